@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.__main__ import RESULTS, foresee
-from benchmarks.calibration.agreement import (
-    CONSTANTS,
-    comparisons,
-    fitted_constant,
-    share,
-)
+from benchmarks.calibration.agreement import CONSTANTS, comparisons, fitted_constant, share
 from benchmarks.calibration.outcomes import outcomes
 from benchmarks.calibration.page import MARKS, PAGE, tables
 from benchmarks.calibration.setups import NETWORKS, SETUPS
@@ -51,7 +46,7 @@ def test_the_page_shows_these_numbers(results: list[dict[str, Any]]) -> None:
     assert text[start:end].strip() == tables(results).strip()
 
 
-@pytest.mark.parametrize("index", [0, 2, 3, 4, 80, 81, 84])
+@pytest.mark.parametrize("index", [0, 3, 80, 84])
 def test_todays_report_still_says_what_was_compared(
     results: list[dict[str, Any]], index: int
 ) -> None:
@@ -70,7 +65,6 @@ def test_networks_that_others_trained_were_trained_below_their_usable_rates(
     weights = {name: np.array(value) for name, value in state.items()}
     weights["A_re"], weights["A_im"] = weights.pop("lambda")
     (layer,) = inspect(weights, horizon=300, learning_rate=1e-3).layers
-    assert layer.usable_rate is not None
     assert layer.usable_rate.rate == pytest.approx(3.7e-3, rel=0.02)
     assert layer.verdict == "watch"
     image = shared_data / "trained" / "s4d_cifar10" / "s4_cifar10.pth"
@@ -81,15 +75,8 @@ def test_networks_that_others_trained_were_trained_below_their_usable_rates(
 
 
 def test_a_sweep_learns_at_a_good_rate_and_diverges_at_a_bad_one() -> None:
-    runs = sweep(
-        NETWORKS["complex diagonal"],
-        units=16,
-        modulus=0.9,
-        horizon=60,
-        seed=0,
-        steps=6 * CHUNK,
-        batch=16,
-    )
+    network, tail = NETWORKS["complex diagonal"], {"steps": 6 * CHUNK, "batch": 16}
+    runs = sweep(network, units=16, modulus=0.9, horizon=60, seed=0, **tail)
     found, lowest = outcomes(runs)
     assert found[0] == "slow"
     assert "converges" in found

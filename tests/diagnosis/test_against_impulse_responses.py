@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from diagnosis.build import only
 from numpy.typing import NDArray
 
-from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -25,24 +25,13 @@ GENERATOR = np.random.default_rng(7)
 UNITS, STEPS, STEP = 4, 4000, 1e-5
 
 
-def complex_readin_and_readout() -> State:
-    return {
-        name: GENERATOR.normal(size=shape)
-        for name, shape in {
-            "B_re": (UNITS, 2),
-            "B_im": (UNITS, 2),
-            "C_re": (3, UNITS),
-            "C_im": (3, UNITS),
-        }.items()
-    }
-
-
 def lru() -> State:
     return {
         "nu_log": np.log(GENERATOR.uniform(0.01, 0.5, UNITS)),
         "theta_log": np.log(GENERATOR.uniform(0.1, 3, UNITS)),
         "gamma_log": GENERATOR.normal(size=UNITS) - 1,
-        **complex_readin_and_readout(),
+        **{name: GENERATOR.normal(size=(UNITS, 2)) for name in ("B_re", "B_im")},
+        **{name: GENERATOR.normal(size=(3, UNITS)) for name in ("C_re", "C_im")},
     }
 
 
@@ -50,8 +39,7 @@ def lstm() -> State:
     return {
         "weight_ih_l0": GENERATOR.normal(size=(4 * UNITS, 2)),
         "weight_hh_l0": GENERATOR.normal(size=(4 * UNITS, UNITS)),
-        "bias_ih_l0": GENERATOR.normal(size=4 * UNITS),
-        "bias_hh_l0": GENERATOR.normal(size=4 * UNITS),
+        **{name: GENERATOR.normal(size=4 * UNITS) for name in ("bias_ih_l0", "bias_hh_l0")},
     }
 
 
@@ -89,8 +77,7 @@ def assert_quantiles(found: Quantiles, elements: NDArray[np.float64]) -> None:
 @pytest.mark.parametrize("make", [lru, lstm, s4d], ids=lambda make: make.__name__)
 def test_every_figure_of_every_group(make: Callable[[], State]) -> None:
     state = make()
-    report = inspect(state, device="cpu")
-    (layer,) = report.layers
+    layer = only(state, device="cpu")
     recurrence = read(state)
     response = impulse_response(state)
     second_moment = np.sum(np.abs(response) ** 2, axis=1)
@@ -104,7 +91,7 @@ def test_every_figure_of_every_group(make: Callable[[], State]) -> None:
         sensitivity = np.empty(group.size)
         relative = np.empty(group.size)
         tensor = state[group.tensor]
-        places = _places(group.values, tensor)
+        places = [tensor.ravel().tolist().index(value) for value in group.values.tolist()]
         for scalar in range(group.size):
             shifted = [_shifted(state, group.tensor, places[scalar], sign) for sign in (1, -1)]
             change = (impulse_response(shifted[0]) - impulse_response(shifted[1])) / (2 * STEP)
@@ -118,12 +105,6 @@ def test_every_figure_of_every_group(make: Callable[[], State]) -> None:
         assert summary.step_effect == pytest.approx(
             1e-3 * np.sqrt(np.quantile(relative, 0.99)), rel=2e-6
         )
-
-
-def _places(values: NDArray[np.float64], tensor: NDArray[np.float64]) -> list[int]:
-    """Where in the flat tensor the scalars of a group stand."""
-    flat = tensor.ravel().tolist()
-    return [flat.index(value) for value in values.tolist()]
 
 
 def _shifted(state: State, name: str, place: int, sign: int) -> State:

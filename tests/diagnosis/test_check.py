@@ -11,7 +11,7 @@ from reports.build import layer, parameter, report
 from memcurse_cli.diagnosis.check import check, judge
 from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.derived import Check, Judgement
+from memcurse_cli.schema.derived import Judgement
 from memcurse_cli.schema.figures import HessianSummary
 from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, SkippedLayer
 
@@ -51,19 +51,12 @@ def test_by_default_errors_fail_and_so_does_a_cursed_layer() -> None:
     ("name", "bound", "fails"),
     [
         ("max-step-effect", 0.5, False),
-        ("max-step-effect", 0.499, True),
-        ("max-relative-sensitivity", 250_001, False),
         ("max-relative-sensitivity", 249_999, True),
-        ("max-unstable", 0, False),
-        ("max-time-constant", 20.0, False),
         ("max-time-constant", 19.9, True),
-        ("max-rounding-error.bfloat16", 1.2, False),
         ("max-rounding-error.bfloat16", 1.1, True),
         ("max-verdict", 0, True),
-        ("max-verdict", 1, False),
         ("min-diagonality", 0.3, False),
         ("min-diagonality", 0.31, True),
-        ("max-adam-residual", 12, False),
         ("max-adam-residual", 11.9, True),
     ],
 )
@@ -82,17 +75,12 @@ def test_a_figure_that_is_missing_fails_as_such_unless_allowed() -> None:
     assert failures(report(one_layer()), limited("min-diagonality", 0.1), allow_missing=True) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["max-step-effect", "max-relative-sensitivity", "max-rounding-error.float32"]
-)
-def test_what_diverges_is_beyond_every_limit(name: str) -> None:
-    (found,) = failures(report(one_layer(None)), limited(name, 1e300))
-    assert (found.outcome, found.diverges, found.figure) == ("beyond", True, None)
-    assert found.value == math.inf
-    assert "diverges" in found.message
-
-
-def test_an_unstable_layer_has_no_longest_time_constant() -> None:
+def test_what_diverges_is_beyond_every_limit() -> None:
+    for name in ("max-step-effect", "max-relative-sensitivity", "max-rounding-error.float32"):
+        (found,) = failures(report(one_layer(None)), limited(name, 1e300))
+        assert (found.outcome, found.diverges, found.figure) == ("beyond", True, None)
+        assert found.value == math.inf
+        assert "diverges" in found.message
     unstable = report(layer("rnn", "lru", [10.0, math.inf], [parameter("nu", 0.1)]))
     assert [one.diverges for one in failures(unstable, limited("max-time-constant", 1e9))] == [True]
     (counted,) = failures(unstable, limited("max-unstable", 0))
@@ -109,19 +97,16 @@ def test_a_layer_that_could_not_be_read_fails() -> None:
 def test_codes_are_prefixes_and_the_longest_decides() -> None:
     found = report(one_layer(0.01, *(finding(f"MC10{n}", "info") for n in (1, 3, 4))))
 
-    def codes(rules: RuleSet) -> list[str]:
-        return [judgement.rule for judgement in failures(found, rules)]
+    def codes(*rules: RuleSet) -> list[str]:
+        return [judgement.rule for judgement in failures(found, *rules)]
 
     assert codes(RuleSet(select=("MC1",))) == ["MC101", "MC103", "MC104"]
     assert codes(RuleSet(forbid=("MC1",), ignore=("MC103",))) == ["MC101", "MC104"]
     assert codes(RuleSet(forbid=("MC103",), ignore=("MC1",))) == ["MC103"]
     assert codes(RuleSet(forbid=("MC1",), ignore=("MC1",))) == []
-
-
-def test_select_stands_in_place_of_an_earlier_one_and_forbid_beside_it() -> None:
-    found = report(one_layer(0.01, finding("MC101"), finding("MC201"), finding("MC301")))
-    rules = [RuleSet(select=("MC1",), forbid=("MC3",)), RuleSet(select=("MC2",))]
-    assert [judgement.rule for judgement in failures(found, *rules)] == ["MC201", "MC301"]
+    # A later select stands in place of an earlier one, and a forbid beside it.
+    first = RuleSet(select=("MC101",), forbid=("MC104",))
+    assert codes(first, RuleSet(select=("MC103",))) == ["MC103", "MC104"]
 
 
 def test_rule_sets_apply_to_the_layers_and_families_they_name_and_later_ones_win() -> None:
@@ -138,43 +123,27 @@ def test_rule_sets_apply_to_the_layers_and_families_they_name_and_later_ones_win
         ("encoder.1", 0.2),
         ("decoder.0", 0.1),
     ]
-
-
-def test_a_scope_that_names_nothing_there_is_known() -> None:
     nowhere = RuleSet(layers=("nowhere.*",))
-    policy = Policy((RuleSet(), nowhere, RuleSet(families=("lru",))))
-    assert list(policy.unmatched([report(one_layer())])) == [nowhere]
+    assert list(Policy((*rules, nowhere)).unmatched([report(*layers)])) == [nowhere]
 
 
 def test_a_finding_knows_the_group_it_is_about_and_its_figure() -> None:
     groups = [parameter("nu", 2.0, tensor="rnn.nu"), parameter("nu_log", 3.0)]
     about = finding("MC201", message="one step at 0.001 on nu moves the state by 200 %")
+    (found,) = failures(report(one_layer(0.5)), limited("max-step-effect", 0.2))
+    assert found.advice.endswith("4e-4")  # of 0.5 at 1e-3
     (found,) = failures(report(layer("rnn", "lru", [10.0], groups, (about,))))
     assert (found.subject, found.tensor, found.figure) == ("nu", "rnn.nu", 2.0)
 
 
-def test_the_advised_rate_meets_the_limit() -> None:
-    (found,) = failures(report(one_layer(0.5)), limited("max-step-effect", 0.2))
-    assert found.advice.endswith("4e-4")
-    lowered = report(one_layer(0.5 * 4e-4 / 1e-3))
-    assert failures(lowered, limited("max-step-effect", 0.2)) == []
-
-
-def policy(name: str, bound: float) -> Policy:
-    return Policy((RuleSet(limits=(Limit(name, bound, "here"),)),))
-
-
-STEPS = policy("max-step-effect", 0.5)
+STEPS = Policy((limited("max-step-effect", 0.5),))
+DIAGONAL = Policy((limited("min-diagonality", 0.5),))
 
 
 def network(**effects: float | None) -> Report:
     return report(
         *(layer(name, "lru", [10.0], [parameter("nu", effect)]) for name, effect in effects.items())
     )
-
-
-def failing(outcome: Check) -> list[str]:
-    return [judgement.layer for one in outcome.reports for judgement in one.failures]
 
 
 @pytest.mark.parametrize(
@@ -193,20 +162,22 @@ def test_only_what_got_worse_fails(
     now: dict[str, float | None], before: dict[str, float | None], fails: list[str]
 ) -> None:
     outcome = check([network(**now)], STEPS, baseline=[network(**before)])
-    assert failing(outcome) == fails
+    assert [judgement.layer for judgement in outcome.reports[0].failures] == fails
     assert outcome.passed is not bool(fails)
     for known in outcome.reports[0].known:
         assert known.baseline == before[known.layer]
 
 
-def test_a_lower_limit_is_worse_below() -> None:
-    def with_diagonality(value: float) -> Report:
-        one = layer("a", "lru", [10.0], [parameter("nu", 0.1)])
-        return report(replace(one, hessian=HessianSummary(8, value, 1.0, 2.0, 3.0, 4.0, None)))
+def test_a_lower_limit_is_worse_below_and_what_was_missing_may_be_missing() -> None:
+    def diagonality(value: float) -> Report:
+        scores = HessianSummary(8, value, 1.0, 2.0, 3.0, 4.0, None)
+        return report(replace(one_layer(0.1), hessian=scores))
 
-    limit = policy("min-diagonality", 0.5)
-    assert check([with_diagonality(0.4)], limit, baseline=[with_diagonality(0.41)]).passed
-    assert not check([with_diagonality(0.38)], limit, baseline=[with_diagonality(0.41)]).passed
+    assert check([diagonality(0.4)], DIAGONAL, baseline=[diagonality(0.41)]).passed
+    assert not check([diagonality(0.38)], DIAGONAL, baseline=[diagonality(0.41)]).passed
+    before = [network(a=0.1)]
+    assert check([network(a=0.1)], DIAGONAL, baseline=before).passed
+    assert not check([network(a=0.1, b=0.1)], DIAGONAL, baseline=before).passed
 
 
 def with_findings(*findings: tuple[str, str], effect: float = 2.0) -> Report:
@@ -229,12 +200,6 @@ def test_a_finding_is_known_unless_it_is_another_a_severer_or_a_larger_one() -> 
         (with_findings(), True),
     ):
         assert check([after], forbid, baseline=[before]).passed is passes
-
-
-def test_a_figure_that_was_missing_before_may_be_missing() -> None:
-    limit = policy("min-diagonality", 0.5)
-    assert check([network(a=0.1)], limit, baseline=[network(a=0.1)]).passed
-    assert not check([network(a=0.1, b=0.1)], limit, baseline=[network(a=0.1)]).passed
 
 
 def test_other_assumptions_do_not_compare() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from diagnosis.build import drawn_lru
 
 from memcurse_cli import Report, inspect
 from memcurse_cli.diagnosis.comparison import compare, match_eigenvalues
@@ -16,26 +15,12 @@ from memcurse_cli.schema.derived import SpectrumMove
 UNITS = 12
 
 
-def lru(seed: int = 0, prefix: str = "") -> dict[str, Any]:
-    """An LRU layer's arrays, with decays from 0.01 to 0.5 and angles from 0.1 to 2.5."""
-    random = np.random.default_rng(seed)
-    state = {
-        "nu_log": np.log(random.uniform(0.01, 0.5, UNITS)),
-        "theta_log": np.log(random.uniform(0.1, 2.5, UNITS)),
-        "gamma_log": random.uniform(-2, 0, UNITS),
-        **{name: random.standard_normal((UNITS, 1)) for name in ("B_re", "B_im")},
-        **{name: random.standard_normal((1, UNITS)) for name in ("C_re", "C_im")},
-        "D": np.ones(1),
-    }
-    return {prefix + name: value for name, value in state.items()}
+def lru(prefix: str = "") -> dict[str, Any]:
+    return {prefix + name: value for name, value in drawn_lru(UNITS).items()}
 
 
 def dense(matrix: np.ndarray) -> dict[str, Any]:
-    units = len(matrix)
-    return {
-        "rnn.weight_hh_l0": matrix,
-        "rnn.weight_ih_l0": np.ones((units, 1)),
-    }
+    return {"rnn.weight_hh_l0": matrix, "rnn.weight_ih_l0": np.ones((len(matrix), 1))}
 
 
 def report(state: dict[str, Any], **options: Any) -> Report:
@@ -44,29 +29,17 @@ def report(state: dict[str, Any], **options: Any) -> Report:
 
 def move(before: dict[str, Any], after: dict[str, Any]) -> SpectrumMove:
     (layer,) = compare(report(before), report(after)).layers
-    assert layer.spectrum is not None
     return layer.spectrum
-
-
-@settings(max_examples=10)
-@given(seed=st.integers(0, 1000))
-def test_nothing_moves_from_a_report_to_itself(seed: int) -> None:
-    same = report(lru(seed))
-    (layer,) = compare(same, same).layers
-    spectrum = layer.spectrum
-    assert spectrum is not None
-    assert (spectrum.matched, spectrum.outward, spectrum.inward) == (UNITS, 0, 0)
-    assert spectrum.time_constant_least == spectrum.time_constant_most == 1
-    assert spectrum.largest_angle_change == 0
-    assert layer.time_constant.before == layer.time_constant.after
 
 
 def test_permuted_and_conjugated_eigenvalues_have_not_moved() -> None:
     state = lru()
     order = np.random.default_rng(1).permutation(UNITS)
     permuted = {**state, **{n: state[n][order] for n in ("nu_log", "theta_log", "gamma_log")}}
-    found = move(state, permuted)
-    assert (found.outward, found.inward, found.largest_angle_change) == (0, 0, 0)
+    for found in (move(state, state), move(state, permuted)):
+        assert (found.matched, found.outward, found.inward) == (UNITS, 0, 0)
+        assert found.time_constant_least == found.time_constant_most == 1
+        assert found.largest_angle_change == 0
     values = np.random.default_rng(2).standard_normal(20) * np.exp(1j)
     rows, columns, method = match_eigenvalues(values, np.conj(values)[::-1])
     assert method == "assignment"
@@ -78,7 +51,6 @@ def test_known_moves_are_found_and_nothing_else() -> None:
     halved = move(state, {**state, "nu_log": state["nu_log"] - np.log(2)})
     assert (halved.outward, halved.inward) == (UNITS, 0)
     assert halved.time_constant_least == pytest.approx(2)
-    assert halved.time_constant_median == pytest.approx(2)
     assert halved.time_constant_most == pytest.approx(2)
     assert halved.largest_angle_change == pytest.approx(0, abs=1e-12)
     turned = move(state, {**state, "theta_log": np.log(np.exp(state["theta_log"]) + 0.01)})
@@ -114,7 +86,6 @@ def test_large_spectra_are_paired_by_modulus() -> None:
     [
         ("a.", "a.", "name"),
         ("a.", "_orig_mod.module.a.", "prefix"),
-        ("a.", "encoder.a.", "prefix"),
         ("a.", "b.", "sizes"),
     ],
 )
@@ -130,10 +101,3 @@ def test_layers_of_one_side_are_listed() -> None:
     assert (found.only_before, found.only_after) == (("b",), ())
     two = report({**lru(prefix="a."), **dense(np.eye(3) / 2)})
     assert [layer.matched_by for layer in compare(one, two).layers] == ["name", "alone"]
-
-
-def test_without_eigenvalues_the_rest_is_compared() -> None:
-    (layer,) = compare(inspect(lru()), report(lru())).layers
-    assert layer.spectrum is None
-    assert layer.spectrum_reason is not None
-    assert layer.time_constant.before == layer.time_constant.after

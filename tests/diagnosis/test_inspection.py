@@ -4,19 +4,16 @@ import doctest
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from diagnosis.build import SAMPLES, codes, finding, only
 from safetensors.numpy import save_file
 
 import memcurse_cli
 from memcurse_cli import Autocorrelation, MemcurseError, inspect
 from memcurse_cli.errors import CheckpointError, TensorError, UsageError
-from memcurse_cli.schema.report import LayerReport, Report
-
-SAMPLES = Path(__file__).resolve().parents[2] / "sample_checkpoints"
 
 
 def diagonal(modulus: float, angle: float = 1.0, units: int = 4) -> dict[str, np.ndarray]:
@@ -25,37 +22,26 @@ def diagonal(modulus: float, angle: float = 1.0, units: int = 4) -> dict[str, np
     return {"A_re": np.full(units, eigenvalue.real), "A_im": np.full(units, eigenvalue.imag)}
 
 
-def only(report: Report) -> LayerReport:
-    (layer,) = report.layers
-    return layer
-
-
-def codes(report: Report) -> set[str]:
-    return {finding.code for finding in only(report).findings}
-
-
 def test_the_verdict_follows_the_learning_rate_and_turns_at_max_lr() -> None:
     """κ(Re λ) = (1+|λ|²)/(1-|λ|²)² at ρ = 0: a step effect of lr · 707 at |λ| = 0.999."""
-    (group, _) = only(inspect(diagonal(0.999), learning_rate=1e-3)).parameters
+    (group, _) = only(diagonal(0.999), learning_rate=1e-3).parameters
     assert group.step_effect == pytest.approx(1e-3 * np.sqrt(1 + 0.999**2) / (1 - 0.999**2))
-    turn = group.max_lr
-    assert turn is not None
-    rates = {1e-4: "ok", 1e-3: "watch", 2e-3: "cursed", 0.999 * turn: "watch"}
-    for rate, verdict in (rates | {1.001 * turn: "cursed"}).items():
+    rates = {1e-4: "ok", 0.999 * group.max_lr: "watch", 1.001 * group.max_lr: "cursed"}
+    for rate, verdict in rates.items():
         assert inspect(diagonal(0.999), learning_rate=rate).verdict == verdict
 
 
 def test_an_unstable_layer_diverges_and_a_horizon_makes_it_finite() -> None:
     endless = inspect(diagonal(1.01))
     assert endless.verdict == "cursed"
-    assert "MC101" in codes(endless)
-    layer = only(endless)
+    (layer,) = endless.layers
+    assert "MC101" in codes(layer)
     assert layer.eigenvalues.unstable == 4
     assert layer.eigenvalues.time_constant.max is None
     assert layer.state.second_moment.max is None
     assert layer.state.second_moment.divergent == 4
     assert layer.parameters[0].step_effect is None
-    finite = only(inspect(diagonal(1.01), horizon=100))
+    finite = only(diagonal(1.01), horizon=100)
     expected = (1.01**200 - 1) / (1.01**2 - 1)
     assert finite.state.second_moment.max == pytest.approx(expected, rel=1e-12)
     assert finite.parameters[0].step_effect is not None
@@ -70,7 +56,7 @@ def test_the_horizon_comes_from_the_option_then_from_the_checkpoint() -> None:
     assert inspect(diagonal(0.9)).input.horizon is None
 
 
-@pytest.mark.parametrize("stored", ["0", "-3", "x", "9" * 19, "9" * 5000])
+@pytest.mark.parametrize("stored", ["0", "x", "9" * 5000])
 def test_a_stored_horizon_that_is_none_is_passed_over(tmp_path: Path, stored: str) -> None:
     save_file(diagonal(0.9), path := tmp_path / "model.safetensors", {"memcurse.horizon": stored})
     assert inspect(path).input.horizon is None
@@ -80,7 +66,6 @@ def test_autocorrelation_is_a_mixture_or_one_rho() -> None:
     mixture = inspect(diagonal(0.9), autocorrelation="0.332:0,0.044:0.997")
     same = inspect(diagonal(0.9), autocorrelation=Autocorrelation((0.332, 0.044), (0.0, 0.997)))
     assert mixture == same
-    assert mixture.input.autocorrelation == ((0.332, 0.0), (0.044, 0.997))
     assert inspect(diagonal(0.9), rho=0.5) == inspect(diagonal(0.9), autocorrelation="1:0.5")
     with pytest.raises(UsageError, match="both"):
         inspect(diagonal(0.9), rho=0.5, autocorrelation="1:0")
@@ -97,68 +82,61 @@ def test_a_layer_that_cannot_be_read_is_named_and_the_others_are_reported() -> N
         inspect({name: values * np.nan for name, values in diagonal(0.9).items()})
 
 
-def rewrite(path: Path) -> None:
-    path.write_bytes(path.read_bytes())
-
-
-def replace(path: Path) -> None:
-    shutil.copy(path, path.with_suffix(".new"))
-    path.with_suffix(".new").rename(path)
-
-
-@pytest.mark.parametrize("change", [rewrite, replace])
 @pytest.mark.parametrize("name", ["a.safetensors", "model.safetensors.index.json", "config.json"])
-def test_a_file_that_changes_while_it_is_read_gives_no_report(
-    name: str, change: Callable[[Path], object], tmp_path: Path
-) -> None:
+def test_a_file_that_changes_while_it_is_read_gives_no_report(name: str, tmp_path: Path) -> None:
     save_file(diagonal(0.5), tmp_path / "a.safetensors")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": dict.fromkeys(diagonal(0.5), "a.safetensors")}))
     (tmp_path / "config.json").write_text("{}")
-    for path in tmp_path.iterdir():
-        os.utime(path, ns=(0, 0))
-    with pytest.raises(CheckpointError, match="changed while it was read; run this") as caught:
-        inspect(tmp_path, progress=lambda *_: change(tmp_path / name))
-    assert f"{name}: the file" in str(caught.value)
-    inspect(tmp_path, progress=lambda *_: (tmp_path / name).unlink())  # it was read as it was
+    changed = tmp_path / name
 
+    def rewrite(*_: object) -> None:
+        changed.write_bytes(changed.read_bytes())
 
-def test_a_change_is_named_rather_than_what_it_breaks(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    save_file(diagonal(0.5), path)
-    with pytest.raises(CheckpointError, match="changed while it was read"):
+    def replace(*_: object) -> None:
+        shutil.copy(changed, tmp_path / "new")
+        (tmp_path / "new").rename(changed)
+
+    for change in (rewrite, replace):
+        for path in tmp_path.iterdir():
+            os.utime(path, ns=(0, 0))
+        with pytest.raises(CheckpointError, match="changed while it was read; run this") as caught:
+            inspect(tmp_path, progress=change)
+        assert f"{name}: the file" in str(caught.value)
+    inspect(tmp_path, progress=lambda *_: changed.unlink())  # it was read as it was
+    save_file(diagonal(0.5), path := tmp_path / "b.safetensors")
+    with pytest.raises(CheckpointError, match="changed while it was read"):  # not what it breaks
         inspect(path, progress=lambda *_: path.write_bytes(b""))
 
 
 def test_values_are_kept_only_where_asked_for_and_counted_always(tmp_path: Path) -> None:
     path = tmp_path / "layer.safetensors"
     save_file(diagonal(0.9, 0.5), path)
-    stored, given = only(inspect(path)), only(inspect(diagonal(0.9, 0.5)))
+    stored, given = only(path), only(diagonal(0.9, 0.5))
     assert (stored.parameters, stored.eigenvalues) == (given.parameters, given.eigenvalues)
-    assert only(inspect(path)).eigenvalues.values is None
-    values = only(inspect(path, values=True)).eigenvalues.values
-    assert values is not None
+    assert only(path).eigenvalues.values is None
+    values = only(path, values=True).eigenvalues.values
     np.testing.assert_allclose(values, [[0.9 * np.cos(0.5), 0.9 * np.sin(0.5)]] * 4)
     state = {"A_re": np.array([0.0, 0.5, 0.9, 0.999, 1.1]), "A_im": np.zeros(5)}
-    counts = only(inspect(state)).eigenvalues.time_constant_histogram
+    counts = only(state).eigenvalues.time_constant_histogram
     # λ = 0, and τ(0.5) = 1.44 in the bin from 1 to √10; the unstable one nowhere
     assert (sum(counts), counts[:2]) == (4, (1, 1))
 
 
 @pytest.mark.parametrize(
-    ("condition", "code"),
+    ("modulus", "options", "code"),
     [
-        (lambda: inspect(diagonal(0.999), learning_rate=1e-2), "MC201"),
-        (lambda: inspect(diagonal(1 - 1e-8)), "MC103"),
-        (lambda: inspect(diagonal(1e-3)), "MC104"),
-        (lambda: inspect(diagonal(0.999), horizon=100), "MC105"),
-        (lambda: inspect(diagonal(0.9999)), "MC205"),
-        (lambda: inspect(diagonal(0.995)), "MC401"),
+        (0.999, {"learning_rate": 1e-2}, "MC201"),
+        (1 - 1e-8, {}, "MC103"),
+        (1e-3, {}, "MC104"),
+        (0.999, {"horizon": 100}, "MC105"),
+        (0.9999, {}, "MC205"),
+        (0.995, {}, "MC401"),
     ],
 )
-def test_findings(condition: Callable[[], Report], code: str) -> None:
-    assert code in codes(condition())
-    assert codes(inspect(diagonal(0.5))) == set()
+def test_findings(modulus: float, options: dict[str, float], code: str) -> None:
+    assert code in codes(only(diagonal(modulus), **options))
+    assert codes(only(diagonal(0.5))) == set()
 
 
 def test_the_sentence_and_the_finding_name_the_worst_group_and_advise_the_same_rate() -> None:
@@ -168,33 +146,29 @@ def test_the_sentence_and_the_finding_name_the_worst_group_and_advise_the_same_r
     assert "can leave the unit disk" in report.sentence
     # κ = (1+|λ|²)/(1-|λ|²)²: the step effect is 10 % at 1.4e-4
     assert report.sentence.endswith("stay below 1e-4")
-    finding = next(found for found in only(report).findings if found.code == "MC201")
-    assert finding.advice.endswith("stay below a learning rate of 1e-4")
+    advice = [one.advice for one in report.layers[0].findings if one.code == "MC201"]
+    assert advice[0].endswith("stay below a learning rate of 1e-4")
 
 
 def test_advice_is_what_the_layer_can_follow() -> None:
     """No γ = √(1-|λ|²) for |λ| ≥ 1, and no Adam where its steps are what is judged."""
     state = diagonal(1.01, units=1) | {"B": np.ones((1, 1)), "C": np.full((1, 1), 30.0)}
-    advice = {found.code: found.advice for found in only(inspect(state, horizon=300)).findings}
+    advice = {found.code: found.advice for found in only(state, horizon=300).findings}
     assert advice["MC205"].endswith("once every |λ| is below 1")
     assert advice["MC302"] == "nothing under Adam, which every step effect assumes"
-    stable = only(inspect(diagonal(0.9999)))
-    (found,) = (one for one in stable.findings if one.code == "MC205")
-    assert found.advice == "scale the input of each state by √(1-|λ|²)"
+    stable = finding(only(diagonal(0.9999)), "MC205")
+    assert stable.advice == "scale the input of each state by √(1-|λ|²)"
     gains = {"nu_log": np.zeros(2), "theta_log": np.zeros(2), "gamma_log": np.zeros(2)}
-    scaled = {found.advice for found in only(inspect(gains, learning_rate=0.5)).findings}
+    scaled = {found.advice for found in only(gains, learning_rate=0.5).findings}
     assert any(one.startswith("give it a lower learning rate of its own") for one in scaled)
     assert not any("normalise" in one for one in scaled)
 
 
 def test_a_sensitivity_that_costs_too_much_is_refused_with_its_reason() -> None:
-    layer = only(inspect({"A": np.eye(2), "B": np.eye(2), "C": np.eye(2)}, horizon=10**7))
+    layer = only({"A": np.eye(2), "B": np.eye(2), "C": np.eye(2)}, horizon=10**7)
     assert layer.parameters[0].verdict == "watch"
     assert layer.parameters[0].step_effect is None
-    (finding,) = [found for found in layer.findings if found.code == "MC206"]
-    assert layer.dense is not None
-    assert layer.dense.reason is not None
-    assert layer.dense.reason in finding.message
+    assert layer.dense.reason in finding(layer, "MC206").message
 
 
 def test_the_python_api_is_what_it_says() -> None:
@@ -207,13 +181,11 @@ def test_the_python_api_is_what_it_says() -> None:
 
 
 def test_one_shard_alone_says_that_there_are_others(tmp_path: Path) -> None:
-    path = tmp_path / "model-00001-of-00003.safetensors"
-    save_file(diagonal(0.9), path)
+    save_file(diagonal(0.9), path := tmp_path / "model-00001-of-00003.safetensors")
     (note,) = inspect(path).checkpoint.notes
     assert note == "it is one of 3 shards: give their directory for every layer"
-    assert (
-        inspect(path.rename(tmp_path / "model-00001-of-00001.safetensors")).checkpoint.notes == ()
-    )
+    whole = path.rename(tmp_path / "model-00001-of-00001.safetensors")
+    assert inspect(whole).checkpoint.notes == ()
 
 
 def test_a_step_that_moves_nothing_is_said_to() -> None:

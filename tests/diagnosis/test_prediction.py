@@ -1,54 +1,33 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memcurse_cli import predict
-from memcurse_cli.diagnosis.prediction import DEFAULT_MODULI
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.terminal.prediction import to_text
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 
 def test_the_grid_goes_from_no_memory_to_a_million_steps() -> None:
     rows = predict(rho=0.5).rows
-    assert [row.modulus for row in rows] == list(DEFAULT_MODULI)
-    assert rows[0].modulus == 0
-    assert rows[-1].modulus == 1 - 1e-6
-    gaps = 1 - np.array(DEFAULT_MODULI)
+    assert (rows[0].modulus, rows[-1].modulus) == (0, 1 - 1e-6)
+    gaps = 1 - np.array([row.modulus for row in rows])
     np.testing.assert_allclose(gaps[1:] / gaps[:-1], 10**-0.5, rtol=1e-9)
-    for row in rows:
-        assert set(row.parameters) == {"lambda_re", "lambda_im"}
-        assert row.rho == 0.5
-        for found in row.parameters.values():
-            assert found.sensitivity == row.sensitivity
-            assert found.relative_sensitivity is not None
-            assert row.sensitivity is not None
-            assert row.second_moment is not None
-            relative = row.sensitivity / row.second_moment
-            assert found.relative_sensitivity == pytest.approx(relative, rel=1e-14)
 
 
-@pytest.mark.parametrize("tau", [1.0, 1e6, 1e12, 1e15])
+@pytest.mark.parametrize("tau", [1.0, 1e15])
 def test_a_time_constant_keeps_its_digits_however_large(tau: float) -> None:
     (row,) = predict(time_constant=tau, rho=0.0).rows
     assert row.time_constant == tau
     assert row.second_moment == pytest.approx(-1 / math.expm1(-2 / tau), rel=1e-14)
-    sensitivity = (1 + math.exp(-2 / tau)) / -(math.expm1(-2 / tau) ** 3) * -1
-    assert row.sensitivity == pytest.approx(abs(sensitivity), rel=1e-14)
+    sensitivity = (1 + math.exp(-2 / tau)) / -(math.expm1(-2 / tau) ** 3)
+    assert row.sensitivity == pytest.approx(sensitivity, rel=1e-14)
 
 
-def test_a_modulus_of_one_is_divergent_and_not_an_error() -> None:
-    for row in predict(modulus=[1.0, 1.5], rho=0.3).rows:
-        assert row.time_constant is None
-        assert row.second_moment is None
-        assert row.sensitivity is None
-        for found in row.parameters.values():
-            assert (found.sensitivity, found.relative_sensitivity) == (None, None)
+def test_a_modulus_of_one_has_moments_within_a_horizon() -> None:
     (row,) = predict(modulus=1.0, horizon=100).rows
     assert row.time_constant is None
     assert row.second_moment == pytest.approx(100)
@@ -56,14 +35,14 @@ def test_a_modulus_of_one_is_divergent_and_not_an_error() -> None:
 
 
 def test_the_gain_scales_the_state_and_cancels_from_what_is_relative() -> None:
-    plain = predict(modulus=0.9, parametrization="lru", angle=0.5)
-    scaled = predict(modulus=0.9, parametrization="lru", angle=0.5, normalization="lru")
-    assert scaled.rows[0].second_moment == pytest.approx(1, rel=1e-14)
-    assert plain.rows[0].second_moment == pytest.approx(1 / 0.19, rel=1e-14)
-    for name, found in plain.rows[0].parameters.items():
-        other = scaled.rows[0].parameters[name]
+    plain, scaled = (
+        predict(modulus=0.9, parametrization="lru", angle=0.5, normalization=gain).rows[0]
+        for gain in ("none", "lru")
+    )
+    assert scaled.second_moment == pytest.approx(0.19 * plain.second_moment, rel=1e-14)
+    for name, found in plain.parameters.items():
+        other = scaled.parameters[name]
         assert other.relative_sensitivity == found.relative_sensitivity
-        assert found.sensitivity is not None
         assert other.sensitivity == pytest.approx(0.19 * found.sensitivity, rel=1e-14)
 
 
@@ -74,8 +53,6 @@ def test_a_mixture_has_no_single_rho() -> None:
     assert prediction.rows[0].rho is None
     assert prediction.autocorrelation == ((0.332, 0.0), (0.044, 0.997))
     parts = predict(rho=[0.0, 0.997], modulus=0.99).rows
-    assert parts[0].sensitivity is not None
-    assert parts[1].sensitivity is not None
     expected = 0.332 * parts[0].sensitivity + 0.044 * parts[1].sensitivity
     assert prediction.rows[0].sensitivity == pytest.approx(expected, rel=1e-14)
     assert predict(autocorrelation="1:0.4", modulus=0.5) == predict(rho=0.4, modulus=0.5)
@@ -84,13 +61,10 @@ def test_a_mixture_has_no_single_rho() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rho": 1.5}, r"rho = 1.5 is outside \[0, 1\]"),
-        ({"rho": math.nan}, r"rho = nan is outside"),
+        ({"rho": math.nan}, r"rho = nan is outside \[0, 1\]"),
         ({"rho": 0.5, "autocorrelation": "1:0"}, "rho: given beside an autocorrelation"),
         ({"modulus": -0.5}, "modulus: -0.5 is not a finite number"),
-        ({"modulus": math.inf}, "modulus: inf is not a finite number"),
-        ({"time_constant": -1.0}, "time-constant: -1 is not a finite number"),
-        ({"time_constant": math.nan}, "time-constant: nan is not a finite number"),
+        ({"time_constant": math.inf}, "time-constant: inf is not a finite number"),
         ({"modulus": 0.5, "time_constant": 1.0}, "time-constant: given beside a modulus"),
         ({"angle": math.inf}, "angle is not finite"),
         ({"horizon": 0}, "a horizon of 0 steps is too short"),
@@ -98,9 +72,15 @@ def test_a_mixture_has_no_single_rho() -> None:
         ({"normalization": "rms"}, "choose one of none, lru, coupled, gru, zoh"),
         ({"modulus": 1.0, "parametrization": "lru"}, r"lru cannot reach \|λ\| ≥ 1"),
         ({"parametrization": "s4", "step_size": 0.0}, "step size"),
+        ({"ring": "a:b"}, "MIN:MAX"),
+        ({"ring": "0.9:0.5", "modulus": 0.5}, "smaller radius first"),
+        ({"ring": "nan:0.5", "modulus": 0.5}, "no ring"),
+        ({"ring": (0.9, 1.0)}, "--horizon"),
+        ({"ring": (0.9, 1.1), "horizon": 9, "normalization": "coupled", "modulus": 0.5}, "below 1"),
+        ({"ring": (0, 0.9), "normalization": "gru", "parametrization": "sigmoid-gate"}, "angles"),
     ],
 )
-def test_refuses_what_has_no_meaning(arguments: dict[str, object], message: str) -> None:
+def test_what_has_no_meaning_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         predict(**arguments)  # type: ignore[arg-type]  # what a caller without types would pass
 
@@ -110,34 +90,8 @@ def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:
     assert [row.modulus for row in found.rows] == [0.9, 0.999]
     assert found.ring == predict(ring=(0.9, 0.999), time_constant=10.0).ring
     assert [row.modulus for row in predict(ring=(0.9, 0.999), modulus=0.5).rows] == [0.5]
-    page = to_text(found, file=Path("page.txt"))
-    assert "E|h|² is 24.2 on average and E|dh/dλ|² 1.33e6" in " ".join(page.split())
     assert to_json(found.document)["ring"]["second_moment"] == pytest.approx(
         np.log(0.19 / (1 - 0.999**2)) / (0.999**2 - 0.81)
     )
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"ring": "0.9"}, "MIN:MAX"),
-        ({"ring": "a:b"}, "MIN:MAX"),
-        ({"ring": "0.9:0.5", "modulus": 0.5}, "smaller radius first"),
-        ({"ring": "-1:0.5", "modulus": 0.5}, "no ring"),
-        ({"ring": "nan:0.5", "modulus": 0.5}, "no ring"),
-        ({"ring": (0.9, 1.0)}, "--horizon"),
-        ({"ring": (0.9, 1.1), "horizon": 9, "normalization": "coupled", "modulus": 0.5}, "below 1"),
-        ({"ring": (0, 0.9), "normalization": "gru", "parametrization": "sigmoid-gate"}, "angles"),
-    ],
-)
-def test_what_is_refused(given: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        predict(**given)  # type: ignore[arg-type]  # by name
-
-
-def test_a_mixture_counts_with_its_variance() -> None:
-    white = predict(ring=(0, 0.9)).ring
     mixed = predict(ring=(0, 0.9), autocorrelation="0.5:0.9,1.5:0").ring
-    assert white is not None
-    assert mixed is not None
-    assert mixed.second_moment == pytest.approx(2 * (white.second_moment or 0))
+    assert mixed.second_moment == pytest.approx(2 * predict(ring=(0, 0.9)).ring.second_moment)

