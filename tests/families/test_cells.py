@@ -10,6 +10,7 @@ from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.cells import gated_layer
 from memcurse_cli.families.cells.gated_layer import open_gate
 from memcurse_cli.families.detect import detect, named_family
@@ -95,6 +96,23 @@ def biases(case: Case) -> list[str]:
         if ("bias" in name or name in ("b", "B", "bhn", "linear/b", "b_ru", "b_c", "b_gates"))
         or name.endswith("_B")
     ]
+
+
+@every_case
+def test_no_other_shape_of_a_tensor_ends_in_a_wrong_number(case: Case) -> None:
+    """Every tensor with a row more, or one axis less, is found by no one, refused, or not used."""
+    arrays = case.arrays()
+    whole = read_found(case, arrays)
+    for name, array in arrays.items():
+        for odd in (np.concatenate([array, array[:1]]), array.ravel()[:-1], np.zeros((0, 3))):
+            store = MemoryStore(arrays | {name: odd})
+            try:
+                (family, match), *_ = detect(store.tensors)
+                found = family.read(store, match, ReadOptions())
+            except MemcurseError:
+                continue
+            if family.name == case.family:
+                assert_allclose(found.log_eigenvalues, whole.log_eigenvalues)
 
 
 @pytest.mark.parametrize("name", ["torch_lstm", "torch_gru", "keras_lstm", "keras_gru"])
