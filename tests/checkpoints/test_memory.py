@@ -32,12 +32,12 @@ from memcurse_cli.errors import CheckpointError
 )
 def test_every_kind_of_array(array: Any) -> None:
     store = MemoryStore({"params": {"lstm": {"kernel": array}}, "step": 3})
-    (spec,) = store.tensors.values()
+    ((name, spec),) = store.tensors.items()
+    assert name.endswith("kernel")
     stored = array.dtype if isinstance(array, torch.Tensor) else np.asarray(array).dtype.name
     assert spec.dtype == str(stored).removeprefix("torch.")
     plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
-    read = store.read("params/lstm/kernel")
-    np.testing.assert_array_equal(read, readers.double(plain), strict=True)
+    np.testing.assert_array_equal(store.read(name), readers.double(plain), strict=True)
     assert store.bytes_read == store.bytes == array.nbytes
 
 

@@ -98,6 +98,13 @@ def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         assert len(str(caught.value)) < 400
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").touch(0)
+    with pytest.raises(CheckpointError, match="permission denied"):
+        open_checkpoint(tmp_path / "a.pt")
+
+
 def test_a_fifo_or_a_device_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.pt")
     for path in (tmp_path / "a.pt", Path(os.devnull), Path("/dev/zero")):
