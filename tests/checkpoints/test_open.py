@@ -355,6 +355,12 @@ def test_moments_of_optax_without_a_container() -> None:
     assert kept("lru/count", "lru/nu")[0] == {"lru/count", "lru/nu"}
 
 
+def test_the_slots_of_tensorflow_are_left_out_beside_their_variable() -> None:
+    # W_in/Momentum has no variable W_in beside it: it may be a weight.
+    weights = {"W_rec", "W_in/Momentum", "Adam/kernel"}
+    assert kept(*weights, "W_rec/Adam", "W_rec/Adam_1", "beta1_power")[0] == weights
+
+
 @pytest.mark.parametrize("moments", [("mu", "nu"), ("m", "v"), ("momentum",)])
 def test_moments_beside_the_weights_that_they_repeat(moments: tuple[str, ...]) -> None:
     weights = {f"params/{name}" for name in TRAINED}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -235,6 +235,8 @@ TREES = st.recursive(
 
 
 @given(TREES)
+@example({"state": {0: None}, "param_groups": ["a", {"params": 3}]})
+@example({"state": {0: {"step": 10**400}}, "param_groups": [{"params": [0], "lr": 10**400}]})
 @settings(max_examples=150)
 def test_no_tree_is_a_crash(content: Any) -> None:
     """Whatever a file holds, each weight has a state of its own shape, a reason, or neither."""
