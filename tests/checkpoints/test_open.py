@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attacks import config_files
+from attacks.folder_files import CONFIGS
 from checkpoints.test_fuzzing import valid
 from safetensors.numpy import save_file
 
@@ -273,24 +273,10 @@ def test_infinity_is_understood_as_transformers_4_wrote_it(tmp_path: Path) -> No
         assert store.config["time_step_limit"] == [0.0, math.inf]
 
 
-@pytest.mark.parametrize(
-    ("attack", "reason"),
-    [
-        (config_files.config_of_ten_megabytes_nested, "more than 1000000"),
-        (config_files.config_nested_a_hundred_thousand_deep, "nested too deeply"),
-        (config_files.config_with_a_number_of_half_a_million_digits, "not valid JSON"),
-        (config_files.config_that_is_a_link_out_of_the_directory, "leads outside"),
-        (config_files.config_that_is_a_fifo, "neither a regular file"),
-        (lambda path: write(path, "model.safetensors", f'{{"a": {10**400}}}'), "20 digits"),
-        (lambda path: write(path, "model.safetensors", "[1, 2]"), "not a JSON object"),
-        (lambda path: write(path, "model.safetensors", '{"a": NaN}'), "NaN is not a number"),
-        (lambda path: write(path, "model.safetensors", '{"a": 1, "a": 2}'), "stands twice"),
-    ],
-)
-def test_what_is_wrong_with_it_is_a_note(
-    tmp_path: Path, attack: Callable[[Path], Path], reason: str
-) -> None:
-    with open_checkpoint(attack(tmp_path)) as store:
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_is_wrong_with_it_is_a_note(tmp_path: Path, name: str) -> None:
+    reason, build = CONFIGS[name]
+    with open_checkpoint(build(tmp_path)) as store:
         assert store.tensors
         assert store.config == {}
         (note,) = store.notes
