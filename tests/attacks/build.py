@@ -9,7 +9,6 @@ import pickle
 import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -310,19 +309,15 @@ def _overlapping() -> bytes:
 
 def _bomb() -> bytes:
     """A gibibyte of zeros in a mebibyte."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    head = _npy((1 << 28,))
-    content = packer.compress(head)
-    for _ in range(1 << 10):
-        content += packer.compress(bytes(1 << 20))
-    content += packer.flush()
-    size = len(head) + (1 << 30)
-    name = b"w.npy"
-    fields = (20, 0, 8, 0, 33, 0, len(content), size, len(name), 0)
-    local = struct.pack("<4s5H3I2H", b"PK\x03\x04", *fields) + name
-    central = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, *fields, 0, 0, 0, 0, 0) + name
-    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, len(central), len(local + content), 0)
-    return local + content + central + end
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+        archive.open("w.npy", "w") as member,
+    ):
+        member.write(_npy((1 << 28,)))
+        for _ in range(1 << 10):
+            member.write(bytes(1 << 20))
+    return buffer.getvalue()
 
 
 ARRAY = _npy((4,)) + bytes(16)

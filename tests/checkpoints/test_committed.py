@@ -5,10 +5,8 @@ tests/library/formats/test_committed.py has written them, and compares more of e
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints.fuzzing import FUZZ, changed, survives, survives_at
+from checkpoints.fuzzing import FUZZ, changed, survives, survives_in_folder
 from checkpoints.test_fuzzing import KINDS, valid
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,14 +102,7 @@ def test_a_changed_file(name: str, data: st.DataObject) -> None:
 @FUZZ
 @given(st.sampled_from([name for name in NAMES if "orbax" in name]), st.data())
 def test_a_changed_folder(name: str, data: st.DataObject) -> None:
-    files = sorted(path for path in (FILES / name).rglob("*") if path.is_file())
-    file = data.draw(st.sampled_from(files), "file").relative_to(FILES)
-    with tempfile.TemporaryDirectory() as root:
-        folder = Path(shutil.copytree(FILES / name, Path(root) / name))
-        target = Path(root) / file
-        target.chmod(0o600)
-        target.write_bytes(changed(target.read_bytes(), data))
-        survives_at(folder)
+    survives_in_folder(FILES / name, data)
 
 
 def test_no_framework_is_imported(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.torch import save_file
 from torch import nn
@@ -22,8 +20,6 @@ from torch.nn.utils.parametrizations import weight_norm
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.rewrites import restore_names
-from memcurse_cli.checkpoints.store import LazyTensor, TensorSpec, TensorStore
 from memcurse_cli.errors import CheckpointError
 
 H, INPUTS = 5, 3
@@ -204,18 +200,6 @@ def test_every_name_is_read_and_each_tensor_is_counted_once(
         assert store.bytes_read == sum(weight.nbytes for weight in model.parameters())
 
 
-def test_torchscript_has_the_same_aliases(tmp_path: Path) -> None:
-    class Runs(Twice):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.head(self.b(self.a(x)[0][..., :3])[0])
-            return result
-
-    torch.jit.trace(Runs(), torch.zeros(2, 1, 3)).save(tmp_path / "model.jit")
-    with open_checkpoint(tmp_path / "model.jit") as store:
-        shared = {name: holder for name, holder in TIED.items() if name.startswith("b.")}
-        assert shared.items() <= dict(store.aliases).items()
-
-
 def test_views_of_one_storage_that_differ_are_tensors_of_their_own(tmp_path: Path) -> None:
     whole = torch.arange(16.0).reshape(4, 4)
     views = {
@@ -243,29 +227,6 @@ def test_weights_made_of_shared_parts_are_shared(kind: str, tmp_path: Path) -> N
         assert store.aliases["b.weight_hh_l0"] == "a.weight_hh_l0"
         expected = model["a"].weight_hh_l0.detach().double().numpy()
         np.testing.assert_allclose(store.read("b.weight_hh_l0"), expected, rtol=1e-6)
-
-
-def lazy(value: float) -> LazyTensor:
-    return LazyTensor(TensorSpec((1,), "float32", 4), lambda: np.array([value]))
-
-
-NAMES = st.sampled_from(["a.w", "a.b", "b.w", "b.b", "c", "format", "pt", ""])
-
-
-@given(st.lists(NAMES, unique=True), st.dictionaries(NAMES, NAMES))
-def test_metadata_add_names_of_stored_tensors_and_nothing_else(
-    stored: list[str], metadata: dict[str, str]
-) -> None:
-    entries = {name: lazy(float(index)) for index, name in enumerate(stored)}
-    store = TensorStore(path="x", bytes=4, tensors=entries, listed_names=metadata)
-    made = restore_names(store).entries
-    expected = {
-        name: holder for name, holder in metadata.items() if name not in stored and holder in stored
-    }
-    assert store.aliases == expected
-    assert list(made) == [*stored, *sorted(expected)]
-    for name, entry in made.items():
-        assert entry.load()[0] == stored.index(expected.get(name, name))
 
 
 def test_a_tensor_that_is_not_there_is_told_where_its_module_is(tmp_path: Path) -> None:
