@@ -226,10 +226,7 @@ attacks(
             "opens",
             lambda: saved({"\x1b]0;owned\x07\x1b[2J": torch.eye(3), "\u202eevil": torch.eye(2)}),
         ),
-        "name_of_a_million_characters": (
-            "characters",
-            lambda: saved({"w" * 10**6: torch.eye(3)}),
-        ),
+        "name_of_a_million_characters": ("characters", lambda: saved({"w" * 10**6: torch.eye(3)})),
         "archive_whose_directory_hides_a_member": ("not a format that memcurse reads", _hidden),
     },
 )
@@ -324,10 +321,7 @@ ARRAY = _npy((4,)) + bytes(16)
 attacks(
     "a.npz",
     {
-        "npz_shape_that_lies": (
-            "needs",
-            lambda: _npz(("w.npy", _npy((10**9, 10**9)) + bytes(16))),
-        ),
+        "npz_shape_that_lies": ("needs", lambda: _npz(("w.npy", _npy((10**9, 10**9)) + bytes(16)))),
         "npz_negative_shape": ("no valid", lambda: _npz(("w.npy", _npy((-4,)) + bytes(16)))),
         "npz_members_that_overlap": ("overlap", _overlapping),
         "npz_name_that_stands_twice": ("twice", lambda: _npz(("w.npy", ARRAY), ("w.npy", ARRAY))),

@@ -26,11 +26,7 @@ RNN: Shapes = {"r.weight_hh_l0": (20_000, 20_000), "r.weight_ih_l0": (20_000, 2)
     f"r.bias_{side}_l0": (20_000,) for side in ("ih", "hh")
 }
 DENSE: Shapes = {"d.A": (10_000, 10_000), "d.B": (10_000, 2), "d.C": (2, 10_000)}
-KERAS: Shapes = {
-    "k/kernel": (300_000, 1000),
-    "k/recurrent_kernel": (1000, 1000),
-    "k/bias": (1000,),
-}
+KERAS: Shapes = {"k/kernel": (300_000, 1000), "k/recurrent_kernel": (1000, 1000), "k/bias": (1000,)}
 MAMBA: Shapes = {"m.A_log": (2 * 10**7, 16), "m.dt_proj.bias": (2 * 10**7,)}
 # 10⁹ eigenvalues of 10⁵ scalars: one row of A stands for every channel.
 S4D: Shapes = {

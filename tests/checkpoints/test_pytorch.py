@@ -129,7 +129,7 @@ def test_the_key_of_the_only_model_is_dropped(
     assert list(saved(content, tmp_path).tensors) == names
 
 
-class _Shaped(torch.nn.Module):
+class Shaped(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.cells = torch.nn.ModuleList([torch.nn.GRUCell(2, 3) for _ in range(2)])
@@ -140,13 +140,12 @@ class _Shaped(torch.nn.Module):
 
 @ZIP_AND_LEGACY
 def test_a_pickled_module_has_the_names_of_its_state_dict(tmp_path: Path, zipped: bool) -> None:
-    module = _Shaped()
-    for content in (module, {"network": module, "epoch": 1}):
-        store = saved(content, tmp_path, zipped)
-        assert list(store.tensors) == list(module.state_dict())
-        assert "_Shaped is a pickled module" in store.notes[0]
-        for name, tensor in module.state_dict().items():
-            np.testing.assert_array_equal(store.read(name), readers.double(tensor))
+    module = Shaped()
+    store = saved({"network": module, "epoch": 1}, tmp_path, zipped)
+    assert list(store.tensors) == list(module.state_dict())
+    assert "Shaped is a pickled module" in store.notes[0]
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_array_equal(store.read(name), readers.double(tensor))
 
 
 @ZIP_AND_LEGACY
@@ -416,10 +415,8 @@ def step(folder: Path, **more: Any) -> Path:
     module = torch.nn.GRU(3, 4).state_dict()
     frozen = {"weight_hh_l0": torch.zeros(48)}
     torch.save(states(module, frozen_param_fragments=frozen, **more), folder / WEIGHTS)
-    for rank in range(2):
-        optimizer = {"optimizer_state_dict": {"single_partition_of_fp32_groups": [torch.ones(9)]}}
-        name = f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
-        torch.save(optimizer, folder / name)
+    optimizer = {"optimizer_state_dict": {"single_partition_of_fp32_groups": [torch.ones(9)]}}
+    torch.save(optimizer, folder / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
     return folder
 
 
@@ -432,7 +429,6 @@ def test_the_weights_of_a_step_are_read(tmp_path: Path) -> None:
             assert not store.notes
             for name, tensor in saved.items():
                 np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
-    assert [layer.family for layer in inspect(folder).layers] == ["gru"]
 
 
 def test_of_several_steps_latest_names_one(tmp_path: Path) -> None:

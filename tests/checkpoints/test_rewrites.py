@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from attacks.build import entry
+from attacks.build import safetensors as safetensors_bytes
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.torch import save_file
 from torch import nn
@@ -118,13 +121,10 @@ def test_names_that_only_look_like_parts_stay() -> None:
         "cell.W_v": (H, INPUTS),
         "conv.weight_g": (2, 2),
         "conv.weight_v": (H, INPUTS),
-        "data_orig": (3, 3),
-        "image_raw": (3, 3),
         "masked_orig": (3, 3),
         "masked_mask": (2, 3),
+        "image_raw": (3, 3),
         "parametrizations.both.original": (H, H),
-        "parametrizations.both.0._u": (H,),
-        "parametrizations.both.0._v": (H,),
         "parametrizations.both.1.base": (H, H),
     }
     store = MemoryStore({name: random.normal(size=shape) for name, shape in shapes.items()})
@@ -284,8 +284,6 @@ def test_every_number_of_4_bits(tmp_path: Path) -> None:
     scale = torch.full((16, 2), 3.0).to(torch.float8_e8m0fnu)
     tensors = {"w": packed.view(torch.float4_e2m1fn_x2), "w_scale": scale}
     save_file(tensors, tmp_path / "a.safetensors")
-    import ml_dtypes
-
     codes = np.stack((packed.numpy() & 15, packed.numpy() >> 4), -1).reshape(16, 32)
     expected = codes.view(ml_dtypes.float4_e2m1fn).astype(float)
     with open_checkpoint(tmp_path / "a.safetensors") as store:
@@ -296,35 +294,26 @@ def test_every_number_of_4_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "ending"),
+    ("scale", "ending", "block"),
     [
-        (torch.tensor(0.25), "_scale"),
-        (torch.tensor([0.25]), "_scale_inv"),
-        (torch.rand(4 * H, 1), "_scale"),
-        (torch.rand(4 * H), "_scale"),
-        (torch.rand(4, 2), "_scale_inv"),
-        (torch.rand(4 * H, 1).to(torch.bfloat16), "_scale"),
+        (torch.tensor(0.25), "_scale", (24, 6)),
+        (torch.tensor([[0.25]]), "_scale_inv", (24, 6)),
+        (torch.rand(24, 1), "_scale", (1, 6)),
+        (torch.rand(4, 2), "_scale_inv", (6, 3)),
+        (torch.rand(24, 1).to(torch.bfloat16), "_scale", (1, 6)),
+        (torch.rand(2, 3), "_scale_inv", (128, 128)),  # of blocks that the edge cuts off
     ],
 )
-def test_each_kind_of_scale_multiplies(tmp_path: Path, scale: Any, ending: str) -> None:
-    stored = quantised(4 * H, H)
+def test_each_kind_of_scale_multiplies(
+    tmp_path: Path, scale: Any, ending: str, block: tuple[int, int]
+) -> None:
+    stored = quantised(200, 300) if block[0] == 128 else quantised(24, 6)
     save_file({"w": stored, f"w{ending}": scale}, tmp_path / "a.safetensors")
-    factor = scale.double().numpy()
-    if factor.shape == (4 * H,):
-        factor = factor[:, None]
-    if factor.shape == (4, 2):
-        factor = np.kron(factor, np.ones((H, H // 2)))
+    rows, columns = stored.shape
+    factor = np.kron(np.atleast_2d(scale.double().numpy()), np.ones(block))[:rows, :columns]
     with open_checkpoint(tmp_path / "a.safetensors") as store:
         assert_allclose(store.read("w"), stored.double().numpy() * factor, rtol=1e-15)
         assert store.notes[0].endswith(SCALED)
-
-
-def test_blocks_of_128_may_be_cut_off_at_the_edge(tmp_path: Path) -> None:
-    stored, scale = quantised(200, 300), torch.rand(2, 3)
-    save_file({"m.weight": stored, "m.weight_scale_inv": scale}, tmp_path / "a.safetensors")
-    factor = np.kron(scale.double().numpy(), np.ones((128, 128)))[:200, :300]
-    with open_checkpoint(tmp_path / "a.safetensors") as store:
-        assert_allclose(store.read("m.weight"), stored.double().numpy() * factor, rtol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -347,14 +336,8 @@ def test_a_scale_that_is_not_clear_is_not_used(tmp_path: Path, scales: dict[str,
 
 
 def test_tensors_of_6_bits_are_left_out(tmp_path: Path) -> None:
-    import json
-
-    entries = {
-        "a": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]},
-        "w": {"dtype": "F32", "shape": [1], "data_offsets": [3, 7]},
-    }
-    text = json.dumps(entries).encode()
-    (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + bytes(7))
+    header = {"a": entry([4], 0, 3, "F6_E2M3"), "w": entry([1], 3, 7)}
+    (tmp_path / "a").write_bytes(safetensors_bytes(header, bytes(7)))
     with open_checkpoint(tmp_path / "a") as store:
         assert list(store.tensors) == ["w"]
         assert store.notes == ("1 tensor of 6-bit numbers (such as a): left out",)
