@@ -117,6 +117,7 @@ def test_no_framework_is_imported(tmp_path: Path) -> None:
         "MemoryStore({'w': numpy.eye(2)}).read('w')\n"
         f"for path in {paths!r}:\n"
         "    with open_checkpoint(path) as store:\n"
+        "        assert store.tensors\n"
         "        for name in store.tensors: store.read(name)\n"
         "print({'h5py', 'keras', 'onnx', 'gguf', 'flax', 'orbax', 'jax', 'torch', 'tensorstore',"
         " 'scipy', 'ml_dtypes', 'safetensors', 'rich', 'typer', 'fsspec', 'aiohttp', 'asyncio',"

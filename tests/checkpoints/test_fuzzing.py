@@ -9,7 +9,6 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_safetensors
 from safetensors.torch import save as save_torch
-
-from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.errors import CheckpointError
 
 PICKLE_OPCODES = bytes(ord(opcode.code) for opcode in pickletools.opcodes)
 MAGIC = (
@@ -87,18 +83,6 @@ def valid(kind: str) -> bytes:
         warnings.simplefilter("ignore")
         WRITE[kind](file)
     return file.getvalue()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_unchanged_file_is_read(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint"
-    path.write_bytes(valid(kind))
-    if kind == "index":
-        with pytest.raises(CheckpointError, match="no such file"):
-            open_checkpoint(path)
-    else:
-        with open_checkpoint(path) as store:
-            assert store.tensors
 
 
 @FUZZ

@@ -41,16 +41,6 @@ def test_every_kind_of_array(array: Any) -> None:
     assert store.bytes_read == store.bytes == array.nbytes
 
 
-def test_a_training_checkpoint_as_loaded() -> None:
-    module = torch.nn.GRU(2, 3)
-    optimizer = torch.optim.Adam(module.parameters())
-    module(torch.ones(1, 2))[0].sum().backward()
-    optimizer.step()
-    store = MemoryStore({"net": module.state_dict(), "o": optimizer.state_dict(), "epoch": 1})
-    assert list(store.tensors) == list(module.state_dict())
-    assert "optimiser state" in store.notes[0]
-
-
 def test_what_is_no_tree_of_arrays_is_refused() -> None:
     cyclic: dict[str, Any] = {}
     cyclic["self"] = cyclic

@@ -153,8 +153,6 @@ def test_a_description_that_is_not_read_is_named(change: dict[str, Any], expecte
     [
         ({}, bytes(15), "a chunk has 15 bytes and needs 16"),
         ({"compressor": {"id": "zstd"}}, b"x", "cannot be decompressed"),
-        ({"shape": [10**13], "chunks": [10]}, b"", "more than 1000000 chunks"),
-        ({"shape": [10**9], "chunks": [10**9]}, None, "claims 1000000000 elements and stores 0"),
         (
             {"shape": [10**10], "chunks": [10**10], "compressor": {"id": "zstd"}},
             bytes(1000),
