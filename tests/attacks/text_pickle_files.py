@@ -6,103 +6,59 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-from attacks.build import MARKER, Evaluates, Executes, attack
+from attacks.build import COMMAND, Evaluates, Executes, attack, attacks
 
 # Enough instructions to be known by them.
 BEGINNING = b"(dp0\nS'a'\np1\nI1\nsS'w'\np2\n"
+TEXT = b"S'" + COMMAND + b"'\n"
+TREE = {"w": np.eye(20), "a": Executes(), "b": Evaluates()}
 
-
-def _written(directory: Path, content: bytes) -> Path:
-    (directory / "a.pkl").write_bytes(content)
-    return directory / "a.pkl"
-
-
-def _command(directory: Path) -> bytes:
-    return f"S'touch {directory / MARKER}'\n".encode()
-
-
-@attack("no tensor")
-def text_pickle_that_reduces(directory: Path) -> Path:
-    return _written(directory, b"cos\nsystem\n(" + _command(directory) + b"tR.")
-
-
-@attack("no tensor")
-def text_pickle_of_an_instance(directory: Path) -> Path:
-    return _written(directory, b"(" + _command(directory) + b"ios\nsystem\n.")
-
-
-@attack("no tensor")
-def pickle_of_an_object_of_a_function(directory: Path) -> Path:
-    return _written(directory, b"(cos\nsystem\n" + _command(directory) + b"o.")
-
-
-@attack("no tensor")
-def text_pickle_that_reconstructs(directory: Path) -> Path:
-    content = b"ccopy_reg\n_reconstructor\np0\n(cos\nsystem\np1\n" + _command(directory)
-    return _written(directory, content + b"NtRp2\n" + _command(directory) + b"b.")
-
-
-@attack("opens")
-def text_pickle_beside_weights(directory: Path) -> Path:
-    tree = {"w": np.eye(20), "a": Executes(directory), "b": Evaluates(directory)}
-    return _written(directory, pickle.dumps(tree, 0))
-
-
-@attack("opens")
-def pickle_of_protocol_1_beside_weights(directory: Path) -> Path:
-    tree = {"w": np.eye(20), "a": Executes(directory), "b": Evaluates(directory)}
-    return _written(directory, pickle.dumps(tree, 1))
-
-
-@attack("storage outside itself")
-def text_pickle_with_a_persistent_id(directory: Path) -> Path:
-    return _written(directory, b"(dp0\nS'w'\np1\nP/etc/passwd\ns.")
+attacks(
+    "a.pkl",
+    {
+        "text_pickle_that_reduces": ("no tensor", b"cos\nsystem\n(" + TEXT + b"tR."),
+        "text_pickle_of_an_instance": ("no tensor", b"(" + TEXT + b"ios\nsystem\n."),
+        "pickle_of_an_object_of_a_function": ("no tensor", b"(cos\nsystem\n" + TEXT + b"o."),
+        "text_pickle_that_reconstructs": (
+            "no tensor",
+            b"ccopy_reg\n_reconstructor\np0\n(cos\nsystem\np1\n" + TEXT + b"NtRp2\n" + TEXT + b"b.",
+        ),
+        "text_pickle_beside_weights": ("opens", pickle.dumps(TREE, 0)),
+        "text_pickle_with_a_persistent_id": (
+            "storage outside itself",
+            b"(dp0\nS'w'\np1\nP/etc/passwd\ns.",
+        ),
+        "text_pickle_of_a_number_with_letters": (
+            "do not fit together",
+            BEGINNING + b"I" + b"7" * 900 + b"x\ns.",
+        ),
+        "text_pickle_of_a_million_digits": (
+            "a line of more than",
+            BEGINNING + b"L" + b"7" * 10**6 + b"L\ns.",
+        ),
+        "text_pickle_of_instances_within_each_other": (
+            "nested more than",
+            BEGINNING + b"(" * 10**5 + b"ios\nsystem\n" * 10**5 + b"s.",
+        ),
+    },
+)
 
 
 @attack("a line of more than")
 def text_pickle_of_a_line_without_end(directory: Path) -> Path:
-    path = _written(directory, BEGINNING + b"V")
-    with path.open("r+b") as file:
+    path = directory / "a.pkl"
+    with path.open("wb") as file:
+        file.write(BEGINNING + b"V")
         file.truncate(300_000_000)
     return path
 
 
 @attack("its long lines have more than")
 def text_pickle_of_long_lines(directory: Path) -> Path:
-    path = _written(directory, BEGINNING + b"V")
-    with path.open("r+b") as file:
+    path = directory / "a.pkl"
+    with path.open("wb") as file:
+        file.write(BEGINNING + b"V")
         for end in range(200_000_000, 1_000_000_000, 200_000_000):
             file.seek(end)
             file.write(b"\n0V")
     return path
-
-
-@attack("do not fit together")
-def text_pickle_of_a_number_with_letters(directory: Path) -> Path:
-    return _written(directory, BEGINNING + b"I" + b"7" * 900 + b"x\ns.")
-
-
-@attack("a line of more than")
-def text_pickle_of_a_million_digits(directory: Path) -> Path:
-    return _written(directory, BEGINNING + b"L" + b"7" * 10**6 + b"L\ns.")
-
-
-@attack("do not fit together")
-def text_pickle_of_an_instance_without_a_mark(directory: Path) -> Path:
-    return _written(directory, BEGINNING + b"ios\nsystem\ns.")
-
-
-@attack("nested more than")
-def text_pickle_of_instances_within_each_other(directory: Path) -> Path:
-    calls = b"(" * 10**5 + b"ios\nsystem\n" * 10**5
-    return _written(directory, BEGINNING + calls + b"s.")
-
-
-@attack("string without quotes")
-def text_pickle_of_a_long_string_without_quotes(directory: Path) -> Path:
-    return _written(directory, BEGINNING + b"S'" + b"x" * 2000 + b"\ns.")
-
-
-@attack("a line of more than")
-def text_pickle_of_an_endless_memo_index(directory: Path) -> Path:
-    return _written(directory, BEGINNING + b"p" + b"9" * 2000 + b"\n.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -68,3 +69,14 @@ def changed(content: bytes, data: st.DataObject) -> bytes:
         else:
             del changing[place:]
     return bytes(changing)
+
+
+def survives_in_folder(source: Path, data: st.DataObject) -> None:
+    """Open a copy of a folder with one of its files changed."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(shutil.copytree(source, Path(root) / "copy"))
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        file = data.draw(st.sampled_from(files), "file")
+        file.chmod(0o600)
+        file.write_bytes(changed(file.read_bytes(), data))
+        survives_at(folder)

@@ -5,10 +5,8 @@ tests/library/formats/test_committed.py has written them, and compares more of e
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints.fuzzing import FUZZ, changed, survives, survives_at
+from checkpoints.fuzzing import FUZZ, changed, survives, survives_in_folder
+from checkpoints.test_fuzzing import KINDS, valid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,24 +102,26 @@ def test_a_changed_file(name: str, data: st.DataObject) -> None:
 @FUZZ
 @given(st.sampled_from([name for name in NAMES if "orbax" in name]), st.data())
 def test_a_changed_folder(name: str, data: st.DataObject) -> None:
-    files = sorted(path for path in (FILES / name).rglob("*") if path.is_file())
-    file = data.draw(st.sampled_from(files), "file").relative_to(FILES)
-    with tempfile.TemporaryDirectory() as root:
-        folder = Path(shutil.copytree(FILES / name, Path(root) / name))
-        target = Path(root) / file
-        target.chmod(0o600)
-        target.write_bytes(changed(target.read_bytes(), data))
-        survives_at(folder)
+    survives_in_folder(FILES / name, data)
 
 
-def test_none_of_the_libraries_is_imported() -> None:
+def test_no_framework_is_imported(tmp_path: Path) -> None:
+    paths = [str(FILES / name) for name in NAMES]
+    for kind in set(KINDS) - {"index", "float8"}:  # ml_dtypes has the types of 8 bits
+        (tmp_path / kind).write_bytes(valid(kind))
+        paths.append(str(tmp_path / kind))
     code = (
-        "import sys; from memcurse_cli.checkpoints.open import open_checkpoint\n"
-        f"for path in {[str(FILES / name) for name in NAMES]!r}:\n"
+        "import sys, numpy\n"
+        "from memcurse_cli.checkpoints.open import open_checkpoint\n"
+        "from memcurse_cli.checkpoints.memory import MemoryStore\n"
+        "MemoryStore({'w': numpy.eye(2)}).read('w')\n"
+        f"for path in {paths!r}:\n"
         "    with open_checkpoint(path) as store:\n"
+        "        assert store.tensors\n"
         "        for name in store.tensors: store.read(name)\n"
-        "print({'h5py', 'keras', 'onnx', 'gguf', 'flax', 'orbax', 'jax', 'torch', 'tensorstore'}"
-        " & set(sys.modules))"
+        "print({'h5py', 'keras', 'onnx', 'gguf', 'flax', 'orbax', 'jax', 'torch', 'tensorstore',"
+        " 'scipy', 'ml_dtypes', 'safetensors', 'rich', 'typer', 'fsspec', 'aiohttp', 'asyncio',"
+        " 'ssl'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import pickle
 import shutil
 import warnings
@@ -17,8 +15,10 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from attacks.build import MARKER, Executes
+from attacks.build import saved as torch_saved
 from checkpoints import readers
-from checkpoints.fuzzing import FUZZ, changed, survives_at
+from checkpoints.fuzzing import FUZZ, survives_in_folder
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -33,13 +33,6 @@ from torch.distributed.checkpoint.metadata import (
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
-
-
-def saved(directory: Path, content: dict[str, Any]) -> Path:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dcp.save(content, checkpoint_id=directory / "saved", no_dist=True)
-    return directory / "saved"
 
 
 def same(store: TensorStore, expected: dict[str, torch.Tensor]) -> None:
@@ -58,22 +51,21 @@ def test_a_training_checkpoint(tmp_path: Path) -> None:
     optimizer = torch.optim.Adam(module.parameters())
     module(torch.ones(2, 3))[0].sum().backward()
     optimizer.step()
+    types = (torch.float64, torch.bfloat16, torch.complex64, torch.int64, torch.bool)
+    for dtype in types:
+        module.register_buffer(str(dtype).replace(".", "_"), torch.ones(2, 3).to(dtype))
+    module.register_buffer("scalar", torch.tensor(2.5))
     content = {"model": module.state_dict(), "optim": optimizer.state_dict(), "step": 3}
-    path = saved(tmp_path, content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save(content, checkpoint_id=tmp_path / "saved", no_dist=True)
+    path = tmp_path / "saved"
     for named in (path, path / ".metadata"):
         with open_checkpoint(named) as store:
             assert store.format == "PyTorch distributed"
             assert "of optimiser state" in store.notes[0]
             assert store.bytes == sum(file.stat().st_size for file in path.iterdir())
             same(store, dict(module.state_dict()))
-
-
-def test_every_type(tmp_path: Path) -> None:
-    types = (torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.bool)
-    tensors = {str(t).removeprefix("torch."): torch.ones(2, 3).to(t) for t in types}
-    tensors["scalar"] = torch.tensor(2.5)
-    with open_checkpoint(saved(tmp_path, tensors)) as store:
-        same(store, tensors)
 
 
 Change = Callable[[Metadata], object]
@@ -84,19 +76,16 @@ def sharded(directory: Path, change: Change = lambda metadata: None) -> Path:
     matrix = torch.arange(20.0).reshape(5, 4)
     chunks, stored = [], {}
     for rank, rows in enumerate((slice(0, 3), slice(3, 5))):
-        buffer = io.BytesIO()
+        content = b""
         for columns in (slice(0, 2), slice(2, 4)):
             part = matrix[rows, columns].clone()
             start = torch.Size([rows.start, columns.start])
-            offset = buffer.tell()
-            piece = io.BytesIO()
-            torch.save(part, piece)
-            buffer.write(piece.getvalue())
+            piece = torch_saved(part)
             chunks.append(ChunkStorageMetadata(offsets=start, sizes=part.shape))
-            index = MetadataIndex("model.w", start, len(chunks) - 1)
-            length = buffer.tell() - offset
-            stored[index] = _StorageInfo(f"__{rank}_0.distcp", offset, length)
-        (directory / f"__{rank}_0.distcp").write_bytes(buffer.getvalue())
+            place = _StorageInfo(f"__{rank}_0.distcp", len(content), len(piece))
+            stored[MetadataIndex("model.w", start, len(chunks) - 1)] = place
+            content += piece
+        (directory / f"__{rank}_0.distcp").write_bytes(content)
     described = TensorStorageMetadata(
         properties=TensorProperties(dtype=torch.float32), size=matrix.shape, chunks=chunks
     )
@@ -131,7 +120,6 @@ def _described(**changes: Any) -> Change:
     ("change", "expected"),
     [
         (_relocated("../outside.distcp"), "outside the checkpoint's directory"),
-        (_relocated("/etc/passwd"), "outside the checkpoint's directory"),
         (_relocated("missing.distcp"), "no such file"),
         (_relocated("__0_0.distcp", 10**18), "lies at bytes 1000000000000000000"),
         (_relocated("__0_0.distcp", -1), "not of natural numbers"),
@@ -139,12 +127,10 @@ def _described(**changes: Any) -> Change:
         (lambda metadata: metadata.storage_data.clear(), "is not stored"),
         (_described(size=torch.Size([10**9, 10**9])), "do not fill it"),
         (_described(size=torch.Size([4, 4])), "leaves its tensor"),
-        (_described(size=(-1, 4)), "not of natural numbers"),
-        (_described(chunks=[]), "do not fill it"),
         (_described(properties=None), "unknown type"),
         (lambda metadata: metadata.state_dict_metadata.clear(), "holds no weights"),
     ],
-    ids=range(13),
+    ids=range(10),
 )
 def test_metadata_that_lies_is_named(tmp_path: Path, change: Change, expected: str) -> None:
     with pytest.raises(CheckpointError, match=expected):
@@ -171,23 +157,13 @@ def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
-class Executes:
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (self._marker,)
-
-
 def test_nothing_in_the_metadata_is_executed(tmp_path: Path) -> None:
-    marker = tmp_path / "executed"
-
     def change(metadata: Metadata) -> None:
-        metadata.planner_data = {"model.w": ("w",), "evil": Executes(marker)}
+        metadata.planner_data = {"model.w": ("w",), "evil": Executes(tmp_path)}
 
     with open_checkpoint(sharded(tmp_path, change)) as store:
         assert list(store.tensors) == ["w"]
-    assert not marker.exists()
+    assert not (tmp_path / MARKER).exists()
 
 
 @cache
@@ -197,10 +173,5 @@ def valid() -> Path:
 
 @FUZZ
 @given(data=st.data())
-def test_a_changed_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    path = tmp_path_factory.mktemp("changed") / "saved"
-    shutil.copytree(valid(), path)
-    file = data.draw(st.sampled_from(sorted(path.iterdir())), "file")
-    file.write_bytes(changed(file.read_bytes(), data))
-    survives_at(path)
-    shutil.rmtree(path)
+def test_a_changed_file(data: st.DataObject) -> None:
+    survives_in_folder(valid(), data)

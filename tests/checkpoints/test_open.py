@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attacks import config_files
+from attacks.folder_files import CONFIGS
+from checkpoints.test_fuzzing import valid
 from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -54,7 +56,6 @@ def test_the_content_decides_and_not_the_extension(tmp_path: Path) -> None:
         (bytes(5000), "bytes are zero, as in a file whose writing was cut short"),
         (b"hello, world", 'its first bytes are "hello, world"; it reads safetensors, PyTorch, '),
         (b"\x89PNG\r\n\x1a\n", "its first bytes are 89 50 4e 47 0d 0a 1a 0a; it reads"),
-        (b"\x1b]0;owned\x07", "its first bytes are 1b 5d 30 3b 6f 77 6e 65"),
         (b'{"a": 1}', "not a format that memcurse reads"),
     ],
 )
@@ -63,23 +64,13 @@ def test_a_file_that_is_no_checkpoint_is_named(
 ) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=re.escape(f"{path}: ") + f".*{re.escape(expected)}"):
         open_checkpoint(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "pt", "pth", "npz"])
+@pytest.mark.parametrize("kind", ["safetensors", "zip", "legacy", "npz"])
 def test_a_truncated_file_is_named_wherever_it_ends(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"a.{kind}"
-    if kind == "safetensors":
-        save_file(WEIGHTS, path)
-    elif kind == "npz":
-        np.savez(path, **WEIGHTS)
-    else:
-        state = {"w": torch.eye(30)}
-        torch.save(state, path, _use_new_zipfile_serialization=kind == "pt")
-    whole = path.read_bytes()
+    path, whole = tmp_path / "a", valid(kind)
     for length in range(0, len(whole), max(1, len(whole) // 50)):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
@@ -109,11 +100,9 @@ def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.pt"
-    path.write_bytes(b"x")
-    path.chmod(0)
+    (tmp_path / "a.pt").touch(0)
     with pytest.raises(CheckpointError, match="permission denied"):
-        open_checkpoint(path)
+        open_checkpoint(tmp_path / "a.pt")
 
 
 def test_a_fifo_or_a_device_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -146,98 +135,77 @@ def test_a_file_without_weights_is_named(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "epoch.pt")
 
 
-class TestDirectory:
-    def test_without_weights_it_says_what_was_looked_for(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text("{}")
-        (tmp_path / "optimizer.pt").write_bytes(b"")
-        with pytest.raises(CheckpointError, match=r"no checkpoint; looked for model\.safetensors"):
-            open_checkpoint(tmp_path)
-
-    def test_the_only_weights_are_read(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text("{}")
-        torch.save({"training": 1}, tmp_path / "training_args.bin")
-        save_file(WEIGHTS, tmp_path / "epoch3.safetensors")
-        with open_checkpoint(tmp_path) as store:
-            assert list(store.tensors) == list(WEIGHTS)
-            assert store.path == str(tmp_path)
-
-    def test_model_safetensors_comes_first(self, tmp_path: Path) -> None:
-        save_file(WEIGHTS, tmp_path / "model.safetensors")
-        torch.save({"w": torch.eye(2)}, tmp_path / "pytorch_model.bin")
-        assert open_checkpoint(tmp_path).format == "safetensors"
-
-    def test_of_several_it_asks_for_one(self, tmp_path: Path) -> None:
-        for name in ("a.safetensors", "b\x1b[2J.safetensors"):
-            save_file(WEIGHTS, tmp_path / name)
-        with pytest.raises(CheckpointError, match=r"2 checkpoints: a.safetensors, b\\x1b\[2J"):
-            open_checkpoint(tmp_path)
+def test_a_directory_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "optimizer.pt").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"no checkpoint; looked for model\.safetensors"):
+        open_checkpoint(tmp_path)
 
 
-class TestShards:
-    def write(self, directory: Path) -> None:
-        state = {"a.weight": torch.eye(2), "b.weight": torch.ones(3)}
-        torch.save({"a.weight": state["a.weight"]}, directory / "one.bin")
-        torch.save({"b.weight": state["b.weight"]}, directory / "two.bin")
-        index = {"weight_map": {"a.weight": "one.bin", "b.weight": "two.bin"}}
-        (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-
-    def test_shards_of_pytorch_are_read(self, tmp_path: Path) -> None:
-        self.write(tmp_path)
-        with open_checkpoint(tmp_path) as store:
-            np.testing.assert_array_equal(store.read("b.weight"), np.ones(3))
-            assert store.bytes_read == 12
-            assert store.bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
-            assert store.notes == ("2 shards of PyTorch",)
-
-    def test_a_missing_shard_is_named(self, tmp_path: Path) -> None:
-        self.write(tmp_path)
-        (tmp_path / "two.bin").unlink()
-        with pytest.raises(CheckpointError, match=r"two\.bin: no such file"):
-            open_checkpoint(tmp_path)
-
-    def test_a_tensor_that_its_shard_lacks_is_named(self, tmp_path: Path) -> None:
-        self.write(tmp_path)
-        shutil.copy(tmp_path / "one.bin", tmp_path / "two.bin")
-        with pytest.raises(CheckpointError, match=r"tensor b\.weight is not in two\.bin"):
-            open_checkpoint(tmp_path)
-
-    def test_a_shard_of_another_kind_is_named(self, tmp_path: Path) -> None:
-        self.write(tmp_path)
-        shutil.copy(tmp_path / "pytorch_model.bin.index.json", tmp_path / "two.bin")
-        with pytest.raises(CheckpointError, match=r"two\.bin: this shard is not a safetensors or"):
-            open_checkpoint(tmp_path)
-
-    def test_the_links_of_a_hugging_face_cache_are_followed(self, tmp_path: Path) -> None:
-        blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "0123"
-        blobs.mkdir()
-        snapshot.mkdir(parents=True)
-        self.write(snapshot)
-        for number, path in enumerate(sorted(snapshot.iterdir())):
-            path.rename(blobs / str(number))
-            path.symlink_to(Path("..", "..", "blobs", str(number)))
-        for path in (snapshot, snapshot / "pytorch_model.bin.index.json"):
-            with open_checkpoint(path) as store:
-                assert list(store.tensors) == ["a.weight", "b.weight"]
+def test_a_directory_gives_its_only_weights_or_those_of_the_known_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    torch.save({"training": 1}, tmp_path / "training_args.bin")
+    save_file(WEIGHTS, tmp_path / "epoch3.safetensors")
+    with open_checkpoint(tmp_path) as store:
+        assert list(store.tensors) == list(WEIGHTS)
+        assert store.path == str(tmp_path)
+    save_file(WEIGHTS, tmp_path / "b\x1b[2J.safetensors")
+    with pytest.raises(CheckpointError, match=r"2 checkpoints: b\\x1b\[2J.safetensors, epoch3"):
+        open_checkpoint(tmp_path)
+    save_file({"known": np.eye(2)}, tmp_path / "model.safetensors")
+    assert list(open_checkpoint(tmp_path).tensors) == ["known"]
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "pt", "pth", "npz"])
-def test_no_framework_is_imported_to_read_a_file(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"a.{kind}"
-    if kind == "safetensors":
-        save_file(WEIGHTS, path)
-    elif kind == "npz":
-        np.savez(path, **WEIGHTS)
-    else:
-        torch.save({"w": torch.eye(3)}, path, _use_new_zipfile_serialization=kind == "pt")
-    code = (
-        "import sys; from memcurse_cli.checkpoints.open import open_checkpoint\n"
-        f"store = open_checkpoint({str(path)!r})\n"
-        "for name in store.tensors: store.read(name)\n"
-        "heavy = {'torch', 'jax', 'scipy', 'ml_dtypes', 'safetensors', 'rich', 'typer'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def shards(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    torch.save({"a.weight": torch.eye(2)}, directory / "one.bin")
+    torch.save({"b.weight": torch.ones(3)}, directory / "two.bin")
+    index = {"weight_map": {"a.weight": "one.bin", "b.weight": "two.bin"}}
+    (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return directory
+
+
+def test_shards_of_pytorch_are_read(tmp_path: Path) -> None:
+    path = shards(tmp_path / "shards")
+    with open_checkpoint(path) as store:
+        np.testing.assert_array_equal(store.read("b.weight"), np.ones(3))
+        assert store.bytes_read == 12
+        assert store.bytes == sum(file.stat().st_size for file in path.iterdir())
+        assert store.notes == ("2 shards of PyTorch",)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda path: (path / "two.bin").unlink(), r"two\.bin: no such file"),
+        (
+            lambda path: shutil.copy(path / "one.bin", path / "two.bin"),
+            r"tensor b\.weight is not in two\.bin",
+        ),
+        (
+            lambda path: shutil.copy(path / "pytorch_model.bin.index.json", path / "two.bin"),
+            r"two\.bin: this shard is not a safetensors or",
+        ),
+    ],
+)
+def test_shards_that_are_not_what_the_index_says_are_named(
+    tmp_path: Path, change: Callable[[Path], object], expected: str
+) -> None:
+    path = shards(tmp_path / "shards")
+    change(path)
+    with pytest.raises(CheckpointError, match=expected):
+        open_checkpoint(path)
+
+
+def test_the_links_of_a_hugging_face_cache_are_followed(tmp_path: Path) -> None:
+    snapshot = shards(tmp_path / "snapshots" / "0123")
+    (tmp_path / "blobs").mkdir()
+    for number, path in enumerate(sorted(snapshot.iterdir())):
+        path.rename(tmp_path / "blobs" / str(number))
+        path.symlink_to(Path("..", "..", "blobs", str(number)))
+    for path in (snapshot, snapshot / "pytorch_model.bin.index.json"):
+        with open_checkpoint(path) as store:
+            assert list(store.tensors) == ["a.weight", "b.weight"]
 
 
 def test_a_report_imports_the_reader_of_its_own_format_alone(tmp_path: Path) -> None:
@@ -276,10 +244,19 @@ def write(directory: Path, name: str, config: str = '{"n_groups": 2}') -> Path:
     return directory / name
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model-00001-of-00002.safetensors"])
-def test_it_is_read_beside_a_file_of_hugging_faces_name(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("model.safetensors", {"n_groups": 2}),
+        ("model-00001-of-00002.safetensors", {"n_groups": 2}),
+        ("my_model.safetensors", {}),
+    ],
+)
+def test_a_config_is_read_beside_a_file_of_hugging_faces_name_alone(
+    tmp_path: Path, name: str, config: dict[str, int]
+) -> None:
     with open_checkpoint(write(tmp_path, name)) as store:
-        assert store.config == {"n_groups": 2}
+        assert store.config == config
         assert store.notes == ()
 
 
@@ -289,13 +266,6 @@ def test_it_is_read_through_the_directory_and_through_an_index(zoo: Path) -> Non
             assert store.config["model_type"] == "mamba"
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "my_model.safetensors"])
-def test_it_is_left_alone_beside_any_other_file(tmp_path: Path, name: str) -> None:
-    with open_checkpoint(write(tmp_path, name)) as store:
-        assert store.config == {}
-        assert store.notes == ()
-
-
 def test_infinity_is_understood_as_transformers_4_wrote_it(tmp_path: Path) -> None:
     config = json.dumps({"time_step_limit": [0.0, math.inf]})
     assert "Infinity" in config
@@ -303,24 +273,10 @@ def test_infinity_is_understood_as_transformers_4_wrote_it(tmp_path: Path) -> No
         assert store.config["time_step_limit"] == [0.0, math.inf]
 
 
-@pytest.mark.parametrize(
-    ("attack", "reason"),
-    [
-        (config_files.config_of_ten_megabytes_nested, "more than 1000000"),
-        (config_files.config_nested_a_hundred_thousand_deep, "nested too deeply"),
-        (config_files.config_with_a_number_of_half_a_million_digits, "not valid JSON"),
-        (config_files.config_that_is_a_link_out_of_the_directory, "leads outside"),
-        (config_files.config_that_is_a_fifo, "neither a regular file"),
-        (lambda path: write(path, "model.safetensors", f'{{"a": {10**400}}}'), "20 digits"),
-        (lambda path: write(path, "model.safetensors", "[1, 2]"), "not a JSON object"),
-        (lambda path: write(path, "model.safetensors", '{"a": NaN}'), "NaN is not a number"),
-        (lambda path: write(path, "model.safetensors", '{"a": 1, "a": 2}'), "stands twice"),
-    ],
-)
-def test_what_is_wrong_with_it_is_a_note(
-    tmp_path: Path, attack: Callable[[Path], Path], reason: str
-) -> None:
-    with open_checkpoint(attack(tmp_path)) as store:
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_is_wrong_with_it_is_a_note(tmp_path: Path, name: str) -> None:
+    reason, build = CONFIGS[name]
+    with open_checkpoint(build(tmp_path)) as store:
         assert store.tensors
         assert store.config == {}
         (note,) = store.notes
@@ -337,20 +293,18 @@ def kept(*names: str) -> tuple[set[str], str]:
 
 
 @pytest.mark.parametrize(
-    "container",
-    ["exp_avg", "exp_avg_sq", "grads", "gradients", "acc_grads", "optimizer.0.momentum_buffer"],
+    ("container", "kind"),
+    [
+        *((name, "optimiser state") for name in ("exp_avg", "exp_avg_sq", "grads", "gradients")),
+        *((name, "optimiser state") for name in ("acc_grads", "optimizer.0.momentum_buffer")),
+        *((name, "averaged (EMA) copy") for name in ("model_ema", "ema_model", "a.b.swa_model")),
+        ("average_model_state", "averaged (EMA) copy"),
+    ],
 )
-def test_moments_and_gradients_by_the_name_of_their_weight(container: str) -> None:
+def test_what_training_adds_by_the_name_of_its_container(container: str, kind: str) -> None:
     weights, note = kept(*TRAINED, *(f"{container}.{name}" for name in TRAINED))
     assert weights == set(TRAINED)
-    assert note.startswith("3 tensors of optimiser state")
-
-
-@pytest.mark.parametrize("copy", ["model_ema", "ema_model", "average_model_state", "a.b.swa_model"])
-def test_averaged_copies_by_their_own_names(copy: str) -> None:
-    weights, note = kept(*TRAINED, *(f"{copy}.{name}" for name in TRAINED))
-    assert weights == set(TRAINED)
-    assert "averaged (EMA) copy" in note
+    assert re.match(rf"3 tensors of (an )?{re.escape(kind)}", note)
 
 
 @pytest.mark.parametrize(
@@ -381,13 +335,16 @@ def test_lightning_averages_where_the_weights_were() -> None:
 
 def test_moments_of_optax_without_a_container() -> None:
     moments = [f"0/{moment}/{name}" for moment in ("mu", "nu") for name in TRAINED]
-    assert kept("0/count", *moments, *TRAINED)[0] == {
-        "0/count",
-        *TRAINED,
-    }
+    assert kept("0/count", *moments, *TRAINED)[0] == {"0/count", *TRAINED}
     # An LRU of DeepMind's port has a nu of its own, and no count.
     assert kept("lru/nu", "lru/theta", "count")[0] == {"lru/nu", "lru/theta", "count"}
     assert kept("lru/count", "lru/nu")[0] == {"lru/count", "lru/nu"}
+
+
+def test_the_slots_of_tensorflow_are_left_out_beside_their_variable() -> None:
+    # W_in/Momentum has no variable W_in beside it: it may be a weight.
+    weights = {"W_rec", "W_in/Momentum", "Adam/kernel"}
+    assert kept(*weights, "W_rec/Adam", "W_rec/Adam_1", "beta1_power")[0] == weights
 
 
 @pytest.mark.parametrize("moments", [("mu", "nu"), ("m", "v"), ("momentum",)])

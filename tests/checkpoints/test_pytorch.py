@@ -6,54 +6,38 @@ import argparse
 import io
 import json
 import pickle
-import random
-import string
 import tarfile
 import warnings
 import zipfile
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from attacks.build import rewritten
+from attacks.build import saved as torch_saved
 from checkpoints import readers
 from numpy.testing import assert_array_equal
 from torch.ao.quantization import quantize_dynamic
 
 import memcurse_cli
-from memcurse_cli.checkpoints.memory import MemoryStore, lazy
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.checkpoints.torch.pickle_machine import Global, begins_like_a_pickle
-from memcurse_cli.checkpoints.torch.pickled_tensors import dequantised
+from memcurse_cli.checkpoints.torch.pickle_machine import begins_like_a_pickle
 from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
 
 ZIP_AND_LEGACY = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 TYPES = (
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.complex128,
-    torch.complex64,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint64,
-    torch.uint32,
-    torch.uint16,
-    torch.uint8,
-    torch.bool,
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.complex128, torch.complex64),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
+    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
 )
 
 
@@ -65,9 +49,6 @@ def saved(content: Any, directory: Path, zipped: bool = True) -> TensorStore:
 
 def weights() -> OrderedDict[str, torch.Tensor]:
     return OrderedDict({"rnn.weight_hh_l0": torch.eye(3), "rnn.bias_hh_l0": torch.ones(3)})
-
-
-NAMES = ["rnn.weight_hh_l0", "rnn.bias_hh_l0"]
 
 
 @ZIP_AND_LEGACY
@@ -128,31 +109,27 @@ def test_a_tensor_that_is_no_plain_array_is_listed_and_refused(
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "prefixes"),
     [
-        weights(),
-        {"model": weights(), "epoch": 3, "loss": 0.5, "best": None, "name": "run"},
-        {"my_network": weights()},
-        {"state": {"model": weights(), "step": 7}},
-        {"state_dict": weights(), "hyper_parameters": argparse.Namespace(lr=1e-3)},
-        {"model": weights(), "score": np.float64(0.5)},
-        {"model": weights(), "args": {"path": Path("x"), "device": torch.device("cpu")}},
-        {"model": weights(), "metrics": defaultdict(list, a=[1, 2]), "lists": [1, [2, (3,)]]},
-        {"module": weights(), "optimizer": None, "ds_config": {"zero": 1}},
+        (weights(), [""]),
+        ({"model": weights(), "epoch": 3, "loss": 0.5, "best": None, "name": "run"}, [""]),
+        ({"my_network": weights()}, [""]),
+        ({"state": {"model": weights(), "step": 7}}, [""]),
+        ({"state_dict": weights(), "hyper_parameters": argparse.Namespace(lr=1e-3)}, [""]),
+        ({"model": weights(), "args": {"path": Path("x"), "device": torch.device("cpu")}}, [""]),
+        ({"model": weights(), "a": defaultdict(list, a=[1]), "b": [np.float64(1), [2]]}, [""]),
+        ({"agents": {"a": weights(), "b": weights()}, "step": 1}, ["a.", "b."]),
     ],
-    ids=range(9),
+    ids=range(8),
 )
-def test_the_key_of_the_only_model_is_dropped(tmp_path: Path, content: Any) -> None:
-    assert list(saved(content, tmp_path).tensors) == NAMES
+def test_the_key_of_the_only_model_is_dropped(
+    tmp_path: Path, content: Any, prefixes: list[str]
+) -> None:
+    names = [f"{prefix}{name}" for prefix in prefixes for name in weights()]
+    assert list(saved(content, tmp_path).tensors) == names
 
 
-def test_several_models_keep_their_keys(tmp_path: Path) -> None:
-    content = {"agents": {"actor": weights(), "critic": weights()}, "step": 1}
-    expected = [f"{agent}.{name}" for agent in ("actor", "critic") for name in NAMES]
-    assert list(saved(content, tmp_path).tensors) == expected
-
-
-class _Shaped(torch.nn.Module):
+class Shaped(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.cells = torch.nn.ModuleList([torch.nn.GRUCell(2, 3) for _ in range(2)])
@@ -163,13 +140,12 @@ class _Shaped(torch.nn.Module):
 
 @ZIP_AND_LEGACY
 def test_a_pickled_module_has_the_names_of_its_state_dict(tmp_path: Path, zipped: bool) -> None:
-    module = _Shaped()
-    for content in (module, {"network": module, "epoch": 1}):
-        store = saved(content, tmp_path, zipped)
-        assert list(store.tensors) == list(module.state_dict())
-        assert "_Shaped is a pickled module" in store.notes[0]
-        for name, tensor in module.state_dict().items():
-            np.testing.assert_array_equal(store.read(name), readers.double(tensor))
+    module = Shaped()
+    store = saved({"network": module, "epoch": 1}, tmp_path, zipped)
+    assert list(store.tensors) == list(module.state_dict())
+    assert "Shaped is a pickled module" in store.notes[0]
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_array_equal(store.read(name), readers.double(tensor))
 
 
 @ZIP_AND_LEGACY
@@ -207,69 +183,32 @@ class FlatMapping:
         return FlatMapping, (self.mapping,)
 
 
-def test_an_object_that_is_made_from_one_dictionary_is_that_dictionary(tmp_path: Path) -> None:
-    tree = {"params": FlatMapping({"gru": FlatMapping({"b": np.arange(3.0)})}), "step": 1}
-    (tmp_path / "haiku.pkl").write_bytes(pickle.dumps(tree))
-    with open_checkpoint(tmp_path / "haiku.pkl") as store:
-        assert list(store.tensors) == ["params/gru/b"]
-        np.testing.assert_array_equal(store.read("params/gru/b"), np.arange(3.0))
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_plain_pickles_of_every_protocol_are_read(tmp_path: Path, protocol: int) -> None:
-    jax_numpy = pytest.importorskip("jax.numpy")
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    cell = {
-        "kernel": np.linspace(0, 1, 200).reshape(40, 5),
-        "big_endian": np.arange(3, dtype=">i4"),
-        "fortran": np.asfortranarray(np.arange(600.0).reshape(20, 30)),
-        "bfloat16": np.full(100, 1.5, ml_dtypes.bfloat16),
-        "jax": jax_numpy.arange(50.0),
-        "jax_bfloat16": jax_numpy.full((4, 5), 3, jax_numpy.bfloat16),
-        "complex": np.array([1 + 2j, 3]),
-        "bool": np.array([True, False]),
-    }
+def test_a_tree_of_a_pickle_keeps_its_parameters(tmp_path: Path) -> None:
     tree = {
-        "params": {"lstm": cell},
+        "params": FlatMapping({"gru": FlatMapping({"b": np.arange(3.0)})}),
         "opt_state": {"mu": np.ones(3)},
-        "step": 3,
         "names": np.array(["a", None], dtype=object),
         "loss": np.float32(3),
     }
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps(tree, protocol=protocol))
-    with open_checkpoint(tmp_path / "a.pkl") as store:
-        assert list(store.tensors) == [f"params/lstm/{name}" for name in cell]
-        for name, array in cell.items():
-            array = np.asarray(array)
-            spec = store.tensors[f"params/lstm/{name}"]
-            assert (spec.shape, spec.dtype, spec.bytes) == (
-                array.shape,
-                array.dtype.name,
-                array.nbytes,
-            )
-            np.testing.assert_array_equal(
-                store.read(f"params/lstm/{name}"), readers.double(array), strict=True
-            )
+    found = read_back(tmp_path / "haiku.pkl", pickle.dumps(tree))
+    assert list(found) == ["params/gru/b"]
+    np.testing.assert_array_equal(found["params/gru/b"], np.arange(3.0))
 
 
 def test_a_storage_that_is_changed_on_disk_is_refused_when_it_is_read(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    torch.save(weights(), buffer)
-    path = tmp_path / "checkpoint"
-    path.write_bytes(buffer.getvalue())
+    path, content = tmp_path / "checkpoint", torch_saved(weights())
+    path.write_bytes(content)
     with open_checkpoint(path) as store:
-        path.write_bytes(buffer.getvalue()[:600])
+        path.write_bytes(content[:600])
         with pytest.raises(CheckpointError, match=r"checkpoint: rnn\.weight_hh_l0: the file ends"):
             store.read("rnn.weight_hh_l0")
 
 
-PROTOCOLS = pytest.mark.parametrize("protocol", [0, 1])
-RANDOM = np.random.default_rng(0)
 ARRAYS = {
-    "weight_hh": RANDOM.standard_normal((40, 30)).astype(np.float32),
+    "weight_hh": np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32),
     "every_byte": np.arange(512, dtype=np.uint8),
     "newlines": np.full(300, 0x0A0A5C5C, dtype="<u4"),
-    "fortran": np.asfortranarray(RANDOM.standard_normal((20, 7))),
+    "fortran": np.asfortranarray(np.arange(140.0).reshape(20, 7)),
     "big_endian": np.arange(100, dtype=">f8"),
     "short": np.array([1.5, -2.5]),
     "complex": np.array([1 + 2j, 3]),
@@ -298,9 +237,21 @@ class Python2(pickle._Pickler):  # type: ignore[name-defined, misc]
 class Cell:
     """An object of a class, whose attributes hold the weights."""
 
-    def __init__(self) -> None:
-        self.kernel = np.eye(3)
-        self.inner = {"bias": np.arange(70.0)}
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        self.__dict__.update(arrays)
+
+
+def instance(arrays: dict[str, Any], protocol: int) -> bytes:
+    """An instance of a Python 2 class without `object`: INST in protocol 0, OBJ in those after."""
+    made = b"(imodel\nCell\np9\n" if protocol == 0 else b"(cmodel\nCell\nq\x08oq\x09"
+    content = pickle.dumps(arrays, protocol)
+    return content[: 2 * (protocol > 1)] + made + content[2 * (protocol > 1) : -1] + b"b."
+
+
+def python_2(arrays: dict[str, Any], protocol: int) -> bytes:
+    buffer = io.BytesIO()
+    Python2(buffer, protocol).dump(arrays)
+    return buffer.getvalue()
 
 
 def read_back(path: Path, content: bytes) -> dict[str, np.ndarray[Any, Any]]:
@@ -310,58 +261,32 @@ def read_back(path: Path, content: bytes) -> dict[str, np.ndarray[Any, Any]]:
         return {name: store.read(name) for name in store.tensors}
 
 
-def assert_arrays(found: dict[str, Any], prefix: str = "") -> None:
-    assert list(found) == [prefix + name for name in ARRAYS]
-    for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(found[prefix + name], readers.double(array), strict=True)
+FORMS = [
+    *(
+        (pickle.dumps, kind, protocol)
+        for kind in (dict, OrderedDict, Cell)
+        for protocol in range(6)
+    ),
+    *((dump, dict, protocol) for dump in (instance, python_2) for protocol in range(3)),
+]
 
 
-@PROTOCOLS
-@pytest.mark.parametrize("kind", [dict, OrderedDict])
-def test_a_dictionary_of_arrays(tmp_path: Path, protocol: int, kind: type) -> None:
-    assert_arrays(read_back(tmp_path / "a", pickle.dumps(kind(ARRAYS), protocol)))
+@pytest.mark.parametrize(("dump", "kind", "protocol"), FORMS)
+def test_plain_pickles_of_every_protocol_are_read(
+    tmp_path: Path, dump: Callable[[Any, int], bytes], kind: Callable[[Any], Any], protocol: int
+) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    arrays = ARRAYS | {"torch": torch.randn(30, 30), "half": torch.ones(3, dtype=torch.bfloat16)}
+    if dump is pickle.dumps:
+        arrays |= {"jax": jnp.arange(50.0), "jax_half": jnp.ones((4, 5), jnp.bfloat16)}
+    found = read_back(tmp_path / "a", dump(kind(arrays), protocol))
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        expected = readers.double(array if isinstance(array, torch.Tensor) else np.asarray(array))
+        np.testing.assert_array_equal(found[name], expected, strict=True)
 
 
-@PROTOCOLS
-def test_the_attributes_of_an_object(tmp_path: Path, protocol: int) -> None:
-    content = pickle.dumps({"cell": Cell()}, protocol)
-    assert b"copy_reg\n_reconstructor" in content
-    found = read_back(tmp_path / "a", content)
-    assert list(found) == ["cell/kernel", "cell/inner/bias"]
-    np.testing.assert_array_equal(found["cell/inner/bias"], np.arange(70.0))
-
-
-def instance(state: dict[str, Any], protocol: int) -> bytes:
-    """An instance of a Python 2 class without `object`: INST in protocol 0, OBJ in protocol 1."""
-    made = b"(imodel\nCell\np9\n" if protocol == 0 else b"(cmodel\nCell\nq\x08oq\x09"
-    return made + pickle.dumps(state, protocol)[:-1] + b"b."
-
-
-@PROTOCOLS
-def test_an_instance_of_an_old_class(tmp_path: Path, protocol: int) -> None:
-    assert_arrays(read_back(tmp_path / "a", instance(ARRAYS, protocol)))
-
-
-@PROTOCOLS
-def test_the_strings_of_python_2(tmp_path: Path, protocol: int) -> None:
-    with (tmp_path / "a").open("wb") as file:
-        Python2(file, protocol).dump({"net": ARRAYS})
-    content = (tmp_path / "a").read_bytes()
-    assert not any(name in content for name in (b"_codecs", b"\x80\x02"))
-    back = pickle.loads(content, encoding="latin1")
-    np.testing.assert_array_equal(back["net"]["every_byte"], ARRAYS["every_byte"])
-    assert_arrays(read_back(tmp_path / "a", content), "net/")
-
-
-@PROTOCOLS
-def test_torch_tensors(tmp_path: Path, protocol: int) -> None:
-    state = {"rnn.weight_hh_l0": torch.randn(30, 30), "half": torch.ones(3, dtype=torch.bfloat16)}
-    found = read_back(tmp_path / "a", pickle.dumps(OrderedDict(state), protocol))
-    for name, tensor in state.items():
-        np.testing.assert_array_equal(found[name], readers.double(tensor), strict=True)
-
-
-@PROTOCOLS
+@pytest.mark.parametrize("protocol", [0, 1])
 def test_lines_across_every_border_of_a_chunk(tmp_path: Path, protocol: int) -> None:
     for length in range(65_400, 65_600, 17):
         tree = {"a": np.zeros(length, np.uint8) + 65, "b": np.arange(3.0)}
@@ -371,17 +296,13 @@ def test_lines_across_every_border_of_a_chunk(tmp_path: Path, protocol: int) -> 
 
 
 def test_text_is_not_taken_for_a_pickle() -> None:
-    draw = random.Random(0)
-    words = ["".join(draw.choices(string.ascii_lowercase, k=3)) for _ in range(4000)]
     texts = [
         "(lambda x: x)\n", "(see below)\np1\n", "cat\ndog\ncow\nelk\n" * 4, "}\n", "]\n", "N.",
-        "I1\n", "1\n2\n3\n", "0.5 0.25\n",
-        "{'a': 1}", "[[1, 2], [3, 4]]\n", "import numpy\n", "", ".",
-        "(dp\n", "(i)\n(ii)\n", "\n".join(sorted(words)), "\n".join(words), "((((((((((.",
+        "I1\n", "1\n2\n3\n", "0.5 0.25\n", "{'a': 1}", "[[1, 2], [3, 4]]\n", "import numpy\n",
+        "", ".", "(dp\n", "(i)\n(ii)\n", "((((((((((.", "Some words\nVery few\nFor a list\n" * 100,
     ]  # fmt: skip
-    texts += [f"{first}{' '.join(draw.sample(words, 20))}\n" for first in "(}])cilSVIF" * 40]
     for text in texts:
-        assert not begins_like_a_pickle(text.encode()[:4096]), text[:40]
+        assert not begins_like_a_pickle(text.encode()), text
 
 
 DATA = json.dumps({"policy_class": {":type:": "<class 'abc.ABCMeta'>", ":serialized:": "gASV"}})
@@ -397,33 +318,21 @@ class Policy(torch.nn.Module):
         self.action_net = torch.nn.Linear(4, 2)
 
 
-def torch_saved(content: object, legacy: bool = False) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(content, buffer, _use_new_zipfile_serialization=not legacy)
-    return buffer.getvalue()
-
-
 def agent(path: Path, policy: bytes, compression: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("data", DATA)
         archive.writestr("pytorch_variables.pth", torch_saved({}))
         with archive.open("policy.pth", "w", force_zip64=True) as member:
             member.write(policy)
-        archive.writestr(
-            "policy.optimizer.pth",
-            torch_saved({"lstm_actor.weight_hh_l0": torch.ones(9)}),
-        )
+        optimizer = torch_saved({"lstm_actor.weight_hh_l0": torch.ones(9)})
+        archive.writestr("policy.optimizer.pth", optimizer)
         archive.writestr("_stable_baselines3_version", "2.3.2")
     return path
 
 
-def deflated_agent(path: Path, policy: bytes) -> Path:
-    return agent(path, policy, zipfile.ZIP_DEFLATED)
-
-
-def nemo(path: Path, weights: bytes, mode: str = "w") -> Path:
+def nemo(path: Path, weights: bytes, mode: Any = "w") -> Path:
     """As NeMo's SaveRestoreConnector writes it: a folder's content under ``./``."""
-    with tarfile.open(path, f"{mode}") as archive:
+    with tarfile.open(path, mode) as archive:
         for name, content in (
             ("./model_config.yaml", b"target: nemo.Model\n" * 40),
             ("./" + "tokenizer/" * 15 + "vocabulary.txt", b"a\nb\n"),  # a name of two headers
@@ -435,18 +344,14 @@ def nemo(path: Path, weights: bytes, mode: str = "w") -> Path:
     return path
 
 
-def zipped_nemo(path: Path, weights: bytes) -> Path:
-    return nemo(path, weights, "w:gz")
-
-
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize(
     ("build", "format"),
     [
         (agent, "Stable-Baselines3"),
-        (deflated_agent, "Stable-Baselines3"),
+        (partial(agent, compression=zipfile.ZIP_DEFLATED), "Stable-Baselines3"),
         (nemo, "NeMo"),
-        (zipped_nemo, "NeMo"),
+        (partial(nemo, mode="w:gz"), "NeMo"),
     ],
 )
 def test_the_weights_are_read_and_nothing_else(
@@ -454,7 +359,7 @@ def test_the_weights_are_read_and_nothing_else(
 ) -> None:
     torch.manual_seed(0)
     policy = Policy().state_dict()
-    path = build(tmp_path / "archive", torch_saved(policy, legacy))
+    path = build(tmp_path / "archive", torch_saved(policy, not legacy))
     with open_checkpoint(path) as store:
         assert store.format == format
         assert store.path == str(path)
@@ -462,28 +367,18 @@ def test_the_weights_are_read_and_nothing_else(
         assert list(store.tensors) == list(policy)
         for name, tensor in policy.items():
             np.testing.assert_array_equal(store.read(name), tensor.numpy())
+        assert store.bytes_read == sum(tensor.nbytes for tensor in policy.values())
     report = memcurse_cli.inspect(path)
     assert [layer.name for layer in report.layers] == ["lstm_actor.l0", "lstm_critic.l0"]
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_weights_in_a_tar_are_read_by_range(tmp_path: Path) -> None:
-    weights = torch_saved({"a": torch.ones(3), "w": torch.ones(1000, 1000)})
-    with open_checkpoint(nemo(tmp_path / "a.nemo", weights)) as store:
-        store.read("a")
-        assert store.bytes_read == 12
 
 
 @pytest.mark.parametrize("build", [agent, nemo])
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (b"", "is not a file of torch.save"),
         (b"gASV", "is not a file of torch.save"),
-        (
-            torch_saved({"weight": torch.ones(50, 50)})[:-2000],
-            ": a truncated or corrupt",
-        ),
+        (torch_saved({"weight": torch.ones(50, 50)})[:-2000], ": a truncated or corrupt"),
     ],
 )
 def test_what_is_no_torch_file_is_refused(
@@ -499,21 +394,8 @@ WEIGHTS = "mp_rank_00_model_states.pt"
 def states(module: Any, ranks: int = 1, **more: Any) -> dict[str, Any]:
     """The entries of one rank's file, as engine.py's _save_checkpoint writes them."""
     shapes = {name: torch.Size([4, 4]) for name in module or ()}
-    return {
-        "module": module,
-        "buffer_names": [],
-        "optimizer": None,
-        "param_shapes": [shapes],
-        "frozen_param_shapes": None,
-        "frozen_param_fragments": None,
-        "lr_scheduler": None,
-        "global_steps": 100,
-        "dp_world_size": 2,
-        "mp_world_size": ranks,
-        "ds_config": {"train_batch_size": 2},
-        "ds_version": "0.16.2",
-        **more,
-    }
+    ranks_of = {"dp_world_size": 2, "mp_world_size": ranks, "ds_version": "0.16.2"}
+    return {"module": module, "optimizer": None, "param_shapes": [shapes], **ranks_of, **more}
 
 
 def step(folder: Path, **more: Any) -> Path:
@@ -521,10 +403,8 @@ def step(folder: Path, **more: Any) -> Path:
     module = torch.nn.GRU(3, 4).state_dict()
     frozen = {"weight_hh_l0": torch.zeros(48)}
     torch.save(states(module, frozen_param_fragments=frozen, **more), folder / WEIGHTS)
-    for rank in range(2):
-        optimizer = {"optimizer_state_dict": {"single_partition_of_fp32_groups": [torch.ones(9)]}}
-        name = f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
-        torch.save(optimizer, folder / name)
+    optimizer = {"optimizer_state_dict": {"single_partition_of_fp32_groups": [torch.ones(9)]}}
+    torch.save(optimizer, folder / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
     return folder
 
 
@@ -537,7 +417,6 @@ def test_the_weights_of_a_step_are_read(tmp_path: Path) -> None:
             assert not store.notes
             for name, tensor in saved.items():
                 np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
-    assert [layer.family for layer in inspect(folder).layers] == ["gru"]
 
 
 def test_of_several_steps_latest_names_one(tmp_path: Path) -> None:
@@ -582,27 +461,7 @@ def test_a_pipeline_says_where_its_layers_are(tmp_path: Path) -> None:
         assert len(store.tensors) == 4
 
 
-H, INPUTS = 4, 3
-ROW = lazy(np.ones(2))
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-
-
-class Network(torch.nn.Module):
-    """Recurrent layers and a linear."""
-
-    def __init__(self, rnn: torch.nn.RNNBase) -> None:
-        super().__init__()
-        self.rnn = rnn
-        self.out = torch.nn.Linear(H * (1 + rnn.bidirectional), 2)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        shown: torch.Tensor = self.out(self.rnn(inputs)[0])
-        return shown
-
-
-def quantised(module: torch.nn.Module, dtype: torch.dtype = torch.qint8) -> torch.nn.Module:
-    kinds = {type(part) for part in (module, *module.children())} - {Network}
-    return quantize_dynamic(module, kinds, dtype=dtype)
 
 
 def number(tensor: torch.Tensor) -> np.ndarray:
@@ -612,73 +471,48 @@ def number(tensor: torch.Tensor) -> np.ndarray:
     return tensor.double().detach().numpy()
 
 
-def unpacked(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """What a quantised network's own _weight_bias gives."""
-    kinds = module._weight_bias()
-    return {name: number(tensor) for held in kinds.values() for name, tensor in held.items()}
+SAVE: dict[str, Callable[[torch.nn.Module, Path], object]] = {
+    "state_dict": lambda module, path: torch.save(module.state_dict(), path),
+    "module": torch.save,
+    "script": lambda module, path: torch.jit.save(torch.jit.script(module), path),
+}
+LAYERS = {
+    "lstm": partial(torch.nn.LSTM, 3, 4, 2, bidirectional=True),
+    "gru": partial(torch.nn.GRU, 3, 4),
+    "lstm cell": partial(torch.nn.LSTMCell, 3, 4),
+    "gru cell": partial(torch.nn.GRUCell, 3, 4),
+    "rnn cell": partial(torch.nn.RNNCell, 3, 4),
+}
 
 
-def save(module: torch.nn.Module, how: str, path: Path) -> Path:
-    if how == "state_dict":
-        torch.save(module.state_dict(), path)
-    elif how == "module":
-        torch.save(module, path)
-    else:
-        torch.jit.save(torch.jit.script(module), path)
-    return path
+CASES = [
+    *(("script", kind, torch.qint8) for kind in ("lstm", "gru")),
+    *((how, kind, torch.qint8) for how in ("state_dict", "module") for kind in LAYERS),
+    *((how, kind, torch.float16) for how in SAVE for kind in ("lstm", "gru")),
+]
 
 
-def layers(store: TensorStore) -> dict[str, np.ndarray]:
-    return {
-        match.layer: np.exp(family.read(store, match, ReadOptions()).log_eigenvalues.real)
-        for family, match in detect(store.tensors)
-    }
-
-
-@pytest.mark.parametrize("how", ["state_dict", "module", "script"])
-@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
-@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
-@pytest.mark.parametrize(("depth", "both"), [(1, False), (1, True), (2, False), (2, True)])
-def test_a_network_has_the_names_and_numbers_of_before(
-    tmp_path: Path,
-    how: str,
-    dtype: torch.dtype,
-    kind: type[torch.nn.RNNBase],
-    depth: int,
-    both: bool,
+@pytest.mark.parametrize(("how", "kind", "dtype"), CASES)
+def test_a_quantised_layer_has_the_names_and_numbers_of_before(
+    tmp_path: Path, how: str, kind: str, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
-    plain = Network(kind(INPUTS, H, depth, bidirectional=both))
-    module = quantised(plain, dtype)
-    expected = {f"rnn.{name}": array for name, array in unpacked(module.rnn).items()}
-    with open_checkpoint(save(module, how, tmp_path / "model.pt")) as store:
-        for name, array in expected.items():
-            assert_array_equal(store.read(name), array, err_msg=name)
+    plain = torch.nn.Sequential(OrderedDict(rnn=LAYERS[kind]()))
+    module = quantize_dynamic(plain, {type(plain.rnn)}, dtype=dtype)
+    SAVE[how](module, tmp_path / "model.pt")
+    with open_checkpoint(tmp_path / "model.pt") as store:
+        assert any("quantised" in note for note in store.notes) == (dtype == torch.qint8)
+        for held in module.rnn._weight_bias().values():
+            for name, tensor in held.items():
+                assert_array_equal(store.read(f"rnn.{name}"), number(tensor), err_msg=name)
         for name, tensor in plain.state_dict().items():
             scale = 1e-2 if "weight" in name else 1e-6
             np.testing.assert_allclose(store.read(name), tensor.numpy(), atol=scale)
-        assert any("quantised" in note for note in store.notes) == (dtype == torch.qint8)
-        found = layers(store)
-    before = layers(MemoryStore(plain.state_dict()))
-    assert found.keys() == before.keys()
-    for name, eigenvalues in found.items():
-        np.testing.assert_allclose(eigenvalues, before[name], rtol=1e-6)
-
-
-@pytest.mark.parametrize("how", ["state_dict", "module"])
-@pytest.mark.parametrize("kind", [torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell])
-def test_a_cell(tmp_path: Path, how: str, kind: type[torch.nn.RNNCellBase]) -> None:
-    torch.manual_seed(0)
-    plain = torch.nn.Sequential()
-    plain.add_module("cell", kind(INPUTS, H))
-    module = quantised(plain)
-    with open_checkpoint(save(module, how, tmp_path / "model.pt")) as store:
-        cell = module.cell
-        for side in ("ih", "hh"):
-            weight, bias = getattr(cell, f"_packed_weight_{side}").unpack()
-            assert_array_equal(store.read(f"cell.weight_{side}"), number(weight))
-            assert_array_equal(store.read(f"cell.bias_{side}"), number(bias))
-        assert set(layers(store)) == {"cell"}
+    found, before = (
+        [(layer.name, layer.family) for layer in inspect(model).layers]
+        for model in (tmp_path / "model.pt", plain.state_dict())
+    )
+    assert found == before
 
 
 def test_one_scale_for_each_row(tmp_path: Path) -> None:
@@ -693,61 +527,16 @@ def test_one_scale_for_each_row(tmp_path: Path) -> None:
         assert store.tensors["weight"].dtype == "int8"
 
 
-@pytest.mark.parametrize(
-    "quantiser",
-    [
-        None,
-        (),
-        (Global("torch", "per_channel_affine_float_qparams"), ROW, ROW, 0),
-        (Global("torch", "per_tensor_affine"), float("inf"), 0),
-        (Global("torch", "per_tensor_affine"), 0.5, 0.5),
-        (Global("torch", "per_tensor_affine"), 0.5),
-        (Global("torch", "per_channel_affine"), ROW, ROW, 1),
-        (Global("torch", "per_channel_affine"), ROW, ROW, -2),
-        (Global("torch", "per_channel_affine"), ROW, 0.5, 0),
-    ],
-)
-def test_another_scheme_is_not_guessed(quantiser: object) -> None:
-    with pytest.raises(CheckpointError, match="quantised in another way"):
-        dequantised(lazy(np.ones((2, 3), np.int8)), quantiser).load()
-
-
 def test_a_tensor_quantised_in_another_way_is_refused_when_it_is_read(tmp_path: Path) -> None:
     scales, zeros = torch.tensor([0.1, 0.2]), torch.zeros(2)
     tensor = torch.quantize_per_channel(torch.randn(2, 3), scales, zeros, 0, torch.quint8)
-    torch.save({"weight": tensor}, tmp_path / "rows.pt")
-    content = (tmp_path / "rows.pt").read_bytes()
+    content = torch_saved({"weight": tensor})
     assert content.count(b"per_channel_affine") == 1
     other = tmp_path / "other.pt"
-    with zipfile.ZipFile(tmp_path / "rows.pt") as old, zipfile.ZipFile(other, "w") as new:
-        for name in old.namelist():
-            new.writestr(name, old.read(name).replace(b"channel_affine", b"channel_afline"))
+    other.write_bytes(
+        rewritten(content, lambda _, old: old.replace(b"channel_affine", b"channel_afline"))
+    )
     with open_checkpoint(other) as store:
         assert store.tensors["weight"].shape == (2, 3)
         with pytest.raises(CheckpointError, match="quantised in another way"):
             store.read("weight")
-
-
-def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
-    # What Python 2 wrote for {'w': numpy.arange(4, dtype='<f4')}, in protocol 2.
-    array = np.arange(4, dtype="<f4").tobytes()
-    content = (
-        b"\x80\x02}q\x00U\x01wq\x01cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\n"
-        b"q\x03K\x00\x85U\x01bq\x04\x87Rq\x05(K\x01K\x04\x85cnumpy\ndtype\nq\x06U\x02f4K\x00K\x01"
-        b"\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x10" + array + b"tbs."
-    )
-    (tmp_path / "a.pkl").write_bytes(content)
-    with open_checkpoint(tmp_path / "a.pkl") as store:
-        np.testing.assert_array_equal(store.read("w"), [0, 1, 2, 3])
-
-
-def test_torchscript_has_the_names_of_its_state_dict(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.GRU(3, 4))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        script = torch.jit.script(module)
-        torch.jit.save(script, tmp_path / "a.pt")
-    with open_checkpoint(tmp_path / "a.pt") as store:
-        assert set(store.tensors) == set(module.state_dict())
-        for name, tensor in module.state_dict().items():
-            np.testing.assert_array_equal(store.read(name), readers.double(tensor))

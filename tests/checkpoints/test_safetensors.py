@@ -49,23 +49,15 @@ def test_every_type_is_read_as_the_library_reads_it(tmp_path: Path, code: str) -
             assert store.tensors[name].bytes == tensor.nbytes
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bits"),
-    [(torch.float32, 0x7FA00001), (torch.bfloat16, 0x7F81), (torch.complex64, 0x7FA00001)],
-    ids=str,
-)
-def test_a_signalling_nan_is_one_without_a_warning(
-    tmp_path: Path, dtype: torch.dtype, bits: int
-) -> None:
-    size = 2 if dtype == torch.bfloat16 else 4
-    content = np.full(8 * dtype.itemsize // size, bits, f"<u{size}")
-    tensor = torch.from_numpy(content.view(np.uint8)).view(dtype)
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "complex64"])
+def test_a_signalling_nan_is_one_without_a_warning(tmp_path: Path, kind: str) -> None:
+    content = np.full(8, 0x7F81 if kind == "bfloat16" else 0x7FA00001, np.uint32)
+    content = content.astype(np.uint16 if kind == "bfloat16" else np.uint32)
+    tensor = torch.from_numpy(content.view(np.uint8)).view(getattr(torch, kind))
     save_file({"a": tensor}, tmp_path / "a.safetensors")
     with open_checkpoint(tmp_path / "a.safetensors") as store:
         assert np.isnan(store.read("a")).all()
-    in_memory = {"a": content.view(np.complex64 if dtype.is_complex else np.float32)}
-    if size == 4:
-        assert np.isnan(MemoryStore(in_memory).read("a")).all()
+    assert np.isnan(MemoryStore({"a": tensor}).read("a")).all()
 
 
 def test_metadata_is_kept_and_made_printable(tmp_path: Path) -> None:

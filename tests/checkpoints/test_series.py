@@ -13,16 +13,15 @@ from memcurse_cli.errors import CheckpointError, UsageError
 DATA = np.arange(24.0).reshape(2, 4, 3)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int16", ">f8"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int16", ">f8"])
 def test_arrays_of_every_format_are_the_same(dtype: str, tmp_path: Path) -> None:
     data = DATA.astype(dtype)
     np.save(tmp_path / "a.npy", data)
     np.savez(tmp_path / "a.npz", x=data)
     save_file({"x": data.astype(data.dtype.newbyteorder("="))}, tmp_path / "a.safetensors")
-    for name in ("a.npy", "a.npz", "a.safetensors"):
-        found = read_series(tmp_path / name)
-        assert found.dtype == np.float64
-        assert np.array_equal(found, DATA)
+    for path in tmp_path.iterdir():
+        assert np.array_equal(read_series(path), DATA)
+        assert read_series(path).dtype == np.float64
 
 
 def test_the_array_is_chosen_by_name(tmp_path: Path) -> None:
@@ -33,6 +32,9 @@ def test_the_array_is_chosen_by_name(tmp_path: Path) -> None:
         read_series(path)
     with pytest.raises(UsageError, match=r"'z'.*there are x, y"):
         read_series(path, "z")
+    (tmp_path / "a.csv").write_text("1\n2\n")
+    with pytest.raises(UsageError, match="leave --array out"):
+        read_series(tmp_path / "a.csv", "x")
 
 
 @pytest.mark.parametrize(
@@ -61,11 +63,8 @@ def test_a_table_has_a_step_per_line(
     ("content", "message"),
     [
         (b"a,b\n1,2\n3,x\n", "line 3 holds 'x', which is not a number"),
-        (b"1,2\n3,x\n", "line 2 holds 'x'"),
         (b"a,b\nc,d\n1,2\n", "line 2 holds 'c'"),
-        (b"1,x\n1,2\n", "line 1 holds 'x'"),
         (b"1,2\n\n3\n", "line 3 has 1 columns, the lines before it 2"),
-        (b"a,b\n1,2,3\n", "line 2 has 3 columns"),
         (b"1\n\xff\xfe\n", "line 2 holds bytes that are not text"),
         (b"1\nx\x1b[31m\n", r"line 2 holds 'x\x1b[31m'"),
     ],
@@ -85,9 +84,3 @@ def test_a_table_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     os.truncate(path, 1 << 40)
     with pytest.raises(CheckpointError, match=r"has 1099511627776 bytes, more than the"):
         read_series(path)
-
-
-def test_a_table_has_no_named_arrays(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("1\n2\n")
-    with pytest.raises(UsageError, match="leave --array out"):
-        read_series(tmp_path / "a.csv", "x")

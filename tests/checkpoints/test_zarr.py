@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorstore
+from attacks.orbax_files import DESCRIPTION
 from checkpoints import readers
 
 from memcurse_cli.checkpoints.jax.orbax import Ocdbt
@@ -79,24 +80,22 @@ def test_version_2(
     same(written(tmp_path, "zarr", ARRAY, name, **metadata), ARRAY, name)
 
 
-def codecs(*names: str) -> list[dict[str, Any]]:
-    endian = {"name": "bytes", "configuration": {"endian": "big" if "big" in names else "little"}}
-    settings = {"gzip": {"level": 5}, "zstd": {"level": 1}}
-    rest = [name for name in names if name != "big"]
-    return [endian] + [
-        {"name": n, "configuration": settings[n]} if n in settings else {"name": n} for n in rest
-    ]
+CODECS: dict[str, dict[str, Any]] = {
+    "little": {"name": "bytes", "configuration": {"endian": "little"}},
+    "big": {"name": "bytes", "configuration": {"endian": "big"}},
+    "gzip": {"name": "gzip", "configuration": {"level": 5}},
+    "zstd": {"name": "zstd", "configuration": {"level": 1}},
+    "crc32c": {"name": "crc32c"},
+}
 
 
-@pytest.mark.parametrize("names", [(), ("big",), ("gzip",), ("zstd", "crc32c"), ("crc32c",)])
+@pytest.mark.parametrize("names", ["little", "big", "little gzip", "little zstd crc32c"])
 @pytest.mark.parametrize("shard", [None, "start", "end"])
 @pytest.mark.parametrize("separator", [".", "/"])
-def test_version_3(
-    tmp_path: Path, names: tuple[str, ...], shard: str | None, separator: str
-) -> None:
-    chain = codecs(*names)
+def test_version_3(tmp_path: Path, names: str, shard: str | None, separator: str) -> None:
+    chain = [CODECS[name] for name in names.split()]
     if shard:
-        index = codecs() if shard == "start" else codecs("crc32c")
+        index = [CODECS["little"], CODECS["crc32c"]][: 1 if shard == "start" else 2]
         inner = {"chunk_shape": [2, 1], "codecs": chain, "index_codecs": index}
         inner["index_location"] = shard
         chain = [{"name": "sharding_indexed", "configuration": inner}]
@@ -125,16 +124,7 @@ def test_a_chunk_that_is_not_stored_has_the_fill_value(tmp_path: Path, fill: Any
     np.testing.assert_array_equal(read.spec.shape, ARRAY.shape)
 
 
-VALID = {
-    "zarr_format": 2,
-    "shape": [4],
-    "chunks": [4],
-    "dtype": "<f4",
-    "compressor": None,
-    "fill_value": None,
-    "filters": None,
-    "order": "C",
-}
+VALID = DESCRIPTION | {"shape": [4], "chunks": [4]}
 
 
 @pytest.mark.parametrize(
@@ -143,16 +133,12 @@ VALID = {
         ({"zarr_format": 4}, "unknown zarr_format 4"),
         ({"shape": [-1]}, "no valid shape"),
         ({"shape": [1] * 40, "chunks": [1] * 40}, "no valid shape"),
-        ({"shape": [4.0]}, "no valid shape"),
         ({"shape": "4"}, "no valid shape"),
         ({"chunks": [0]}, "chunks without elements"),
         ({"chunks": [10**12]}, "chunks do not fit its shape"),
-        ({"chunks": [2, 2]}, "chunks do not fit its shape"),
         ({"dtype": "|O"}, r"the element type \|O, which is not read"),
         ({"dtype": [["a", "<f4"]]}, "which is not read"),
-        ({"dtype": "<f16"}, "which is not read"),
         ({"compressor": {"id": "blosc"}}, "compressed by blosc; zstd, gzip, zlib are read"),
-        ({"compressor": []}, "compressed by None"),
         ({"filters": [{"id": "delta"}]}, "filtered"),
         ({"dimension_separator": "../"}, "names that are not read"),
     ],
@@ -166,10 +152,7 @@ def test_a_description_that_is_not_read_is_named(change: dict[str, Any], expecte
     ("change", "content", "expected"),
     [
         ({}, bytes(15), "a chunk has 15 bytes and needs 16"),
-        ({"compressor": {"id": "gzip"}}, b"xyz", "cannot be decompressed"),
         ({"compressor": {"id": "zstd"}}, b"x", "cannot be decompressed"),
-        ({"shape": [10**13], "chunks": [10]}, b"", "more than 1000000 chunks"),
-        ({"shape": [10**9], "chunks": [10**9]}, None, "claims 1000000000 elements and stores 0"),
         (
             {"shape": [10**10], "chunks": [10**10], "compressor": {"id": "zstd"}},
             bytes(1000),
@@ -193,12 +176,9 @@ def test_ocdbt_stores_of_every_shape(
     tmp_path: Path, inline: int, node_bytes: int, compression: dict[str, str] | None
 ) -> None:
     config = {"max_inline_value_bytes": inline, "max_decoded_node_bytes": node_bytes}
+    spec = {"driver": "ocdbt", "base": f"file://{tmp_path}/"}
     store = tensorstore.KvStore.open(
-        {
-            "driver": "ocdbt",
-            "base": f"file://{tmp_path}/",
-            "config": config | {"compression": compression},
-        }
+        spec | {"config": config | {"compression": compression}}
     ).result()
     expected = {f"params/cell_{i}/{i % 7}": b"x" * (i * 3 % 200) for i in range(150)}
     with tensorstore.Transaction() as transaction:

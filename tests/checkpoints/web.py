@@ -15,17 +15,10 @@ ENDLESS = 200 << 20
 
 
 class Web(ThreadingHTTPServer):
-    """Serves a directory under ``/``.
+    """Serves a directory: counts the bytes ``sent``, lists the paths that were ``asked``.
 
-    Attributes:
-        fault: how to misbehave: ``no ranges``, ``wrong range``, ``short``, ``endless``, ``gzip``,
-            ``silent``, ``slow``, ``slow head``, ``no length``, a number for that status, or "" for
-            not at all.
-        tag: the ETag of every answer, or "" for none.
-        place: the Content-Range of every answer, instead of the right one.
-        moved: paths that redirect to others, each a path or a URL.
-        sent: the bytes of content sent.
-        asked: the path of every request.
+    Its ``fault`` says how to misbehave; ``tag`` and ``place`` are the ETag and Content-Range of
+    each answer, where they are not empty; ``moved`` has the paths that redirect to others.
     """
 
     daemon_threads = True
