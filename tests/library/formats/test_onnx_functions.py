@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from library.formats.test_onnx import (
     H,
     branches,
@@ -22,7 +21,6 @@ from onnx import TensorProto, helper, inliner, numpy_helper
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.errors import CheckpointError
 
 DOMAIN = "local"
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
@@ -164,11 +162,3 @@ def test_constants_of_a_function_are_one_layer_however_often_it_is_called(tmp_pa
     calls = [call("Held", ["X"], ["Y"]), call("Held", ["X"], ["Z"])]
     ours = tensors_of(saved(tmp_path / "a.onnx", model(calls, [], [held])))
     assert list(ours) == [f"Held_Y/gru/GRU_{role}" for role in "WRB"]
-
-
-def test_functions_that_call_themselves_are_refused(tmp_path: Path) -> None:
-    turns = [gru_node("gru", ("x", "w", "r", "b")), call("Layer", ["x", "w", "r", "b"], ["z"])]
-    layer = function("Layer", ["x", "w", "r", "b"], ["Y"], turns)
-    proto = model([call("Layer", ["X", "W", "R", "B"], ["Y"])], gru_tensors(), [layer])
-    with pytest.raises(CheckpointError, match="functions call one another more than 32 deep"):
-        open_checkpoint(saved(tmp_path / "a.onnx", proto))
