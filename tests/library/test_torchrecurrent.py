@@ -9,7 +9,7 @@ import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum
-from families.simulated_gates import check_bands, gates_of
+from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -250,49 +250,28 @@ def test_a_long_expressive_memory(dt: float) -> None:
         read_layer(arrays_of(cell), OWN, dt="2")
 
 
-WIDE, UNITS, STEPS, BURN_IN = 40, 96, 2000, 300
-# The rows of the gate in the weights of x and of h, whether it keeps, and the cell's states.
-GATES: dict[str, tuple[int, int | None, bool, bool]] = {
-    "LiGRU": (0, 0, True, False),
-    "UGRNN": (1, 1, True, False),
-    "JANET": (0, 0, True, True),
-    "MUT1": (0, None, False, False),
-    "MUT2": (0, 0, False, False),
-    "LightRU": (1, 0, False, False),
+# The rows of the gate in the weights of x and of h.
+GATES: dict[str, tuple[slice, slice | None]] = {
+    "LiGRU": (FIRST, FIRST),
+    "UGRNN": (SECOND, SECOND),
+    "JANET": (FIRST, FIRST),
+    "MUT1": (FIRST, None),
+    "MUT2": (FIRST, FIRST),
+    "LightRU": (SECOND, FIRST),
+    "LEM": (slice(2 * H), slice(2 * H)),
 }
 
 
-def rows(tensor: torch.Tensor, block: int) -> torch.Tensor:
-    return tensor[block * UNITS : (block + 1) * UNITS]
-
-
-def wide(name: str) -> torch.nn.Module:
-    torch.manual_seed(4)
-    cell = getattr(torchrecurrent, f"{name}Cell")(WIDE, UNITS).double()
-    with torch.no_grad():
-        for weight, scale in (("weight_ih", 0.7), ("weight_hh", 0.5)):
-            held = getattr(cell, weight)
-            held.copy_(scale * torch.randn(held.shape, dtype=torch.float64) / held.shape[1] ** 0.5)
-        cell.bias_ih.copy_(0.5 * torch.randn(cell.bias_ih.shape, dtype=torch.float64))
-    return cell
-
-
 @pytest.mark.parametrize("name", GATES)
-def test_the_band_is_that_of_the_cell(name: str) -> None:
-    of_input, of_state, keeps, double = GATES[name]
-    cell = wide(name)
-    h = torch.zeros(UNITS, dtype=torch.float64)
-    gates = []
-    with torch.no_grad():
-        driven = torch.randn(STEPS, WIDE, dtype=torch.float64)
-        moved = driven @ rows(cell.weight_ih, of_input).T + rows(cell.bias_ih, of_input)
-        for x, z in zip(driven, moved, strict=True):
-            if of_state is not None:
-                z = z + rows(cell.weight_hh, of_state) @ h + rows(cell.bias_hh, of_state)
-            gates.append(torch.sigmoid(z if keeps else -z).numpy())
-            h = cell(x, (h, h))[0] if double else cell(x, h)
-    found = gates_of(arrays_of(cell, f"{name}.cells.0."))
-    check_bands(found, np.array(gates[BURN_IN:]))
+def test_the_weights_that_a_gate_is_driven_through(name: str) -> None:
+    cell, (of_input, of_state) = cell_of(name), GATES[name]
+    family = CELLS[name].family if name in CELLS else OWN
+    drive = drive_of(MemoryStore(arrays_of(cell, f"{name}.cells.0.")), family)
+    inputs, hidden = (
+        (held.detach().numpy() ** 2).sum(1) for held in (cell.weight_ih, cell.weight_hh)
+    )
+    assert_allclose(drive.gate.norms.inputs, inputs[of_input])
+    assert_allclose(drive.gate.norms.hidden, 0 if of_state is None else hidden[of_state])
 
 
 # What a cell that is not read is refused by: a tensor that torch's has not, or its name.

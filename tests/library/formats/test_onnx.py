@@ -52,7 +52,8 @@ def gru_weights(seed: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", readers.files("onnx"), ids=readers.label)
 def test_every_shared_file_agrees_with_the_onnx_package(path: Path) -> None:
-    reference = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    proto = onnx.load(path)
+    reference = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     with open_checkpoint(path) as store:
         assert store.format == "ONNX"
         names = set(store.tensors)
@@ -62,24 +63,17 @@ def test_every_shared_file_agrees_with_the_onnx_package(path: Path) -> None:
             assert store.tensors[name].dtype == reference[name].dtype.name
             np.testing.assert_array_equal(store.read(name), reference[name].astype(np.float64))
         assert all("_" in name.rsplit("/")[-1] for name in names - plain)
-    side = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}.data"))
-    assert store.bytes == path.stat().st_size + side
-
-
-@pytest.mark.parametrize("path", readers.files("onnx"), ids=readers.label)
-def test_the_weights_of_the_nodes_are_those_that_onnx_computes(path: Path) -> None:
-    proto = onnx.load(path)
-    for node in proto.graph.node:
-        if node.op_type not in ("LSTM", "GRU", "RNN"):
-            continue
-        reference = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
-        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        both = given.get("direction") == b"bidirectional"
-        with open_checkpoint(path) as store:
+        for node in proto.graph.node:
+            if node.op_type not in ("LSTM", "GRU", "RNN"):
+                continue
+            given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            both = given.get("direction") == b"bidirectional"
             for role, name in zip("WRB", node.input[1:4], strict=False):
                 for index, direction in enumerate(("/forward", "/reverse") if both else ("",)):
                     ours = store.read(f"{node.name}{direction}/{node.op_type}_{role}")
                     np.testing.assert_array_equal(ours, reference[name][index].astype(float))
+    side = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}.data"))
+    assert store.bytes == path.stat().st_size + side
 
 
 def test_silero_counts_its_one_lstm_once_and_folds_its_order(trained: Path) -> None:
