@@ -122,15 +122,17 @@ def test_the_state_of_the_mlstm(weight_mode: str) -> None:
     assert_allclose(drive.gate.norms.inputs, squares, rtol=1e-6)
 
 
-def test_the_state_of_lightning_attention() -> None:
+@pytest.mark.parametrize("number", range(3))
+def test_the_state_of_lightning_attention(number: int) -> None:
     config = MiniMaxConfig(
-        vocab_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
-        head_dim=3, block_size=16, layer_types=["linear_attention", "full_attention"],
+        vocab_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
+        head_dim=3, block_size=16, layer_types=["linear_attention"] * 3,
     )  # fmt: skip
     torch.manual_seed(4)
-    layer = MiniMaxLightningAttention(config, layer_idx=0).double()
-    recurrence = read_layer({f"self_attn.{n}": a for n, a in layer.state_dict().items()},
-                            LightningAttention())  # fmt: skip
+    layer = MiniMaxLightningAttention(config, layer_idx=number).double()
+    prefix = f"model.layers.{number}.self_attn."
+    stored = {f"{prefix}{n}": a.numpy() for n, a in layer.state_dict().items()}
+    recurrence = read_layer(stored, LightningAttention())
     states = []
     for length in (1, 6):
         impulse = torch.zeros(1, length, 16, dtype=torch.float64)
@@ -138,35 +140,19 @@ def test_the_state_of_lightning_attention() -> None:
         cache = MiniMaxCache()
         with torch.no_grad():
             layer(impulse, None, None, cache)
-        states.append(cache.get_linear_cache(0)[0].numpy())
+        states.append(cache.get_linear_cache(number)[0].numpy())
     ratio = states[1] / states[0]
     expected = np.exp(5 * recurrence.log_eigenvalues.real)
     assert_allclose(ratio, np.broadcast_to(expected[:, None, None], ratio.shape), rtol=1e-5)
     assert recurrence.multiplicity == 3 * 3
     assert recurrence.stable_by_construction
     assert recurrence.parameters == ()
-
-
-def test_a_rate_that_is_not_stored_is_the_librarys() -> None:
-    for number in range(3):
-        config = MiniMaxConfig(
-            vocab_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
-            head_dim=3, block_size=16,
-        )  # fmt: skip
-        layer = MiniMaxLightningAttention(config, layer_idx=number)
-        prefix = f"model.layers.{number}.self_attn."
-        stored = {f"{prefix}{n}": a.detach().numpy() for n, a in layer.state_dict().items()}
-        weights = {name: array for name, array in stored.items() if name.endswith(".weight")}
-        sizes = {"num_attention_heads": 4, "num_hidden_layers": 3}
-        computed = read_configured(weights, LightningAttention(), sizes)
-        expected = read_layer(stored, LightningAttention())
-        # The buffer is in single precision.
-        assert_allclose(computed.log_eigenvalues, expected.log_eigenvalues, rtol=2e-6)
-        assert computed.multiplicity == expected.multiplicity
-        for short in (
-            {},
-            sizes | {"num_hidden_layers": number},
-            sizes | {"num_attention_heads": 0},
-        ):
-            with pytest.raises(TensorError, match="slope_rate beside it is not stored"):
-                read_configured(weights, LightningAttention(), short)
+    # A rate that is not stored is the library's, whose buffer is in single precision.
+    weights = {name: array for name, array in stored.items() if name.endswith(".weight")}
+    sizes = {"num_attention_heads": 4, "num_hidden_layers": 3}
+    computed = read_configured(weights, LightningAttention(), sizes)
+    assert_allclose(computed.log_eigenvalues, recurrence.log_eigenvalues, rtol=2e-6)
+    assert computed.multiplicity == recurrence.multiplicity
+    for short in ({}, sizes | {"num_hidden_layers": number}, sizes | {"num_attention_heads": 0}):
+        with pytest.raises(TensorError, match="slope_rate beside it is not stored"):
+            read_configured(weights, LightningAttention(), short)
