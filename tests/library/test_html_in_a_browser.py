@@ -113,7 +113,7 @@ def test_every_chart_is_drawn(opened: Any) -> None:
     assert painted
 
 
-def test_a_pointer_over_an_eigenvalue_tells_what_it_is(opened: Any) -> None:
+def test_a_pointer_or_arrow_keys_tell_what_an_eigenvalue_is(opened: Any) -> None:
     dot = opened.find_element(By.CSS_SELECTOR, "svg.chart circle.dot")
     tip = opened.find_element(By.ID, "tip")
     assert not tip.is_displayed()
@@ -124,20 +124,16 @@ def test_a_pointer_over_an_eigenvalue_tells_what_it_is(opened: Any) -> None:
     assert lines[2].endswith("steps")
     ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
     assert not tip.is_displayed()
-
-
-def test_arrow_keys_walk_through_the_eigenvalues(opened: Any) -> None:
-    disk = opened.find_element(By.CSS_SELECTOR, "svg.chart")
-    opened.execute_script("arguments[0].focus()", disk)
+    opened.execute_script("arguments[0].focus()", opened.find_element(By.CSS_SELECTOR, "svg.chart"))
     said = []
     for _ in range(2):
         ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
-        said.append(opened.find_element(By.ID, "tip").text)
+        said.append(tip.text)
     assert said[0] != said[1]
     moduli = [float(one.splitlines()[1].split(" = ")[1]) for one in said]
     assert moduli == sorted(moduli)
     ActionChains(opened).send_keys(Keys.ESCAPE).perform()
-    assert not opened.find_element(By.ID, "tip").is_displayed()
+    assert not tip.is_displayed()
 
 
 def test_a_head_sorts_its_table_both_ways_by_value_not_by_text(opened: Any) -> None:
@@ -170,11 +166,8 @@ def run_charts(opened: Any) -> list[Any]:
 @pytest.mark.parametrize("opened", ["track"], indirect=True)
 def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
     charts = run_charts(opened)
-    assert [chart.get_attribute("aria-label").partition(" of ")[0] for chart in charts] == [
-        "time constant τ in steps",
-        "κ",
-        "usable learning rate",
-    ]
+    titles = [chart.get_attribute("aria-label").partition(" of ")[0] for chart in charts]
+    assert titles == ["time constant τ in steps", "κ", "usable learning rate"]
     assert [len(one.find_elements(By.CSS_SELECTOR, "polyline")) for one in charts] == [2, 1, 1]
     for chart in charts:
         bands = chart.find_elements(By.CSS_SELECTOR, "rect.band")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from families.oracles import assert_same_spectrum, read_layers
+from library.formats.test_onnx import model as graph_model
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -41,16 +42,9 @@ def model(operator: str, arrays: dict[str, NDArray], **attributes: Any) -> bytes
     inputs += ["c", "P" if "P" in arrays else ""] if operator == "LSTM" else []
     outputs = ["Y", "Yh", *(["Yc"] if operator == "LSTM" else [])]
     node = helper.make_node(operator, inputs, outputs, name="n", hidden_size=H, **attributes)
-    given, made = (
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
-        for names in (("X", "h", "c") if operator == "LSTM" else ("X", "h"), outputs[1:])
-    )
     stored = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    graph = helper.make_graph([node], "g", given, made, stored)
-    opsets = [helper.make_opsetid("", 17)]
-    content: bytes = helper.make_model(
-        graph, opset_imports=opsets, ir_version=8
-    ).SerializeToString()
+    given = ("X", "h", "c") if operator == "LSTM" else ("X", "h")
+    content: bytes = graph_model([node], stored, outputs[1:], inputs=given).SerializeToString()
     return content
 
 

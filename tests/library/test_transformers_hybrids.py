@@ -27,23 +27,14 @@ STEPS = 3
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model of transformers with recurrent layers.
-
-    Attributes:
-        config: the name of its configuration class.
-        family: what its recurrent layers are.
-        recurrent: the numbers of the layers that have a mixer.
-        sizes: the arguments of the configuration.
-        inside: the mixer's module within its layer.
-        attention: how many blocks of attention are stored; Zamba's layers share theirs.
-    """
+    """A model of transformers with recurrent layers."""
 
     config: str
     family: str
-    recurrent: tuple[int, ...]
+    recurrent: tuple[int, ...]  # the numbers of the layers that have a mixer
     sizes: dict[str, Any] = field(hash=False)
-    inside: str = "mamba"
-    attention: int = 0
+    inside: str = "mamba"  # the mixer's module within its layer
+    attention: int = 0  # blocks of attention that are stored; Zamba's layers share theirs
 
 
 def layers(count: int, **others: Any) -> dict[str, Any]:

@@ -35,12 +35,15 @@ def initializer(name: str, array: Any) -> TensorProto:
 def model(
     nodes: list[Any],
     tensors: list[TensorProto],
-    outputs: tuple[str, ...] = ("Y",),
+    outputs: Sequence[str] = ("Y",),
     opset: int = 17,
     functions: Sequence[Any] = (),
+    inputs: Sequence[str] = ("X",),
 ) -> onnx.ModelProto:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    given = [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, 1, 2])]
+    given, values = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+        for names in (inputs, outputs)
+    )
     graph = helper.make_graph(nodes, "g", given, values, tensors)
     opsets = [helper.make_opsetid("", opset), *([OPSETS[1]] if functions else [])]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)

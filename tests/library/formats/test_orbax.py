@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +153,7 @@ def test_without_zstandard_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(tmp_path, {"w": np.eye(3)})
-    real = builtins.__import__
-
-    def missing(name: str, *arguments: Any, **keywords: Any) -> Any:
-        if name == "zstandard":
-            raise ImportError(name)
-        return real(name, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(CheckpointError, match=r"pip install 'memcurse-cli\[orbax\]'"):
         open_checkpoint(path)
 
