@@ -49,14 +49,6 @@ def s4_layer(mode: str, measure: str, **options: str) -> torch.nn.Module:
     return layer.double().eval()
 
 
-def outputs_after_an_impulse(layer: torch.nn.Module) -> NDArray:
-    """(channels, steps) what the block's own forward puts out, every channel hit at once."""
-    inputs = torch.zeros(1, H, STEPS, dtype=torch.float64)
-    inputs[..., 0] = 1
-    with torch.no_grad():
-        return layer(inputs)[0][0].numpy()
-
-
 def assert_predicts_itself(
     outputs: NDArray, eigenvalues: NDArray, tolerance: float = 1e-12
 ) -> None:
@@ -76,7 +68,10 @@ def test_s4d_s_forward(method: str) -> None:
     layer = s4_layer("diag", "diag-lin", disc=method)
     assume = {"discretization": method} | ({"kernel-length": "40"} if method == "dss" else {})
     eigenvalues = reported(layer, "s4d", assume).reshape(H, N // 2)
-    outputs = outputs_after_an_impulse(layer)
+    inputs = torch.zeros(1, H, STEPS, dtype=torch.float64)
+    inputs[..., 0] = 1  # every channel is hit at once
+    with torch.no_grad():
+        outputs = layer(inputs)[0][0].numpy()
     if method == "dss":
         for pairs, output in zip(eigenvalues, outputs, strict=True):
             # The library casts the kernel of DSS to single precision.

@@ -10,6 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 from checkpoints import readers
+from checkpoints.test_real_files import same
 from flax import serialization
 
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -35,16 +36,6 @@ def flat(tree: Any, path: tuple[str, ...] = ()) -> dict[str, np.ndarray[Any, Any
         parts = (flat(child, (*path, key)) for key, child in tree.items())
         return {name: array for part in parts for name, array in part.items()}
     return {"/".join(path): tree} if isinstance(tree, np.ndarray | np.generic) else {}
-
-
-def same(store: TensorStore, expected: dict[str, np.ndarray[Any, Any]]) -> None:
-    assert list(store.tensors) == list(expected)
-    for name, reference in expected.items():
-        spec = store.tensors[name]
-        assert (spec.shape, spec.dtype) == (reference.shape, reference.dtype.name)
-        assert spec.bytes == reference.nbytes
-        np.testing.assert_array_equal(store.read(name), readers.double(reference), strict=True)
-    assert store.bytes_read == sum(reference.nbytes for reference in expected.values())
 
 
 @pytest.mark.parametrize("path", readers.files("msgpack"), ids=readers.label)

@@ -20,15 +20,13 @@ from memcurse_cli.errors import CheckpointError
 
 
 def written(path: Path, tensors: dict[str, Any], **options: Any) -> Path:
+    """A file of these tensors; ``odd`` is of a type that is not dequantised."""
     writer = gguf.GGUFWriter(path, "mamba", **options)
     writer.add_uint32("mamba.ssm.state_size", 16)
     writer.add_array("tokenizer.ggml.tokens", ["a", "b"])
     writer.add_bool("mamba.ssm.dt_b_c_rms", False)
     for name, array in tensors.items():
-        kind = None
-        if isinstance(array, tuple):
-            array, kind = array
-        writer.add_tensor(name, array, raw_dtype=kind)
+        writer.add_tensor(name, array, raw_dtype=Type.IQ3_XXS if name == "odd" else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -87,8 +85,8 @@ def test_every_number_is_read(tmp_path: Path, endian: gguf.GGUFEndian) -> None:
 
 
 def test_a_type_that_is_not_dequantised_leaves_the_others_readable(tmp_path: Path) -> None:
-    odd = (np.zeros((2, 98), np.uint8), Type.IQ3_XXS)
-    path = written(tmp_path / "a.gguf", {"odd": odd, "w": np.eye(3, dtype=np.float32)})
+    tensors = {"odd": np.zeros((2, 98), np.uint8), "w": np.eye(3, dtype=np.float32)}
+    path = written(tmp_path / "a.gguf", tensors)
     with open_checkpoint(path) as store:
         assert list(store.tensors) == ["w"]
         assert store.notes == ("of types that are not dequantised: type 18 (1 tensor): left out",)
