@@ -363,18 +363,11 @@ def test_norms_inside_the_gates_are_refused_though_the_user_insists(
 def test_what_stands_beside_a_cell_is_no_stranger() -> None:
     trained = torch.nn.LSTM(3, H, proj_size=2)
     torch.nn.utils.parametrizations.weight_norm(trained, "weight_ih_l0")
-    for family, arrays in (
-        (
-            "lstm",
-            arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
-            | arrays_of(torch.nn.LayerNorm(H), "layers.0.norm."),
-        ),
-        ("lstm", arrays_of(trained) | {"weight_hh_l0_mask": np.ones((4 * H, 2))}),
-        (
-            "dense_rnn",
-            {"weight_ih": np.ones((H, 3)), "weight_hh": np.eye(H), "weight_ho": np.ones((H, H))},
-        ),
-    ):
+    masked = arrays_of(trained) | {"weight_hh_l0_mask": np.ones((4 * H, 2))}
+    normed = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
+    normed |= arrays_of(torch.nn.LayerNorm(H), "layers.0.norm.")
+    own = {"weight_ih": np.ones((H, 3)), "weight_hh": np.eye(H), "weight_ho": np.ones((H, H))}
+    for family, arrays in (("lstm", masked), ("lstm", normed), ("dense_rnn", own)):
         assert [one.family for one in inspect(arrays).layers] == [family]
 
 

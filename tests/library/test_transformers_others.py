@@ -9,13 +9,7 @@ from families.derivatives import match_of, read_configured, read_layer
 from families.selective.layers import MLSTM_FUSED, MLSTM_LARGE, RG_LRU
 from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
-from transformers import (
-    MiniMaxConfig,
-    RecurrentGemmaConfig,
-    RwkvConfig,
-    RwkvModel,
-    xLSTMConfig,
-)
+from transformers import MiniMaxConfig, RecurrentGemmaConfig, RwkvConfig, RwkvModel, xLSTMConfig
 from transformers.models.minimax.modeling_minimax import MiniMaxCache, MiniMaxLightningAttention
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu

@@ -157,10 +157,7 @@ def test_elements_that_cannot_be_decompressed_get_their_line(tmp_path: Path) -> 
         chunk = file["w"].id.get_chunk_info(0)
     content[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
     path.write_bytes(content)
-    with (
-        pytest.raises(CheckpointError, match="decompressed"),
-        open_checkpoint(path) as store,
-    ):
+    with pytest.raises(CheckpointError, match="decompressed"), open_checkpoint(path) as store:
         store.read("w")
 
 
@@ -186,11 +183,7 @@ def test_a_dataset_under_two_names_of_hdf5_is_read_under_both(tmp_path: Path) ->
 def test_weights_by_layer_name_lose_the_repetition(trained: Path) -> None:
     path = trained / "textgenrnn_cudnnlstm" / "textgenrnn_weights.hdf5"
     with open_checkpoint(path) as store:
-        assert list(store.tensors)[1:4] == [
-            "rnn_1/kernel",
-            "rnn_1/recurrent_kernel",
-            "rnn_1/bias",
-        ]
+        assert list(store.tensors)[1:4] == ["rnn_1/kernel", "rnn_1/recurrent_kernel", "rnn_1/bias"]
         assert store.metadata == {"keras_version": "2.1.5"}
 
 
@@ -228,11 +221,11 @@ def test_groups_and_datasets_of_every_version(tmp_path: Path, version: str) -> N
         assert store.metadata == {"keras_version": "2.3.1"}
 
 
-FILTERS: tuple[dict[str, Any], ...] = (
-    {},
-    {"compression": "gzip", "shuffle": True},
-    {"fletcher32": True},
-)
+FILTERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gzip": {"compression": "gzip", "shuffle": True},
+    "fletcher32": {"fletcher32": True},
+}
 SHAPES = [
     ((7, 5), (7, 5), None),  # one chunk
     ((7, 5), (9, 6), (9, 6)),
@@ -248,7 +241,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("filters", FILTERS, ids=["plain", "gzip", "fletcher32"])
+@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
 @pytest.mark.parametrize(("shape", "chunks", "limits"), SHAPES)
 @pytest.mark.parametrize("version", ["earliest", "latest"])
 def test_every_index_of_chunks(

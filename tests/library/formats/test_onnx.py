@@ -370,16 +370,7 @@ def test_functions_call_functions_and_hold_branches(tmp_path: Path) -> None:
     outer = function("Outer", ["x", "condition", "w", "r", "b"], ["Y"], body)
     tensors = [*gru_tensors(), initializer("condition", np.array(True))]
     nodes = [call("Outer", ["X", "condition", "W", "R", "B"], ["Y"], label="top")]
-    ours = tensors_of(
-        saved(
-            tmp_path / "a.onnx",
-            model(
-                nodes,
-                tensors,
-                functions=[inner, outer],
-            ),
-        )
-    )
+    ours = tensors_of(saved(tmp_path / "a.onnx", model(nodes, tensors, functions=[inner, outer])))
     assert sum("GRU_R" in name for name in ours) == 1
 
 
@@ -396,10 +387,7 @@ def test_weights_that_a_function_makes_are_folded(tmp_path: Path) -> None:
         helper.make_node("Concat", ["rest", "first"], ["turned"], axis=1),
     ]
     turn = function("Turn", ["m"], ["turned"], nodes)
-    calls = [
-        call("Turn", ["R"], ["R_turned"]),
-        call("Layer", ["X", "W", "R_turned", "B"], ["Y"]),
-    ]
+    calls = [call("Turn", ["R"], ["R_turned"]), call("Layer", ["X", "W", "R_turned", "B"], ["Y"])]
     ours = assert_as_inlined(
         tmp_path, model(calls, gru_tensors(), functions=[turn, gru_function()])
     )
