@@ -11,17 +11,17 @@ from attacks.build import attacks
 TEXTS, ARRAYS = 8, 9
 
 
-def _text(content: bytes) -> bytes:
+def text(content: bytes) -> bytes:
     return struct.pack("<Q", len(content)) + content
 
 
-def _tensor(name: bytes, shape: tuple[int, ...], offset: int = 0) -> bytes:
+def tensor(name: bytes, shape: tuple[int, ...], offset: int = 0, kind: int = 0) -> bytes:
     dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-    return _text(name) + dimensions + struct.pack("<IQ", 0, offset)
+    return text(name) + dimensions + struct.pack("<IQ", kind, offset)
 
 
 def _array(kind: int, count: int, content: bytes = b"") -> bytes:
-    return _text(b"tokens") + struct.pack("<IIQ", ARRAYS, kind, count) + content
+    return text(b"tokens") + struct.pack("<IIQ", ARRAYS, kind, count) + content
 
 
 def _file(
@@ -35,25 +35,23 @@ def _file(
     return outcome, content
 
 
-W = _tensor(b"w", (2,))
+W = tensor(b"w", (2,))
 attacks(
     "a.gguf",
     {
         "gguf_tensor_of_10_to_the_36_elements": _file(
-            "lies at bytes", _tensor(b"w", (10**18, 10**18))
+            "lies at bytes", tensor(b"w", (10**18, 10**18))
         ),
-        "gguf_offset_beyond_64_bits": _file("lies at bytes", _tensor(b"w", (2,), offset=2**64 - 4)),
-        "gguf_tensors_that_overlap": _file("overlaps", _tensor(b"v", (8,)), _tensor(b"w", (8,))),
+        "gguf_offset_beyond_64_bits": _file("lies at bytes", tensor(b"w", (2,), offset=2**64 - 4)),
+        "gguf_tensors_that_overlap": _file("overlaps", tensor(b"v", (8,)), tensor(b"w", (8,))),
         "gguf_name_of_a_million_characters": _file(
-            "a name of 1000000 bytes", _tensor(b"w" * 10**6, (2,))
+            "a name of 1000000 bytes", tensor(b"w" * 10**6, (2,))
         ),
         "gguf_names_that_write_to_the_terminal": _file(
             "opens",
-            _tensor(b"\x1b[31mssm_a", (8,)),
+            tensor(b"\x1b[31mssm_a", (8,)),
             entries=lambda: (
-                _text(b"general.name\x1b[2J")
-                + struct.pack("<I", TEXTS)
-                + _text(b"\x1b]0;owned\x07")
+                text(b"general.name\x1b[2J") + struct.pack("<I", TEXTS) + text(b"\x1b]0;owned\x07")
             ),
         ),
         "gguf_array_of_four_billion_texts": _file(

@@ -29,7 +29,7 @@ for module in sorted(HERE.glob("*_files.py")):
 
 
 def extracted(name: str, file: str) -> Builder:
-    """What tests/library/formats/test_attacks.py has built with a library, and written here."""
+    """What a library has written (README.md), of the archive."""
 
     def build(directory: Path) -> Path:
         with tarfile.open(HERE / "files" / "library.tar.xz") as archive:

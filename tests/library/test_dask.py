@@ -48,14 +48,6 @@ def address(cluster: Any) -> str:
     return found.replace("tcp://", "dask://")
 
 
-def test_a_cluster_gives_what_this_process_gives(cluster: Any, paths: list[str]) -> None:
-    broken = write(Path(paths[0]).with_name("step_9.safetensors"), 0.5)
-    broken.write_bytes(b"x")
-    with open_executor(address(cluster), None) as run:
-        everything = [*paths, str(broken)]
-        assert_alike(dict(run(everything, READING)), dict(inline(everything, READING)))
-
-
 def test_a_cluster_is_an_option_of_the_command(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +66,8 @@ def test_nothing_is_lost_with_a_worker(cluster: Any, tmp_path: Path) -> None:
     """One of two workers is killed as soon as the first checkpoint is done."""
     moduli = tuple(0.5 + 0.004 * index for index in range(120))
     paths = [str(path) for path in write_run(tmp_path, moduli)]
+    write(tmp_path / "broken" / "step_9.safetensors", 0.5).write_bytes(b"x")
+    paths.append(str(tmp_path / "broken" / "step_9.safetensors"))
     workers = [worker.process.pid for worker in cluster.workers.values()]
     assert len(workers) == 2
     with open_executor(address(cluster), None) as run:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from families.derivatives import match_of, read_layer
-from families.simulated_gates import check_bands, drive_of, gates_of
+from families.simulated_gates import drive_of, gates_of
 from library.cached_state import decay_of_the_state
 from numpy.testing import assert_allclose
-from safetensors.torch import save_file
 from transformers import (
     BailingHybridConfig,
     KimiLinearConfig,
@@ -25,7 +22,6 @@ from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGated
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
-from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
 from memcurse_cli.families.selective.mamba import Mamba2
@@ -74,7 +70,7 @@ def test_the_state_decays_as_the_library_lets_it(library: str) -> None:
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
-def test_step_and_strength_are_ordered_by_key_heads(key_heads: int, tmp_path: Path) -> None:
+def test_step_and_strength_are_ordered_by_key_heads(key_heads: int) -> None:
     config = Qwen3NextConfig(**SHAPE, linear_num_key_heads=key_heads)
     torch.manual_seed(4)
     layer = Qwen3NextGatedDeltaNet(config, layer_idx=0).double()
@@ -85,7 +81,6 @@ def test_step_and_strength_are_ordered_by_key_heads(key_heads: int, tmp_path: Pa
         layer.in_proj_ba.weight.normal_()
         layer.in_proj_ba.weight *= torch.linspace(0.1, 0.6, 2 * HEADS)[:, None]
         *_, b, a = layer.fix_query_key_value_ordering(layer.in_proj_qkvz(x), layer.in_proj_ba(x))
-        decay = layer.A_log.exp() * torch.nn.functional.softplus(a + layer.dt_bias)
     arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
     store = MemoryStore(arrays)
     store.config = {"linear_num_key_heads": key_heads}
@@ -93,14 +88,6 @@ def test_step_and_strength_are_ordered_by_key_heads(key_heads: int, tmp_path: Pa
     assert drive.write_gate is not None
     assert_allclose(np.sqrt(drive.gate.variance(1.0, 0.0)), a[0].std(0), rtol=0.05)
     assert_allclose(np.sqrt(drive.write_gate.variance(1.0, 0.0)), b[0].std(0), rtol=0.05)
-    save_file(
-        {f"linear_attn.{n}": t for n, t in layer.state_dict().items()},
-        tmp_path / "model.safetensors",
-    )
-    (tmp_path / "config.json").write_text(config.to_json_string())
-    (found,) = inspect(tmp_path, gates=True).layers
-    assert found.gates is not None
-    check_bands(found.gates, np.exp(-decay[0].numpy()), 0.02)
     without = gates_of(arrays)
     assert without.spread is None
     assert "linear_num_key_heads" in (without.reason or "")
@@ -133,7 +120,7 @@ def test_the_state_decays_as_kimi_linear_lets_it() -> None:
 
 
 @pytest.mark.parametrize("safe", [True, False])
-def test_the_gate_of_bailing_and_its_bands(safe: bool) -> None:
+def test_the_gate_of_bailing(safe: bool) -> None:
     heads, keys, width = 4, 16, 32
     config = BailingHybridConfig(
         vocab_size=8, hidden_size=width, linear_num_heads=heads, linear_head_dim=keys,
@@ -146,7 +133,6 @@ def test_the_gate_of_bailing_and_its_bands(safe: bool) -> None:
         gate.dt_bias.normal_(-2.0, 0.5)
         gate.f_proj.weight.normal_(0.0, 0.2)
         still = gate(torch.zeros(1, 1, width, dtype=torch.float64)).ravel().numpy()
-        seen = gate(torch.randn(1, 20_000, width, dtype=torch.float64)).exp().numpy()
     arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
     arrays |= {
         "b_proj.weight": RANDOM.normal(size=(heads, width)),
@@ -156,6 +142,7 @@ def test_the_gate_of_bailing_and_its_bands(safe: bool) -> None:
     assert_allclose(recurrence.log_eigenvalues.real, still, rtol=1e-6)
     store = MemoryStore(arrays)
     store.config = {"kda_safe_gate": safe, "kda_lower_bound": -5.0}
-    drive_of(store, KDA())
-    assume = {"kda_lower_bound": -5 if safe else 0}
-    check_bands(gates_of(arrays, assume=assume), seen.reshape(20_000, heads * keys), 0.01)
+    drive = drive_of(store, KDA())
+    rate = np.repeat(np.exp(2 * arrays["A_log"].ravel()), keys) if safe else 1.0
+    expected = rate * (arrays["f_proj.weight"] ** 2).sum(1)
+    assert_allclose(drive.gate.norms.inputs, expected, rtol=1e-6)

@@ -19,54 +19,45 @@ from memcurse_cli.families.family import ReadOptions
 SIZE, INPUTS = 5, 3
 
 
-def linen(kind: str) -> tuple[Any, dict[str, np.ndarray[Any, Any]], Any]:
-    """A cell of Flax with random biases, its tensors in double precision, and its step."""
-    names = {"lstm": "OptimizedLSTMCell", "gru": "GRUCell", "mgu": "MGUCell", "rnn": "SimpleCell"}
-    cell = getattr(flax.linen, names[kind])(SIZE, param_dtype=jnp.float32)
-    carry = cell.initialize_carry(jax.random.key(0), (INPUTS,))
-    variables = cell.init(jax.random.key(1), carry, jnp.zeros(INPUTS))
-    rng = np.random.default_rng(2)
-    variables = jax.tree.map(lambda a: jnp.asarray(rng.standard_normal(a.shape)), variables)
-    store = MemoryStore({"cell": variables["params"]})
-    arrays = {name: store.read(name) for name in store.tensors}
-    return cell, arrays, lambda state: cell.apply(variables, state, jnp.zeros(INPUTS))[0]
+ZEROS = jnp.zeros(INPUTS)
+NAMES = {"lstm": "OptimizedLSTMCell", "lstm_": "LSTMCell", "gru": "GRUCell", "rnn": "SimpleCell"}
+NAMES |= {"mgu": "MGUCell"}
+CELLS = [(flax.linen, kind) for kind in ("lstm", "gru", "mgu", "rnn")]
+CELLS += [(flax.nnx, kind) for kind in ("lstm", "lstm_", "gru", "rnn")]
 
 
-def nnx(kind: str) -> tuple[Any, dict[str, np.ndarray[Any, Any]], Any]:
-    names = {
-        "lstm": "OptimizedLSTMCell",
-        "lstm_": "LSTMCell",
-        "gru": "GRUCell",
-        "rnn": "SimpleCell",
-    }
-    cell = getattr(flax.nnx, names[kind])(INPUTS, SIZE, rngs=flax.nnx.Rngs(0))
+def drawn(tree: Any) -> Any:
+    """The tree with random weights, biases too."""
     rng = np.random.default_rng(3)
-    graph, state = flax.nnx.split(cell, ...)[:2]
-    state = jax.tree.map(
+    return jax.tree.map(
         lambda a: (
             jnp.asarray(rng.standard_normal(a.shape), jnp.float32) if a.dtype == jnp.float32 else a
         ),
-        state,
+        tree,
     )
-    cell = flax.nnx.merge(graph, state)
-    pure = {
-        name: child
-        for name, child in flax.nnx.to_pure_dict(flax.nnx.state(cell, flax.nnx.Param)).items()
-        if name != "rngs"
-    }
-    store = MemoryStore({"cell": pure})
-    arrays = {name: store.read(name) for name in store.tensors}
-    return cell, arrays, lambda state: cell(state, jnp.zeros(INPUTS))[0]
 
 
-CELLS = [(linen, kind) for kind in ("lstm", "gru", "mgu", "rnn")]
-CELLS += [(nnx, kind) for kind in ("lstm", "lstm_", "gru", "rnn")]
+def made(library: Any, kind: str) -> tuple[Any, Any]:
+    """The parameters of a cell and its step."""
+    new = getattr(library, NAMES[kind])
+    if library is flax.linen:
+        cell = new(SIZE)
+        carry = cell.initialize_carry(jax.random.key(0), (INPUTS,))
+        variables = drawn(cell.init(jax.random.key(1), carry, ZEROS))
+        return variables["params"], lambda state: cell.apply(variables, state, ZEROS)[0]
+    graph, state = flax.nnx.split(new(INPUTS, SIZE, rngs=flax.nnx.Rngs(0)))
+    cell = flax.nnx.merge(graph, drawn(state))
+    pure = flax.nnx.to_pure_dict(flax.nnx.state(cell, flax.nnx.Param))
+    pure.pop("rngs", None)
+    return pure, lambda state: cell(state, ZEROS)[0]
 
 
-@pytest.mark.parametrize(("make", "kind"), CELLS, ids=[f"{m.__name__}-{k}" for m, k in CELLS])
-def test_the_step_of_flax_at_zero_input(make: Any, kind: str) -> None:
-    _, arrays, step = make(kind)
-    store = MemoryStore(arrays)
+@pytest.mark.parametrize(
+    ("library", "kind"), CELLS, ids=[f"{library.__name__}-{kind}" for library, kind in CELLS]
+)
+def test_the_step_of_flax_at_zero_input(library: Any, kind: str) -> None:
+    parameters, step = made(library, kind)
+    store = MemoryStore({"cell": parameters})
     ((family, match),) = detect(store.tensors)
     assert match.layer == "cell"
     recurrence = family.read(store, match, ReadOptions(spectra=True))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from families.derivatives import read_layer
 from families.impulse import impulse_response
 from numpy.testing import assert_allclose
-from numpy.typing import NDArray
 from transformers import EsmFold2Config
 from transformers.models.esmfold2.modeling_esmfold2 import EsmFold2Parcae
 
@@ -17,9 +15,7 @@ from memcurse_cli.families.state_space.ema import Parcae
 N, STEPS = 6, 12
 
 
-@pytest.fixture(scope="module")
-def module() -> EsmFold2Parcae:
-    """The library's module, away from where it starts."""
+def test_an_impulse_through_the_library_s_forward() -> None:
     torch.manual_seed(0)
     config = EsmFold2Config(pairwise_hidden_size=N, parcae_num_coda_layers=0)
     parcae = EsmFold2Parcae(config).double()
@@ -29,40 +25,20 @@ def module() -> EsmFold2Parcae:
             parameter.uniform_(-3, 2)
         parcae.input_matrix_continuous.normal_()
         parcae.out_proj.weight.normal_()
-    return parcae
-
-
-@pytest.fixture
-def arrays(module: EsmFold2Parcae) -> dict[str, NDArray]:
-    """Its tensors, as they are stored in the whole model."""
-    state = module.state_dict(prefix="trunk.parcae.")
-    return {name: tensor.numpy().copy() for name, tensor in state.items()}
-
-
-def test_the_library_s_own_transition(module: EsmFold2Parcae, arrays: dict[str, NDArray]) -> None:
+    arrays = {f"trunk.parcae.{name}": t.numpy() for name, t in parcae.state_dict().items()}
     recurrence = read_layer(arrays, Parcae())
     assert recurrence.name == "trunk.parcae"
-    decay, readin = (each.detach().numpy() for each in module.discretize())
-    assert_allclose(np.exp(recurrence.log_eigenvalues), decay, rtol=1e-14)
-    assert recurrence.readin is not None
-    gained = np.exp(recurrence.log_gain)[:, None] * recurrence.readin
-    assert_allclose(gained, readin, rtol=1e-14)
     assert recurrence.stable_by_construction
     assert "recycling loop" in recurrence.assumptions[0]
-
-
-def test_an_impulse_through_the_library_s_forward(
-    module: EsmFold2Parcae, arrays: dict[str, NDArray]
-) -> None:
-    recurrence = read_layer(arrays, Parcae())
     given = torch.randn(N, dtype=torch.float64)
     silence = torch.zeros_like(given)  # normalised to the bias, which is zero
     outputs, state = [], torch.zeros(N, dtype=torch.float64)
     with torch.no_grad():
-        decay, readin = module.discretize()
+        decay, readin = parcae.discretize()
+        assert_allclose(np.exp(recurrence.log_eigenvalues), decay, rtol=1e-14)
         for step in range(STEPS):
-            state = module(state, silence if step else given, decay, readin)
-            outputs.append(module.out_proj(state).numpy())
-        heard = module.input_norm(given).numpy()
+            state = parcae(state, silence if step else given, decay, readin)
+            outputs.append(parcae.out_proj(state).numpy())
+        heard = parcae.input_norm(given).numpy()
     response = impulse_response(recurrence, STEPS)
     assert_allclose(np.einsum("oil,i->lo", response, heard), outputs, rtol=0, atol=1e-13)

@@ -49,14 +49,6 @@ def s4_layer(mode: str, measure: str, **options: str) -> torch.nn.Module:
     return layer.double().eval()
 
 
-def outputs_after_an_impulse(layer: torch.nn.Module) -> NDArray:
-    """(channels, steps) what the block's own forward puts out, every channel hit at once."""
-    inputs = torch.zeros(1, H, STEPS, dtype=torch.float64)
-    inputs[..., 0] = 1
-    with torch.no_grad():
-        return layer(inputs)[0][0].numpy()
-
-
 def assert_predicts_itself(
     outputs: NDArray, eigenvalues: NDArray, tolerance: float = 1e-12
 ) -> None:
@@ -76,7 +68,10 @@ def test_s4d_s_forward(method: str) -> None:
     layer = s4_layer("diag", "diag-lin", disc=method)
     assume = {"discretization": method} | ({"kernel-length": "40"} if method == "dss" else {})
     eigenvalues = reported(layer, "s4d", assume).reshape(H, N // 2)
-    outputs = outputs_after_an_impulse(layer)
+    inputs = torch.zeros(1, H, STEPS, dtype=torch.float64)
+    inputs[..., 0] = 1  # every channel is hit at once
+    with torch.no_grad():
+        outputs = layer(inputs)[0][0].numpy()
     if method == "dss":
         for pairs, output in zip(eigenvalues, outputs, strict=True):
             # The library casts the kernel of DSS to single precision.
@@ -103,29 +98,24 @@ def test_s4_s_own_step(mode: str) -> None:
         assert_predicts_itself(np.array(outputs)[:, channel], eigenvalues[channel])
 
 
-def s5_layer(method: str) -> torch.nn.Module:
-    """s5-pytorch's layer; it computes in single precision."""
-    torch.manual_seed(0)
-    layer = s5.S5(H, N, dt_min=0.05, dt_max=0.5)
-    layer.seq.discretize = getattr(s5.s5_model, f"discretize_{method}")
-    return layer.eval()
-
-
 @pytest.mark.parametrize("method", ["zoh", "bilinear"])
 def test_s5_s_forward(method: str) -> None:
-    layer = s5_layer(method)
+    """s5-pytorch computes in single precision."""
+    torch.manual_seed(0)
+    layer = s5.S5(H, N, dt_min=0.05, dt_max=0.5).eval()
+    layer.seq.discretize = getattr(s5.s5_model, f"discretize_{method}")
     assume = {"discretization": method}
     eigenvalues = reported(layer, "s5", assume)
     impulse = torch.zeros(1, STEPS, H)
     impulse[0, 0] = torch.randn(H)
     with torch.no_grad():
-        first = layer(impulse[:, :1], return_state=True)[1][0].numpy()
-        for steps in (2, 5, STEPS):
-            state = layer(impulse[:, :steps], return_state=True)[1][0].numpy()
-            expected = eigenvalues ** (steps - 1) * first
-            assert_allclose(state, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        first, state = (
+            layer(impulse[:, :steps], return_state=True)[1][0].numpy() for steps in (1, 6)
+        )
         outputs = layer(impulse)[0].numpy()
         outputs[0] -= (layer.seq.D * impulse[0, 0]).numpy()
+    expected = eigenvalues**5 * first
+    assert_allclose(state, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
     response = impulse_response(read_layer(arrays, S5(), **assume), STEPS)
     expected = np.einsum("oil,i->lo", response, impulse[0, 0].numpy())

@@ -9,19 +9,16 @@ import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum
-from families.simulated_gates import check_bands, gates_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.cells.torch import GRU, LSTM, MGU
 from memcurse_cli.families.cells.torch_names import named_cell
 from memcurse_cli.families.cells.torchrecurrent import TorchRecurrent
-from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive, OwnStateDrive
 from memcurse_cli.families.recurrence import Recurrence
@@ -195,14 +192,12 @@ def test_janets_offset_is_a_parameter_of_its_own() -> None:
         read_layer({f"ligru.{name}": array for name, array in arrays.items()}, MGU)
 
 
-def test_a_cell_that_only_the_user_says_keeps_has_no_figures() -> None:
-    cell = cell_of("LiGRU")
-    recurrence = read_whole(cell, MGU, "", gate_keeps="yes")
+def test_a_cell_that_only_the_user_says_keeps_has_no_gates() -> None:
+    arrays = arrays_of(cell_of("LiGRU"))
+    recurrence = read_whole(cell_of("LiGRU"), MGU, "", gate_keeps="yes")
     assert isinstance(recurrence.gate, NoDrive)
     assert "--assume cell" in recurrence.gate.reason
-    assert recurrence.hidden is not None
-    assert recurrence.hidden.jacobian is None
-    told = read_layer(arrays_of(cell), MGU, cell="ligru")
+    told = read_layer(arrays, MGU, cell="ligru")
     assert_allclose(told.log_eigenvalues, recurrence.log_eigenvalues)
 
 
@@ -253,62 +248,28 @@ def test_a_long_expressive_memory(dt: float) -> None:
         read_layer(arrays_of(cell), OWN, dt="2")
 
 
-WIDE, UNITS, STEPS, BURN_IN = 40, 96, 2000, 300
-# The rows of the gate in the weights of x and of h, whether it keeps, and the cell's states.
-GATES: dict[str, tuple[int, int | None, bool, bool]] = {
-    "LiGRU": (0, 0, True, False),
-    "UGRNN": (1, 1, True, False),
-    "JANET": (0, 0, True, True),
-    "MUT1": (0, None, False, False),
-    "MUT2": (0, 0, False, False),
-    "LightRU": (1, 0, False, False),
+# The rows of the gate in the weights of x and of h.
+GATES: dict[str, tuple[slice, slice | None]] = {
+    "LiGRU": (FIRST, FIRST),
+    "UGRNN": (SECOND, SECOND),
+    "JANET": (FIRST, FIRST),
+    "MUT1": (FIRST, None),
+    "MUT2": (FIRST, FIRST),
+    "LightRU": (SECOND, FIRST),
+    "LEM": (slice(2 * H), slice(2 * H)),
 }
 
 
-def rows(tensor: torch.Tensor, block: int) -> torch.Tensor:
-    return tensor[block * UNITS : (block + 1) * UNITS]
-
-
-def wide(name: str) -> torch.nn.Module:
-    torch.manual_seed(4)
-    cell = getattr(torchrecurrent, f"{name}Cell")(WIDE, UNITS).double()
-    with torch.no_grad():
-        for weight, scale in (("weight_ih", 0.7), ("weight_hh", 0.5)):
-            held = getattr(cell, weight)
-            held.copy_(scale * torch.randn(held.shape, dtype=torch.float64) / held.shape[1] ** 0.5)
-        cell.bias_ih.copy_(0.5 * torch.randn(cell.bias_ih.shape, dtype=torch.float64))
-    return cell
-
-
 @pytest.mark.parametrize("name", GATES)
-def test_the_band_is_that_of_the_cell(name: str) -> None:
-    of_input, of_state, keeps, double = GATES[name]
-    cell = wide(name)
-    h = torch.zeros(UNITS, dtype=torch.float64)
-    gates = []
-    with torch.no_grad():
-        driven = torch.randn(STEPS, WIDE, dtype=torch.float64)
-        moved = driven @ rows(cell.weight_ih, of_input).T + rows(cell.bias_ih, of_input)
-        for x, z in zip(driven, moved, strict=True):
-            if of_state is not None:
-                z = z + rows(cell.weight_hh, of_state) @ h + rows(cell.bias_hh, of_state)
-            gates.append(torch.sigmoid(z if keeps else -z).numpy())
-            h = cell(x, (h, h))[0] if double else cell(x, h)
-    found = gates_of(arrays_of(cell, f"{name}.cells.0."))
-    check_bands(found, np.array(gates[BURN_IN:]))
-
-
-def test_the_bands_of_a_long_expressive_memory() -> None:
-    cell = wide("LEM")
-    states = [torch.zeros(UNITS, dtype=torch.float64) for _ in range(2)]
-    gates = []
-    with torch.no_grad():
-        for x in torch.randn(STEPS, WIDE, dtype=torch.float64):
-            z = (cell.weight_ih @ x + cell.bias_ih)[: 2 * UNITS]
-            z += (cell.weight_hh @ states[0] + cell.bias_hh)[: 2 * UNITS]
-            gates.append(torch.sigmoid(-z).numpy())
-            states = list(cell(x, tuple(states)))
-    check_bands(gates_of(arrays_of(cell)), np.array(gates[BURN_IN:]))
+def test_the_weights_that_a_gate_is_driven_through(name: str) -> None:
+    cell, (of_input, of_state) = cell_of(name), GATES[name]
+    family = CELLS[name].family if name in CELLS else OWN
+    drive = drive_of(MemoryStore(arrays_of(cell, f"{name}.cells.0.")), family)
+    inputs, hidden = (
+        (held.detach().numpy() ** 2).sum(1) for held in (cell.weight_ih, cell.weight_hh)
+    )
+    assert_allclose(drive.gate.norms.inputs, inputs[of_input])
+    assert_allclose(drive.gate.norms.hidden, 0 if of_state is None else hidden[of_state])
 
 
 # What a cell that is not read is refused by: a tensor that torch's has not, or its name.
@@ -343,6 +304,10 @@ def test_what_is_not_read_is_refused(name: str) -> None:
     with pytest.raises(TensorError, match=REFUSED[name]) as caught:
         inspect(arrays_of(cell_of(name), prefix_of(name)))
     assert "--assume cell=" in caught.value.remedy
+    if name in BY_NAME:  # where no name tells, the report says what else it could be
+        (layer,) = inspect(arrays_of(cell_of(name), "model.cells.0.")).layers
+        title = name.rstrip("12")
+        assert any("torchrecurrent stores" in said and title in said for said in layer.assumptions)
 
 
 @pytest.mark.parametrize("name", ["TGRU", "TLSTM", "IntersectionRNN"])
@@ -355,13 +320,6 @@ def test_a_cell_that_looks_like_torchs_where_it_has_as_many_inputs_as_units(name
     arrays = arrays_of(cell, "model.cells.0.")
     arrays["model.cells.0.weight_ih"] = np.ones((len(arrays["model.cells.0.bias_ih"]), H + 1))
     assert not any(name in text for text in inspect(arrays).layers[0].assumptions)
-
-
-@pytest.mark.parametrize("name", sorted(BY_NAME))
-def test_where_no_name_tells_the_report_says_what_else_it_could_be(name: str) -> None:
-    (layer,) = inspect(arrays_of(cell_of(name), "model.cells.0.")).layers
-    title = name.removesuffix("1").removesuffix("2")
-    assert any("torchrecurrent stores" in text and title in text for text in layer.assumptions)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
@@ -402,84 +360,20 @@ def test_norms_inside_the_gates_are_refused_though_the_user_insists(
     assert "--assume" not in caught.value.remedy
 
 
-def test_a_norm_beside_a_cell_is_no_part_of_it() -> None:
-    arrays = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
-    assert inspect(arrays | arrays_of(torch.nn.LayerNorm(H), "layers.0.norm.")).layers
+def test_what_stands_beside_a_cell_is_no_stranger() -> None:
+    trained = torch.nn.LSTM(3, H, proj_size=2)
+    torch.nn.utils.parametrizations.weight_norm(trained, "weight_ih_l0")
+    masked = arrays_of(trained) | {"weight_hh_l0_mask": np.ones((4 * H, 2))}
+    normed = arrays_of(torch.nn.LSTMCell(3, H), "layers.0.cell.")
+    normed |= arrays_of(torch.nn.LayerNorm(H), "layers.0.norm.")
+    own = {"weight_ih": np.ones((H, 3)), "weight_hh": np.eye(H), "weight_ho": np.ones((H, H))}
+    for family, arrays in (("lstm", masked), ("lstm", normed), ("dense_rnn", own)):
+        assert [one.family for one in inspect(arrays).layers] == [family]
 
 
-NAMES = (
-    *("weight_hh", "weight_ih", "bias_ih", "bias_hh", "weight_ph", "weight_mm", "weight_ch"),
-    *("bias_ch", "weight_ho", "vector_u", "alpha", "beta", "zeta", "nu"),
-)
-MODULES = ("", "mut2.cells.0.", "star.", "janet.", "ugrnn_", "model.cells.3.", "cfn.", "ligru.")
-SIZES = st.lists(st.sampled_from([0, 1, 2, 3, 4, 6, 8]), max_size=3).map(tuple)
-VALUES = st.sampled_from([0.0, 1.0, -0.3, 1e-300, 1e70, -800.0, 800.0, np.nan])
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    module=st.sampled_from(MODULES),
-    blocks=st.tuples(*[st.sampled_from([1, 2, 3, 4])] * 4),
-    odd=st.dictionaries(st.sampled_from(NAMES), st.tuples(SIZES, VALUES), max_size=4),
-    values=st.tuples(*[VALUES] * 4),
-    assume=st.sampled_from([{}, {"cell": "star"}, {"cell": "cfn"}, {"gate_keeps": "yes"}]),
-)
-def test_whatever_stands_beside_only_our_errors_come(
-    module: str,
-    blocks: tuple[int, ...],
-    odd: dict[str, tuple[tuple[int, ...], float]],
-    values: tuple[float, ...],
-    assume: dict[str, str],
-) -> None:
-    shapes = [(2 * blocks[0], 3), (2 * blocks[1], 2), (2 * blocks[2],), (2 * blocks[3],)]
-    held = dict(zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), shapes, strict=True))
-    arrays = {name: np.full(held[name], value) for name, value in zip(held, values, strict=True)}
-    arrays |= {name: np.full(shape, value) for name, (shape, value) in odd.items()}
-    store = MemoryStore({f"{module}{name}": array for name, array in arrays.items()})
-    try:
-        found = detect(store.tensors)
-    except NoRecurrenceError:
-        return
-    for family, match in found:
-        try:
-            recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
-        except TensorError:
-            continue
-        assert np.isfinite(recurrence.log_eigenvalues).all()
-        assert np.isfinite(recurrence.log_gain).all()
-        for group in recurrence.parameters:
-            assert np.isfinite(group.eigenvalue_derivative).all()
-            assert group.scalar.max() < group.size
-            assert group.eigenvalue.max() < recurrence.size
-
-
-def test_tensors_that_training_adds_are_no_strangers() -> None:
-    layer = torch.nn.LSTM(3, H, proj_size=2)
-    torch.nn.utils.parametrizations.weight_norm(layer, "weight_ih_l0")
-    arrays = arrays_of(layer) | {"weight_hh_l0_mask": np.ones((4 * H, 2))}
-    assert [one.family for one in inspect(arrays).layers] == ["lstm"]
-
-
-def test_a_readout_beside_a_hand_written_cell_is_no_stranger() -> None:
-    arrays = {"weight_ih": np.ones((H, 3)), "weight_hh": np.eye(H), "weight_ho": np.ones((H, H))}
-    assert [one.family for one in inspect(arrays).layers] == ["dense_rnn"]
-
-
-@pytest.mark.parametrize(
-    ("module", "path", "cell"),
-    [
-        ("encoder.mut2.cells.0", "", "mut2"),
-        ("MUT2Cell", "", "mut2"),
-        ("", "/runs/mut3/mut_2.pt", "mut2"),
-        ("", "/runs/mut2/model.pt", None),
-        ("permut2e", "", None),
-        ("atr_rnn2", "", "atr"),
-        ("matrix.patron", "", None),
-        ("my_sgrn", "", "sgrn"),
-    ],
-)
-def test_names(module: str, path: str, cell: str | None) -> None:
-    assert named_cell(module, path, ("mut2", "mut3", "atr", "sgrn")) == cell
+def test_the_name_of_the_file_tells_and_not_that_of_its_folder() -> None:
+    for path, cell in (("/runs/mut3/mut_2.pt", "mut2"), ("/runs/mut2/model.pt", None)):
+        assert named_cell("permut3e", path, ("mut2", "mut3")) == cell
 
 
 def test_peepholes_of_another_size_are_refused() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import flax.serialization
 import jax.numpy as jnp
+import orbax.checkpoint
 import pytest
 import torch
 from tracking.build import state
@@ -123,54 +126,39 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
         track(folder / "*.ckpt")
 
 
+def managed(folder: Path, **trees: Any) -> Path:
+    """Some steps, as Orbax's manager saves them."""
+    with orbax.checkpoint.CheckpointManager(folder) as manager:
+        for step, tree in trees.items():
+            manager.save(int(step[1:]), args=orbax.checkpoint.args.StandardSave(tree))
+    return folder
+
+
+def params(modulus: float) -> dict[str, Any]:
+    return {"params": {name: jnp.asarray(values) for name, values in state(modulus).items()}}
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
-    import orbax.checkpoint
-
-    with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
-        for step, modulus in ((5, 0.5), (10, 0.9)):
-            params = {name: jnp.asarray(values) for name, values in state(modulus).items()}
-            manager.save(step, args=orbax.checkpoint.args.StandardSave({"params": params}))
-    run = track(tmp_path / "run")
-    assert told(run) == [(5, "directory"), (10, "directory")]
+    folder = managed(tmp_path, _3=params(0.5), _12=params(0.9))
+    assert find_checkpoints([str(folder)]) == [str(folder / "12"), str(folder / "3")]
+    run = track(folder)
+    assert told(run) == [(3, "directory"), (12, "directory")]
     moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
     assert moduli == pytest.approx([0.5, 0.9], rel=1e-6)
+    items = [folder / step / "default" for step in ("12", "3")]
+    for path in (items[0], items[0] / "_METADATA"):
+        assert find_step(str(path)) == FoundStep(12, "directory")
+    for item in items:  # without the manager's own file a step is its item
+        (item.parent / "_CHECKPOINT_METADATA").unlink()
+    assert find_checkpoints([str(folder)]) == list(map(str, items))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
-    import flax.serialization
-    import orbax.checkpoint
-
-    params = {name: jnp.asarray(values) for name, values in state(0.9).items()}
-    tree = {"step": jnp.asarray(41), "params": params}
+    tree = {"step": jnp.asarray(41), **params(0.9)}
     path = tmp_path / "latest.msgpack"
     path.write_bytes(flax.serialization.to_bytes(tree))
     assert find_step(str(path)) == FoundStep(41, "metadata")
-    with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
-        manager.save(43, args=orbax.checkpoint.args.StandardSave(tree))
-    saved = tmp_path / "run" / "43"
+    saved = managed(tmp_path / "run", _43=tree) / "43"
     assert find_step(str(saved)) == FoundStep(41, "metadata", in_name=43)
-    with orbax.checkpoint.CheckpointManager(tmp_path / "plain") as manager:
-        manager.save(43, args=orbax.checkpoint.args.StandardSave({"params": params}))
-    assert find_step(str(tmp_path / "plain" / "43")) == FoundStep(43, "directory")
-    item = tmp_path / "plain" / "43" / "default"
-    for path in (item, item / "_METADATA"):
-        assert find_step(str(path)) == FoundStep(43, "directory")
-
-
-def test_an_orbax_step_without_the_managers_own_file_is_its_item(tmp_path: Path) -> None:
-    import orbax.checkpoint
-
-    with orbax.checkpoint.CheckpointManager(tmp_path) as manager:
-        for step in (3, 12):
-            manager.save(step, args=orbax.checkpoint.args.StandardSave({"w": jnp.zeros(2)}))
-    found = find_checkpoints([str(tmp_path)])
-    assert [Path(path).name for path in found] == ["12", "3"]
-    for step in (3, 12):
-        (tmp_path / str(step) / "_CHECKPOINT_METADATA").unlink()
-    found = find_checkpoints([str(tmp_path)])
-    assert [Path(path).relative_to(tmp_path).as_posix() for path in found] == [
-        "12/default",
-        "3/default",
-    ]

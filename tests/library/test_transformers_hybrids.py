@@ -16,7 +16,6 @@ from numpy.testing import assert_allclose
 from transformers import AutoModelForCausalLM
 
 from memcurse_cli import inspect
-from memcurse_cli.schema.report import LayerReport, Report
 
 STATE, HEADS, HEAD_DIMENSION, GROUPS = 3, 4, 4, 2
 SIZES = {"vocab_size": 16, "hidden_size": 8}
@@ -28,23 +27,14 @@ STEPS = 3
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model of transformers with recurrent layers.
-
-    Attributes:
-        config: the name of its configuration class.
-        family: what its recurrent layers are.
-        recurrent: the numbers of the layers that have a mixer.
-        sizes: the arguments of the configuration.
-        inside: the mixer's module within its layer.
-        attention: how many blocks of attention are stored; Zamba's layers share theirs.
-    """
+    """A model of transformers with recurrent layers."""
 
     config: str
     family: str
-    recurrent: tuple[int, ...]
+    recurrent: tuple[int, ...]  # the numbers of the layers that have a mixer
     sizes: dict[str, Any] = field(hash=False)
-    inside: str = "mamba"
-    attention: int = 0
+    inside: str = "mamba"  # the mixer's module within its layer
+    attention: int = 0  # blocks of attention that are stored; Zamba's layers share theirs
 
 
 def layers(count: int, **others: Any) -> dict[str, Any]:
@@ -128,34 +118,8 @@ ARCHITECTURES = (
 )
 
 
-@dataclass(frozen=True)
-class Saved:
-    """A tiny model and the report on what its `save_pretrained` wrote."""
-
-    architecture: Architecture
-    model: torch.nn.Module
-    report: Report
-
-    def mixer(self, layer: LayerReport) -> torch.nn.Module:
-        """The module that a layer of the report was saved from."""
-        number = number_of(layer)
-        (mixer,) = (
-            module
-            for name, module in self.model.named_modules()
-            if hasattr(module, "A_log") and f".layers.{number}." in f".{name}."
-        )
-        return mixer
-
-
-def number_of(layer: LayerReport) -> int:
-    (number,) = re.findall(r"\.layers\.(\d+)\.", layer.name)
-    return int(number)
-
-
-@pytest.fixture(scope="module", params=ARCHITECTURES, ids=lambda each: each.config)
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """A model with rates and step sizes away from where they start, as its library saves it."""
-    architecture: Architecture = request.param
+def awakened(architecture: Architecture) -> torch.nn.Module:
+    """A tiny model with rates and step sizes away from where they start."""
     torch.manual_seed(0)
     config = getattr(transformers, architecture.config)(**architecture.sizes)
     model = AutoModelForCausalLM.from_config(config).eval()
@@ -170,9 +134,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             elif name.endswith("in_proj.bias"):
                 parameter.zero_()
                 parameter[-HEADS:] = torch.randn(HEADS)
-    path = tmp_path_factory.mktemp(architecture.config)
-    model.save_pretrained(path)
-    return Saved(architecture, model, inspect(path, values=True))
+    return model
 
 
 def test_no_model_of_the_library_is_left_out() -> None:
@@ -186,13 +148,18 @@ def test_no_model_of_the_library_is_left_out() -> None:
     assert with_mixers == set(listed)
 
 
-def test_every_mixer_is_found_with_the_size_of_its_state(saved: Saved) -> None:
-    architecture, report = saved.architecture, saved.report
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda each: each.config)
+def test_every_mixer_is_found_and_its_state_decays_as_reported(
+    architecture: Architecture, tmp_path: Path
+) -> None:
+    model = awakened(architecture)
+    model.save_pretrained(tmp_path)
+    report = inspect(tmp_path, values=True)
     assert not report.skipped
-    assert tuple(sorted(map(number_of, report.layers))) == architecture.recurrent
     counts = [other.count for other in report.not_recurrent]
     assert counts == ([architecture.attention] if architecture.attention else [])
     ssd = architecture.family == "mamba2"
+    numbers = []
     for layer in report.layers:
         assert layer.family == architecture.family
         assert layer.name.split(".")[-1] == architecture.inside
@@ -201,16 +168,18 @@ def test_every_mixer_is_found_with_the_size_of_its_state(saved: Saved) -> None:
         assert layer.eigenvalues.multiplicity == (HEAD_DIMENSION * STATE if ssd else 1)
         groups = [sentence for sentence in layer.assumptions if sentence.startswith("groups=")]
         assert [f"groups={GROUPS} (from config.json)" in each for each in groups] == [True] * ssd
-
-
-def test_the_state_decays_as_reported(saved: Saved) -> None:
-    for layer in saved.report.layers:
-        mixer = saved.mixer(layer)
-        earlier, later = states_after_an_impulse(mixer.double(), saved.model.config, STEPS)
-        mixer.float()
+        (number,) = re.findall(r"\.layers\.(\d+)\.", layer.name)
+        numbers.append(int(number))
+        (mixer,) = (
+            module
+            for name, module in model.named_modules()
+            if hasattr(module, "A_log") and f".layers.{number}." in f".{name}."
+        )
+        earlier, later = states_after_an_impulse(mixer.double(), model.config, STEPS)
         assert layer.eigenvalues.values is not None
         decay = np.array(layer.eigenvalues.values)[:, 0] ** STEPS
         # One λ per state of Mamba, in the state's order; one per head of Mamba-2.
-        decay = decay.reshape(earlier.shape if layer.family == "mamba" else (HEADS, 1, 1))
+        decay = decay.reshape((HEADS, 1, 1) if ssd else earlier.shape)
         # The library's scan is in single precision.
         assert_allclose(later, decay * earlier, rtol=0, atol=1e-6 * np.abs(earlier).max())
+    assert tuple(sorted(numbers)) == architecture.recurrent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.optimizer import adam_state
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
@@ -166,6 +171,11 @@ def orbax_folder(path: Path) -> Expected:
     return expected
 
 
+# Where each type of GGUF keeps the float16 scales of its block.
+SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+SCALES |= {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,)}
+
+
 def gguf_file(path: Path) -> Expected:
     """A plain tensor, and one of each quantised type with finite scales."""
     import gguf
@@ -175,9 +185,7 @@ def gguf_file(path: Path) -> Expected:
     writer = gguf.GGUFWriter(path, "mamba")
     writer.add_array("tokenizer.ggml.tokens", ["a", "b"])
     writer.add_tensor("blk.0.ssm_a", weights["blk.0.ssm_a"])
-    scales = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
-    scales |= {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,)}
-    for name, places in scales.items():
+    for name, places in SCALES.items():
         kind = gguf.GGMLQuantizationType[name]
         length, size = gguf.GGML_QUANT_SIZES[kind]
         raw = made.integers(0, 256, (2, size), np.uint8)
@@ -210,6 +218,33 @@ def test_what_the_library_writes_now_is_read(name: str, tmp_path: Path) -> None:
     from checkpoints.test_committed import check
 
     check(tmp_path / name, *FILES[name](tmp_path / name))
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_the_moments_of_a_training_state_repeat_its_weights(pickled: bool, tmp_path: Path) -> None:
+    content, (_, moments) = jax_tree()
+    if pickled:  # (params, opt_state), as many save it
+        path = tmp_path / "training.pkl"
+        path.write_bytes(pickle.dumps((content["params"], content["opt_state"])))
+    with open_checkpoint(path) if pickled else MemoryStore(content) as store:
+        state = adam_state(store)
+        assert state is not None
+        assert state.refused == {}
+        assert len(state.slots) == len(moments)
+        for name, moment in moments.items():
+            slot = state.slots[name.replace("params/", "0/") if pickled else name]
+            np.testing.assert_allclose(slot.second_moment.load(), moment)
+            rate = None if pickled else pytest.approx(2e-3)
+            assert (slot.step, slot.learning_rate) == (3, rate)
+
+
+def test_a_state_of_other_shapes_is_refused() -> None:
+    content, _ = jax_tree()
+    content["params"] = {"rnn": {"nu": np.ones(4), "theta": np.ones(4)}}
+    state = adam_state(MemoryStore(content))
+    assert state is not None
+    assert state.slots == {}
+    assert "no tree of weights" in state.refused["params/rnn/nu"]
 
 
 def write() -> None:

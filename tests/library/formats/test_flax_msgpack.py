@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import msgpack
 import numpy as np
-import optax
 import pytest
 from checkpoints import readers
-from flax import linen, serialization
-from flax.training.train_state import TrainState
+from checkpoints.test_real_files import same
+from flax import serialization
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
@@ -39,16 +36,6 @@ def flat(tree: Any, path: tuple[str, ...] = ()) -> dict[str, np.ndarray[Any, Any
         parts = (flat(child, (*path, key)) for key, child in tree.items())
         return {name: array for part in parts for name, array in part.items()}
     return {"/".join(path): tree} if isinstance(tree, np.ndarray | np.generic) else {}
-
-
-def same(store: TensorStore, expected: dict[str, np.ndarray[Any, Any]]) -> None:
-    assert list(store.tensors) == list(expected)
-    for name, reference in expected.items():
-        spec = store.tensors[name]
-        assert (spec.shape, spec.dtype) == (reference.shape, reference.dtype.name)
-        assert spec.bytes == reference.nbytes
-        np.testing.assert_array_equal(store.read(name), readers.double(reference), strict=True)
-    assert store.bytes_read == sum(reference.nbytes for reference in expected.values())
 
 
 @pytest.mark.parametrize("path", readers.files("msgpack"), ids=readers.label)
@@ -85,20 +72,6 @@ def test_an_array_of_chunks_is_joined(tmp_path: Path, monkeypatch: pytest.Monkey
         same(store, flat(tree))
 
 
-def test_a_training_state_keeps_its_parameters_only(tmp_path: Path) -> None:
-    cell = linen.GRUCell(4)
-    carry = cell.initialize_carry(jax.random.key(0), (2, 3))
-    variables = cell.init(jax.random.key(1), carry, jnp.ones((2, 3)))
-    state = TrainState.create(
-        apply_fn=cell.apply, params=variables["params"], tx=optax.adam(1e-3)
-    ).apply_gradients(grads=variables["params"])
-    with saved(state, tmp_path) as store:
-        expected = flat(jax.tree.map(np.asarray, {"params": state.params}))
-        assert set(store.tensors) == set(expected)
-        assert "of optimiser state" in store.notes[0]
-        assert "left out" in store.notes[0]
-
-
 def test_what_is_no_number_is_passed_over(tmp_path: Path) -> None:
     tree = {"w": np.eye(2), "epoch": 3, "loss": -0.5, "z": 1j, "done": True, "name": "run"}
     text = {"none": None, "words": np.array(["a", "b"]), "deep": {"negative": -70000}}
@@ -126,45 +99,31 @@ def array(shape: Any = (2,), dtype: Any = "float32", content: Any = bytes(8)) ->
     return msgpack.ExtType(1, msgpack.packb((shape, dtype, content)))
 
 
+CHUNKED = {"__msgpack_chunked_array__": True}
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         (msgpack.packb({"w": array()})[:-3], "before the 8 bytes that follow"),
         (msgpack.packb({"w": array()}) + b"\0", "1 bytes follow its end"),
         (msgpack.packb({"epoch": 3}), "holds no weights"),
-        (msgpack.packb({"w": array((10**9, 10**9))}), "needs 4000000000000000000 bytes and has 8"),
         (msgpack.packb({"w": array((-2,))}), "not of natural numbers"),
-        (msgpack.packb({"w": array((1.0,))}), "not of natural numbers"),
         (msgpack.packb({"w": array((1,) * 65)}), "shape is not of natural numbers"),
         (msgpack.packb({"w": array((2,), None)}), "without a type"),
         (msgpack.packb({"w": array((2,), "float32", "text")}), "without elements"),
         (msgpack.packb({"w": msgpack.ExtType(1, b"\x93\x90\xa1f\xc4\x20")}), "before the 32 bytes"),
         (msgpack.packb({"w": msgpack.ExtType(1, b"\x01\x02")}), "malformed array"),
-        (b"\x82\xa1w\x01\xa1w\x01", "the key w stands twice"),
-        (b"\x81\xa1w\xdf\xff\xff\xff\xff", "claims at least 8589934590 bytes"),
-        (b"\x81\xa1w\xdd\x7f\xff\xff\xff", "claims at least 2147483647 bytes"),
         (b"\x81\xa1w\xc1", "unknown mark 0xc1"),
         (b"\x82\xa1w\x01\x02\x03", "a key that is not text"),
         (b"\x82\xa1w\x01\xa1\xff\x03", "not UTF-8"),
-        (b"\x81\xa1w" * 100 + b"\x01", "nested more than 64 deep"),
+        (msgpack.packb({"w": CHUNKED | {"shape": {"0": 9}}}), "malformed array of chunks"),
         (
-            msgpack.packb({"w": {"__msgpack_chunked_array__": True, "shape": {"0": 9}}}),
-            "malformed array of chunks",
-        ),
-        (
-            msgpack.packb(
-                {
-                    "w": {
-                        "__msgpack_chunked_array__": True,
-                        "shape": {"0": 10**9, "1": 10**9},
-                        "chunks": {"0": array()},
-                    }
-                }
-            ),
+            msgpack.packb({"w": CHUNKED | {"shape": {"0": 10**9}, "chunks": {"0": array()}}}),
             "chunks do not fill its shape",
         ),
     ],
-    ids=range(20),
+    ids=range(14),
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "a.msgpack"

@@ -9,28 +9,24 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from attacks.gguf_files import W, tensor, text
 from checkpoints import readers
 from gguf import GGMLQuantizationType as Type
+from library.formats.test_committed import SCALES
 
 from memcurse_cli.checkpoints.gguf import BLOCK_TYPES, PLAIN_TYPES
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
-# Where each type keeps the float16 scales of its block.
-SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
-SCALES |= {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,)}
-
 
 def written(path: Path, tensors: dict[str, Any], **options: Any) -> Path:
+    """A file of these tensors; ``odd`` is of a type that is not dequantised."""
     writer = gguf.GGUFWriter(path, "mamba", **options)
     writer.add_uint32("mamba.ssm.state_size", 16)
     writer.add_array("tokenizer.ggml.tokens", ["a", "b"])
     writer.add_bool("mamba.ssm.dt_b_c_rms", False)
     for name, array in tensors.items():
-        kind = None
-        if isinstance(array, tuple):
-            array, kind = array
-        writer.add_tensor(name, array, raw_dtype=kind)
+        writer.add_tensor(name, array, raw_dtype=Type.IQ3_XXS if name == "odd" else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -89,62 +85,37 @@ def test_every_number_is_read(tmp_path: Path, endian: gguf.GGUFEndian) -> None:
 
 
 def test_a_type_that_is_not_dequantised_leaves_the_others_readable(tmp_path: Path) -> None:
-    odd = (np.zeros((2, 98), np.uint8), Type.IQ3_XXS)
-    path = written(tmp_path / "a.gguf", {"odd": odd, "w": np.eye(3, dtype=np.float32)})
+    tensors = {"odd": np.zeros((2, 98), np.uint8), "w": np.eye(3, dtype=np.float32)}
+    path = written(tmp_path / "a.gguf", tensors)
     with open_checkpoint(path) as store:
         assert list(store.tensors) == ["w"]
         assert store.notes == ("of types that are not dequantised: type 18 (1 tensor): left out",)
         np.testing.assert_array_equal(store.read("w"), np.eye(3))
 
 
-def header(
-    tensors: int = 1, entries: bytes = b"", count: int = 0, version: int = 3, rest: bytes = b""
-) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", version, tensors, count) + entries + rest
+def header(entries: bytes, tensors: int = 1, count: int = 0, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, count) + entries
 
 
-def text(content: bytes) -> bytes:
-    return struct.pack("<Q", len(content)) + content
+NUMBERS = b"\x09\0\0\0" + struct.pack("<IQ", 9, 1) * 9  # arrays of arrays
+DAMAGED = {
+    "in the middle of a field": header(b"")[:20],
+    "of version 1; 2 and 3 are read": header(b"", version=1),
+    "claims 1000000000000000000 entries": header(b"", count=10**18),
+    "claims 1000000000000000000 tensors": header(b"", tensors=10**18),
+    "a name that is not UTF-8": header(text(b"\xff") + bytes(40)),
+    "has 9 dimensions": header(text(b"w") + struct.pack("<I", 9)),
+    "not whole blocks of Q8_0": header(tensor(b"w", (33,), kind=8) + bytes(99)),
+    "tensor w stands twice": header(W * 2 + bytes(99), tensors=2),
+    "unknown type 77": header(text(b"k") + struct.pack("<I", 77), count=1),
+    "nested 4 deep": header(text(b"k") + NUMBERS, count=1),
+    "the key k stands twice": header((text(b"k") + struct.pack("<IB", 0, 1)) * 2, count=2),
+    "its alignment is 0": header(text(b"general.alignment") + struct.pack("<II", 4, 0), count=1),
+}
 
 
-def tensor(shape: tuple[int, ...], kind: int = 0, offset: int = 0, name: bytes = b"w") -> bytes:
-    dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-    return text(name) + dimensions + struct.pack("<IQ", kind, offset)
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (header()[:20], "in the middle of a field"),
-        (header(version=1), "of version 1; 2 and 3 are read"),
-        (header(count=10**18), "claims 1000000000000000000 entries"),
-        (header(tensors=10**18), "claims 1000000000000000000 tensors"),
-        (header(rest=text(b"\xff") + bytes(40)), "a name that is not UTF-8"),
-        (header(rest=text(b"w") + struct.pack("<I", 9)), "has 9 dimensions"),
-        (header(rest=tensor((2,), offset=10**18) + bytes(99)), "lies at bytes 1000000000000000064"),
-        (header(rest=tensor((33,), kind=8) + bytes(99)), "not whole blocks of Q8_0"),
-        (header(2, rest=tensor((2,)) * 2 + bytes(99)), "tensor w stands twice"),
-        (header(count=1, entries=text(b"k") + struct.pack("<I", 77)), "unknown type 77"),
-        (
-            header(count=1, entries=text(b"k") + struct.pack("<IIQ", 9, 4, 10**18)),
-            "before the 4000000000000000000 bytes",
-        ),
-        (
-            header(count=1, entries=text(b"k") + b"\x09\0\0\0" + struct.pack("<IQ", 9, 1) * 9),
-            "nested 4 deep",
-        ),
-        (
-            header(count=2, entries=(text(b"k") + struct.pack("<IB", 0, 1)) * 2),
-            "the key k stands twice",
-        ),
-        (
-            header(count=1, entries=text(b"general.alignment") + struct.pack("<II", 4, 0)),
-            "its alignment is 0",
-        ),
-    ],
-    ids=range(14),
-)
-def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
-    (tmp_path / "a.gguf").write_bytes(content)
+@pytest.mark.parametrize("expected", DAMAGED)
+def test_a_damaged_file_is_named(tmp_path: Path, expected: str) -> None:
+    (tmp_path / "a.gguf").write_bytes(DAMAGED[expected])
     with pytest.raises(CheckpointError, match=expected):
         open_checkpoint(tmp_path / "a.gguf")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoints.test_rewrites import (
@@ -13,19 +13,11 @@ from huggingface_hub import save_torch_model
 from torch import nn
 
 
-def hub(model: nn.Module, path: Path) -> Path:
-    (path / "whole").mkdir()
-    save_torch_model(model, path / "whole")
-    return path / "whole"
+@pytest.mark.parametrize("options", [{}, {"max_shard_size": 300}])
+def test_every_name_is_read(options: dict[str, Any], tmp_path: Path) -> None:
+    def write(model: nn.Module, path: Path) -> Path:
+        save_torch_model(model, path, **options)
+        assert (len(list(path.glob("*.safetensors"))) > 2) == bool(options)
+        return path
 
-
-def hub_shards(model: nn.Module, path: Path) -> Path:
-    (path / "shards").mkdir()
-    save_torch_model(model, path / "shards", max_shard_size=300)
-    assert len(list((path / "shards").glob("*.safetensors"))) > 2
-    return path / "shards"
-
-
-@pytest.mark.parametrize("write", [hub, hub_shards])
-def test_every_name_is_read(write: Callable[[nn.Module, Path], Path], tmp_path: Path) -> None:
     check(write, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     keras.utils.clear_session()
     assert len(list(folder.glob("*.h5"))) == 3
     return folder, model
-
-
-def copy(folder: Path, target: Path) -> Path:
-    for file in folder.iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
-    return target / INDEX
 
 
 @pytest.mark.parametrize("name", ["", INDEX])
@@ -84,7 +79,7 @@ def test_the_shards_are_one_checkpoint(saved: tuple[Path, Any], name: str) -> No
 def test_an_index_that_lies_is_refused(
     saved: tuple[Path, Any], tmp_path: Path, weight_map: Any, expected: str
 ) -> None:
-    index = copy(saved[0], tmp_path)
+    index = shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True) / INDEX
     (tmp_path / "a.weights.h5").write_bytes((tmp_path / "model_00000.weights.h5").read_bytes())
     (tmp_path / "text.weights.h5").write_text("text")
     index.write_text(json.dumps({"weight_map": weight_map}))

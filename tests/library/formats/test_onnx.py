@@ -1,8 +1,9 @@
-"""ONNX files against the onnx package: tensors, folds, and the weights of recurrent nodes."""
+"""ONNX files against the onnx package: tensors, folds, the weights of nodes, local functions."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,16 @@ import numpy as np
 import onnx
 import pytest
 from checkpoints import readers
-from hypothesis import given
-from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, inliner, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from memcurse_cli.checkpoints.onnx.protobuf import decode_varints
+from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
 H = 3
+DOMAIN = "local"
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
 TYPES = [
     *("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "BOOL", "COMPLEX64", "COMPLEX128"),
     *("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
@@ -32,12 +33,20 @@ def initializer(name: str, array: Any) -> TensorProto:
 
 
 def model(
-    nodes: list[Any], tensors: list[TensorProto], outputs: tuple[str, ...] = ("Y",), opset: int = 17
+    nodes: list[Any],
+    tensors: list[TensorProto],
+    outputs: Sequence[str] = ("Y",),
+    opset: int = 17,
+    functions: Sequence[Any] = (),
+    inputs: Sequence[str] = ("X",),
 ) -> onnx.ModelProto:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    given = [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, 1, 2])]
+    given, values = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+        for names in (inputs, outputs)
+    )
     graph = helper.make_graph(nodes, "g", given, values, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    opsets = [helper.make_opsetid("", opset), *([OPSETS[1]] if functions else [])]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
 
 
 def saved(path: Path, proto: onnx.ModelProto) -> Path:
@@ -55,7 +64,8 @@ def gru_weights(seed: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", readers.files("onnx"), ids=readers.label)
 def test_every_shared_file_agrees_with_the_onnx_package(path: Path) -> None:
-    reference = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    proto = onnx.load(path)
+    reference = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     with open_checkpoint(path) as store:
         assert store.format == "ONNX"
         names = set(store.tensors)
@@ -65,24 +75,17 @@ def test_every_shared_file_agrees_with_the_onnx_package(path: Path) -> None:
             assert store.tensors[name].dtype == reference[name].dtype.name
             np.testing.assert_array_equal(store.read(name), reference[name].astype(np.float64))
         assert all("_" in name.rsplit("/")[-1] for name in names - plain)
-    side = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}.data"))
-    assert store.bytes == path.stat().st_size + side
-
-
-@pytest.mark.parametrize("path", readers.files("onnx"), ids=readers.label)
-def test_the_weights_of_the_nodes_are_those_that_onnx_computes(path: Path) -> None:
-    proto = onnx.load(path)
-    for node in proto.graph.node:
-        if node.op_type not in ("LSTM", "GRU", "RNN"):
-            continue
-        reference = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
-        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        both = given.get("direction") == b"bidirectional"
-        with open_checkpoint(path) as store:
+        for node in proto.graph.node:
+            if node.op_type not in ("LSTM", "GRU", "RNN"):
+                continue
+            given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            both = given.get("direction") == b"bidirectional"
             for role, name in zip("WRB", node.input[1:4], strict=False):
                 for index, direction in enumerate(("/forward", "/reverse") if both else ("",)):
                     ours = store.read(f"{node.name}{direction}/{node.op_type}_{role}")
                     np.testing.assert_array_equal(ours, reference[name][index].astype(float))
+    side = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}.data"))
+    assert store.bytes == path.stat().st_size + side
 
 
 def test_silero_counts_its_one_lstm_once_and_folds_its_order(trained: Path) -> None:
@@ -139,31 +142,27 @@ def test_external_data_is_read_from_beside_the_model(zoo: Path, tmp_path: Path) 
 
 def folding_nodes(opset: int) -> list[Any]:
     """R = a GRU's weights in torch's order r, z, n, cut and put together as z, r, n."""
+    node = helper.make_node
     nodes = []
     for name, start in (("z", H), ("r", 0), ("n", 2 * H)):
         if opset < 10:
-            nodes.append(
-                helper.make_node(
-                    "Slice", ["weight_hh"], [name], starts=[start], ends=[start + H], axes=[0]
-                )
-            )
+            bounds = {"starts": [start], "ends": [start + H], "axes": [0]}
+            nodes.append(node("Slice", ["weight_hh"], [name], **bounds))
         else:
-            nodes.append(
-                helper.make_node("Slice", ["weight_hh", f"s{start}", f"s{start + H}"], [name])
-            )
-    nodes.append(helper.make_node("Concat", ["z", "r", "n"], ["zrn"], axis=-2))
-    nodes.append(helper.make_node("Transpose", ["zrn"], ["t"]))
-    nodes.append(helper.make_node("Transpose", ["t"], ["tt"], perm=[1, 0]))
-    nodes.append(helper.make_node("Identity", ["tt"], ["id"]))
-    nodes.append(helper.make_node("Cast", ["id"], ["cast"], to=TensorProto.FLOAT))
-    nodes.append(helper.make_node("Reshape", ["cast", "shape"], ["flat"]))
+            nodes.append(node("Slice", ["weight_hh", f"s{start}", f"s{start + H}"], [name]))
+    nodes += [
+        node("Concat", ["z", "r", "n"], ["zrn"], axis=-2),
+        node("Transpose", ["zrn"], ["t"]),
+        node("Transpose", ["t"], ["tt"], perm=[1, 0]),
+        node("Identity", ["tt"], ["id"]),
+        node("Cast", ["id"], ["cast"], to=TensorProto.FLOAT),
+        node("Reshape", ["cast", "shape"], ["flat"]),
+    ]
     if opset < 13:
-        nodes.append(helper.make_node("Unsqueeze", ["flat"], ["R4"], axes=[0, -1]))
-        nodes.append(helper.make_node("Squeeze", ["R4"], ["R"], axes=[3]))
-    else:
-        nodes.append(helper.make_node("Unsqueeze", ["flat", "outer"], ["R4"]))
-        nodes.append(helper.make_node("Squeeze", ["R4", "last"], ["R"]))
-    return nodes
+        nodes.append(node("Unsqueeze", ["flat"], ["R4"], axes=[0, -1]))
+        return [*nodes, node("Squeeze", ["R4"], ["R"], axes=[3])]
+    nodes.append(node("Unsqueeze", ["flat", "outer"], ["R4"]))
+    return [*nodes, node("Squeeze", ["R4", "last"], ["R"])]
 
 
 @pytest.mark.parametrize("opset", [9, 11, 17])
@@ -190,43 +189,22 @@ def test_folds_give_what_onnx_computes(tmp_path: Path, opset: int) -> None:
         assert store.tensors["gru/GRU_R"].dtype == "float32"
 
 
-@given(
-    shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
-    ranges=st.lists(
-        st.tuples(
-            st.integers(-7, 7),
-            st.sampled_from([-(2**63), -3, 0, 2, 2**63 - 1]),
-            st.sampled_from([-2, -1, 1, 2]),
-        ),
-        min_size=3,
-        max_size=3,
-    ),
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(-9, 2**63 - 1, 1), (-40, 9, 1), (17, -(2**63), -2), (-12, -30, -1), (2, -1, 2)],
 )
-def test_slices_clamp_as_onnx_clamps(
-    tmp_path_factory: pytest.TempPathFactory, shape: list[int], ranges: list[tuple[int, int, int]]
-) -> None:
-    from memcurse_cli.checkpoints.onnx.graph import ExternalFiles, GraphReader
-    from memcurse_cli.checkpoints.onnx.model import Folder
-    from memcurse_cli.checkpoints.onnx.protobuf import Messages
-    from memcurse_cli.checkpoints.untrusted.source import LocalFile
-
-    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    used = ranges[: len(shape)]
-    stored = [initializer("w", array), initializer("axes", np.arange(len(shape)))]
-    for name, column in zip(("starts", "ends", "steps"), zip(*used, strict=True), strict=True):
-        stored.append(initializer(name, np.array(column, np.int64)))
-    node = helper.make_node("Slice", ["w", "starts", "ends", "axes", "steps"], ["Y"])
-    proto = model([node], stored)
-    expected = ReferenceEvaluator(proto).run(None, {"X": np.zeros((1, 1, 2), np.float32)})[0]
-    file = LocalFile(saved(tmp_path_factory.mktemp("onnx") / "a.onnx", proto))
-    messages = Messages(file)
-    place = next(field for field in messages.fields(0, file.size) if field.number == 7)
-    graph = GraphReader(messages, ExternalFiles(file), []).read(place)
-    value = Folder().value(graph, "Y")
-    assert value is not None
-    assert value.shape == expected.shape
-    np.testing.assert_array_equal(value.load(), expected)
-    file.close()
+def test_slices_clamp_as_onnx_clamps(tmp_path: Path, start: int, end: int, step: int) -> None:
+    """Nine of the 20 rows of a tensor are the weights of a GRU."""
+    stored = np.random.default_rng(0).standard_normal((1, 20, H), np.float32)
+    tensors = [gru_tensors()[0], initializer("stored", stored)]
+    cut = {"start": start, "end": end, "axis": 1, "step": step}
+    tensors += [initializer(name, np.array([value])) for name, value in cut.items()]
+    node = helper.make_node("Slice", ["stored", *cut], ["R"])
+    proto = model([node], tensors, ("R",))
+    (expected,) = ReferenceEvaluator(proto).run(None, {"X": np.zeros((1, 1, 2), np.float32)})
+    path = saved(tmp_path / "a.onnx", model([node, gru_node("gru", ("X", "W", "R"))], tensors))
+    with open_checkpoint(path) as store:
+        np.testing.assert_array_equal(store.read("gru/GRU_R"), expected[0].astype(float))
 
 
 def branches(then: list[Any], other: list[Any]) -> list[Any]:
@@ -256,15 +234,10 @@ def test_both_branches_of_an_if_are_one_layer_where_they_share_weights(tmp_path:
         # helper.make_node sorts the attributes, so that the else branch comes first.
         assert list(store.tensors) == ["b/GRU_W", "b/GRU_R", "b/GRU_B"]
         assert "counted once" in store.notes[0]
-    nodes = branches([gru_node("a")], [gru_node("b", linear_before_reset=1)])
-    with open_checkpoint(saved(tmp_path / "b.onnx", model(nodes, gru_tensors()))) as store:
-        assert len(store.tensors) == 6
-
-
-def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    # Of another attribute they are two, whose names are told apart.
     nodes = branches([gru_node("a")], [gru_node("a", linear_before_reset=1)])
-    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
-        assert {name.rsplit("/")[0] for name in store.tensors} == {"a", "a#2"}
+    with open_checkpoint(saved(tmp_path / "b.onnx", model(nodes, gru_tensors()))) as store:
+        assert [name.rsplit("/")[0] for name in store.tensors] == ["a"] * 3 + ["a#2"] * 3
 
 
 def test_weights_that_come_from_an_input_are_left_out_with_a_note(tmp_path: Path) -> None:
@@ -327,22 +300,132 @@ def test_numbers_of_4_bits_and_texts_are_left_out_with_a_note(tmp_path: Path) ->
         assert "2 tensors of 4-bit numbers or text" in store.notes[0]
 
 
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
-def test_packed_numbers(numbers: list[int]) -> None:
-    content = bytearray()
-    for number in numbers:
-        while number >= 128:
-            content.append(number & 127 | 128)
-            number >>= 7
-        content.append(number)
-    assert decode_varints(bytes(content)).tolist() == numbers
+def function(
+    name: str, inputs: list[str], outputs: list[str], nodes: list[Any], **more: Any
+) -> Any:
+    return helper.make_function(DOMAIN, name, inputs, outputs, nodes, OPSETS, **more)
 
 
-def test_a_file_that_is_cut_off_is_told_from_another_format(tmp_path: Path) -> None:
-    content = model([gru_node("g")], gru_tensors()).SerializeToString()
-    (tmp_path / "a.onnx").write_bytes(content[:-40])
-    with pytest.raises(CheckpointError, match=r"ONNX file cannot be read: a field of .* beyond"):
-        open_checkpoint(tmp_path / "a.onnx")
+def call(name: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
+    label = attributes.pop("label", f"{name}_{outputs[0]}")
+    return helper.make_node(name, inputs, outputs, name=label, domain=DOMAIN, **attributes)
 
 
-KINDS = ("plain", "folded")
+def gru_function(**more: Any) -> Any:
+    nodes = [gru_node("gru", ("x", "w", "r", "b"))]
+    return function("Layer", ["x", "w", "r", "b"], ["Y"], nodes, **more)
+
+
+def tensors_of(path: Path) -> dict[str, Any]:
+    with open_checkpoint(path) as store:
+        return {name: store.read(name) for name in store.tensors}
+
+
+def assert_as_inlined(tmp_path: Path, proto: onnx.ModelProto) -> dict[str, Any]:
+    """The recurrent weights are those of the model without functions; names aside."""
+    ours = tensors_of(saved(tmp_path / "a.onnx", proto))
+    inlined = saved(tmp_path / "b.onnx", inliner.inline_local_functions(proto))
+    theirs = tensors_of(inlined)
+    recurrent = [array for name, array in ours.items() if "GRU_" in name]
+    expected = [array for name, array in theirs.items() if "GRU_" in name]
+    assert len(recurrent) == len(expected) > 0
+    for array, other in zip(recurrent, expected, strict=True):
+        np.testing.assert_array_equal(array, other)
+    return ours
+
+
+def test_initializers_go_into_a_function_as_inputs(tmp_path: Path) -> None:
+    proto = model(
+        [call("Layer", ["X", "W", "R", "B"], ["Y"])], gru_tensors(), functions=[gru_function()]
+    )
+    ours = assert_as_inlined(tmp_path, proto)
+    assert list(ours) == [f"Layer_Y/gru/GRU_{role}" for role in "WRB"]
+    for role, array in gru_weights().items():
+        np.testing.assert_array_equal(ours[f"Layer_Y/gru/GRU_{role}"], array[0].astype(float))
+    assert [layer.family for layer in inspect(tmp_path / "a.onnx").layers] == ["onnx_gru"]
+
+
+def test_each_call_is_a_layer_unless_it_has_the_same_weights(tmp_path: Path) -> None:
+    tensors = gru_tensors() + [initializer(f"{k}2", v) for k, v in gru_weights(2).items()]
+    nodes = [
+        call("Layer", ["X", "W", "R", "B"], ["Y"], label="first"),
+        call("Layer", ["X", "W2", "R2", "B2"], ["Z"], label="second"),
+        call("Layer", ["X", "W", "R", "B"], ["V"], label="again"),
+        call("Layer", ["X", "W2", "R2"], ["U"], label="short"),
+    ]
+    path = saved(tmp_path / "a.onnx", model(nodes, tensors, functions=[gru_function()]))
+    ours = tensors_of(path)
+    assert {name.partition("/")[0] for name in ours} == {"first", "second", "short"}
+    assert "short/gru/GRU_B" not in ours
+    with open_checkpoint(path) as store:
+        assert "(such as again/gru) with the weights of another: counted once" in store.notes[0]
+
+
+def test_functions_call_functions_and_hold_branches(tmp_path: Path) -> None:
+    inner = function("Inner", ["x", "w", "r", "b"], ["Y"], [gru_node("a", ("x", "w", "r", "b"))])
+    body = [
+        call("Inner", ["x", "w", "r", "b"], ["inside"]),
+        *branches([gru_node("c", ("x", "w", "r", "b"))], [gru_node("d", ("x", "w", "r", "b"))]),
+    ]
+    outer = function("Outer", ["x", "condition", "w", "r", "b"], ["Y"], body)
+    tensors = [*gru_tensors(), initializer("condition", np.array(True))]
+    nodes = [call("Outer", ["X", "condition", "W", "R", "B"], ["Y"], label="top")]
+    ours = tensors_of(saved(tmp_path / "a.onnx", model(nodes, tensors, functions=[inner, outer])))
+    assert sum("GRU_R" in name for name in ours) == 1
+
+
+def test_weights_that_a_function_makes_are_folded(tmp_path: Path) -> None:
+    """A function puts the gates of its input into another order."""
+    bounds = {f"k{n}": np.array([n]) for n in (0, H, 2 * H, 3 * H)} | {"axis": np.array([1])}
+    nodes = [
+        *(
+            helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+            for name, value in bounds.items()
+        ),
+        helper.make_node("Slice", ["m", "k0", f"k{H}", "axis"], ["first"]),
+        helper.make_node("Slice", ["m", f"k{H}", f"k{3 * H}", "axis"], ["rest"]),
+        helper.make_node("Concat", ["rest", "first"], ["turned"], axis=1),
+    ]
+    turn = function("Turn", ["m"], ["turned"], nodes)
+    calls = [call("Turn", ["R"], ["R_turned"]), call("Layer", ["X", "W", "R_turned", "B"], ["Y"])]
+    ours = assert_as_inlined(
+        tmp_path, model(calls, gru_tensors(), functions=[turn, gru_function()])
+    )
+    expected = np.roll(gru_weights()["R"][0], -H, axis=0)
+    np.testing.assert_array_equal(ours["Layer_Y/gru/GRU_R"], expected.astype(float))
+
+
+def test_attributes_come_from_the_call_or_the_function(tmp_path: Path) -> None:
+    def layer(**more: Any) -> Any:
+        node = gru_node("gru", ("x", "w", "r", "b"))
+        for name, kind in (("clip", "FLOAT"), ("linear_before_reset", "INT")):
+            attribute = node.attribute.add()
+            attribute.name = attribute.ref_attr_name = name
+            attribute.type = getattr(onnx.AttributeProto, kind)
+        return function("Layer", ["x", "w", "r", "b"], ["Y"], [node], **more)
+
+    defaults = [helper.make_attribute("linear_before_reset", 1)]
+    given = layer(attributes=["clip"], attribute_protos=defaults)
+    for attributes, expected in (
+        ({"clip": 2.0}, {"clip": [2.0], "linear_before_reset": [1]}),
+        ({"clip": 2.0, "linear_before_reset": 0}, {"clip": [2.0], "linear_before_reset": [0]}),
+        ({}, {"linear_before_reset": [1]}),
+    ):
+        nodes = [call("Layer", ["X", "W", "R", "B"], ["Y"], label="n", **attributes)]
+        path = saved(tmp_path / "a.onnx", model(nodes, gru_tensors(), functions=[given]))
+        with open_checkpoint(path) as store:
+            assert json.loads(store.metadata["n/gru/GRU"]) == expected
+
+
+def test_constants_of_a_function_are_one_layer_however_often_it_is_called(tmp_path: Path) -> None:
+    nodes = [
+        *(
+            helper.make_node("Constant", [], [k], value=numpy_helper.from_array(v))
+            for k, v in gru_weights().items()
+        ),
+        gru_node("gru", ("x", "W", "R", "B")),
+    ]
+    held = function("Held", ["x"], ["Y"], nodes)
+    calls = [call("Held", ["X"], ["Y"]), call("Held", ["X"], ["Z"])]
+    ours = tensors_of(saved(tmp_path / "a.onnx", model(calls, [], functions=[held])))
+    assert list(ours) == [f"Held_Y/gru/GRU_{role}" for role in "WRB"]
