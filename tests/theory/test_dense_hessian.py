@@ -132,29 +132,6 @@ def test_the_output(horizon: int | None) -> None:
             assert found.output_second_moment == pytest.approx(wanted[0, 0], rel=1e-10)
 
 
-def test_automatic_differentiation() -> None:
-    """jax.hessian of the expected loss of y - y* at y = y*, the loop written out."""
-    jax = pytest.importorskip("jax")
-    matrix, steps = random(4, 1.03, 7), 15
-    b, c = channels(matrix, 2, 3)
-
-    def loss(a):
-        def response(matrix):
-            def step(h, _):
-                return matrix @ h, c @ h
-
-            return jax.lax.scan(step, jax.numpy.asarray(b), None, length=steps)[1]
-
-        error = response(a) - response(jax.numpy.asarray(matrix))
-        weight = (steps - jax.numpy.arange(steps)) / steps
-        return 0.5 * jax.numpy.sum(weight * jax.numpy.sum(error**2, axis=(1, 2)))
-
-    with jax.enable_x64(True):
-        wanted = np.asarray(jax.jit(jax.hessian(loss))(jax.numpy.asarray(matrix))).reshape(16, 16)
-    found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=steps)
-    assert_allclose(formed(found), wanted, atol=1e-11 * np.abs(wanted).max())
-
-
 @pytest.mark.parametrize(("size", "apart"), [(2, 1e-6), (2, 1e-7), (3, 3e-4), (3, 1e-4)])
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_norm_of_nearly_defective_matrices(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from theory.gates import LAWS, MIXTURES
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
-    Bounded,
     Clipped,
     Exponent,
     Exponential,
@@ -302,33 +299,6 @@ def test_mamba_channels_against_sums_of_their_own(
             assert found.sensitivities[name][unit] == pytest.approx(squared, rel=1e-12)
 
 
-@pytest.mark.parametrize("mixture", ["half", "cosine"])
-@pytest.mark.parametrize("name", ["step", "exponent", "bounded"])
-def test_units_that_share_a_gate_are_as_each_on_its_own(name: str, mixture: str) -> None:
-    rates, gate, write_gate = channels(4)
-    shares = np.linspace(0.1, 0.9, rates.size)
-    law: GateLaw = {
-        "step": StepSize(rates),
-        "exponent": Exponent(rates, shares),
-        "bounded": Bounded(shares),
-    }.get(name, LAWS[name])
-    whole = gated_moments(law, gate, MIXTURES[mixture], Write(), write_gate)
-    assert np.isfinite(whole.second_moment).all()
-    for unit in range(rates.size):
-        only = slice(unit, unit + 1)
-        alone = gated_moments(
-            law.take(only), gate.take(only), MIXTURES[mixture], Write(), write_gate.take(only)
-        )
-        held = alone.second_moment[0]
-        assert whole.second_moment[unit] == pytest.approx(held, rel=1e-12)
-        assert whole.sensitivities.keys() == alone.sensitivities.keys()
-        for parameter, (squared,) in alone.sensitivities.items():
-            largest = np.sqrt(held * squared)
-            (cross,) = alone.cross_moments[parameter]
-            assert whole.sensitivities[parameter][unit] == pytest.approx(squared, rel=1e-12)
-            assert abs(whole.cross_moments[parameter][unit] - cross) <= 1e-12 * largest
-
-
 def test_no_units_have_no_moments() -> None:
     nothing = np.zeros(0)
     found = gated_moments(StepSize(nothing), Preactivation(nothing, nothing))
@@ -391,17 +361,6 @@ def test_moments_are_those_of_random_variables(
 
 def law_loss(law: GateLaw, gate: Preactivation) -> np.ndarray:
     return np.asarray(mean_of(lambda z: law(z).complement, gate))
-
-
-def test_the_authors_gru(shared_data: Path) -> None:
-    """Figure 15 of the paper: λ = σ(b), γ = 1 - λ, one unit's sensitivity to b."""
-    rows = json.loads((shared_data / "paper" / "gru_theory.json").read_text())["rows"]
-    mixture = Autocorrelation((0.332, 0.043056), (0.0, 0.997005))
-    for time_constant, variance, _, sensitivity in rows:
-        bias = np.log(time_constant - 1.0)
-        found = gated_moments(Mix(), unit(bias, 0.0), mixture)
-        assert found.second_moment[0] == pytest.approx(variance, rel=1e-4)
-        assert found.sensitivities["update"][0] == pytest.approx(sensitivity, rel=1e-4)
 
 
 @pytest.mark.parametrize("spread", [0.5, 6.0, 30.0])

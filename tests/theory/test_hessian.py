@@ -90,66 +90,6 @@ def test_what_is_forgotten_is_left_out() -> None:
     assert_allclose(found, limit, atol=1e-6 * np.abs(limit).max())
 
 
-def test_automatic_differentiation_of_an_expected_loss() -> None:
-    """jax.hessian of ½ E|y - y*|² of an LRU, from its own equations and every stored number.
-
-    White noise over T steps: the loss is ½ Σ_k (T-k)/T |K(k) - K*(k)|² with the impulse response
-    K, summed over inputs and outputs.
-    """
-    jax = pytest.importorskip("jax")
-    jnp = jax.numpy
-    generator = np.random.default_rng(3)
-    size, inputs, outputs, horizon = 3, 2, 2, 25
-    shapes = [(size,)] * 3 + [(size, inputs)] * 2 + [(outputs, size)] * 2 + [(outputs, inputs)]
-    lengths = [int(np.prod(shape)) for shape in shapes]
-    values = generator.normal(size=sum(lengths)) * 0.5
-    values[:size] -= 2  # nu_log: |λ| from .8 to .95
-
-    def kernel(flat):
-        split = [part.reshape(s) for part, s in zip(cut(flat), shapes, strict=True)]
-        nu_log, theta_log, gamma_log, b_re, b_im, c_re, c_im, direct = split
-        logs = -jnp.exp(nu_log) + 1j * jnp.exp(theta_log)
-        powers = jnp.exp(jnp.arange(horizon)[:, None] * logs)
-        b = jnp.exp(gamma_log)[:, None] * (b_re + 1j * b_im)
-        found = jnp.einsum("on,kn,nu->kou", c_re + 1j * c_im, powers, b).real
-        return found.at[0].add(direct)
-
-    def cut(flat):
-        return jnp.split(flat, np.cumsum(lengths)[:-1])
-
-    with jax.enable_x64(True):
-        target = kernel(jnp.asarray(values))
-        weight = (horizon - jnp.arange(horizon)) / horizon
-
-        def loss(flat):
-            return 0.5 * jnp.sum(weight[:, None, None] * (kernel(flat) - target) ** 2)
-
-        wanted = np.asarray(jax.jit(jax.hessian(loss))(jnp.asarray(values)))
-        nu_log, theta_log, gamma_log, b_re, b_im, c_re, c_im, _ = (
-            np.asarray(part).reshape(s) for part, s in zip(cut(values), shapes, strict=True)
-        )
-    logs = -np.exp(nu_log) + 1j * np.exp(theta_log)
-    layer = Layer(
-        logs,
-        gamma_log.astype(complex),
-        (
-            group(logs.real * np.exp(logs)),
-            group(1j * logs.imag * np.exp(logs)),
-            group(np.zeros(size), np.ones(size)),
-        ),
-        b_re + 1j * b_im,
-        c_re + 1j * c_im,
-        projections=(
-            projection("B", (size, inputs)),
-            projection("B", (size, inputs), 1j),
-            projection("C", (outputs, size)),
-            projection("C", (outputs, size), 1j),
-            projection("D", (outputs, inputs)),
-        ),
-    )
-    assert_blocks_of(blocks_of(layer, horizon=horizon), wanted, 1e-11)
-
-
 @pytest.mark.parametrize("student", ["complex_diag", "LRU", "S4"])
 def test_the_authors_students_in_expectation(student: str, paper: Path) -> None:
     """Figures 4 and 9, whose Hessians are of 64 sequences of 300 steps: a few percent off.
@@ -215,16 +155,6 @@ def test_near_the_unit_circle_nothing_cancels() -> None:
 def test_an_infinite_sequence_of_an_unstable_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="infinite sequence"):
         blocks_of(layers.polar((0.9, 1.1)))
-
-
-def test_channels_are_computed_in_batches_of_one_pattern() -> None:
-    """Channels of 2, 3 and 2 states are two patterns."""
-    assert sorted(b.hessians.shape for b in blocks_of(layers.channels())) == [(1, 4, 4), (2, 3, 3)]
-
-
-def test_channels_that_share_a_scalar_are_one_block() -> None:
-    shapes = sorted(b.hessians.shape for b in blocks_of(layers.shared_between_channels()))
-    assert shapes == [(1, 2, 2), (1, 2, 2)]
 
 
 def formed(hessian: LayerHessian) -> np.ndarray:

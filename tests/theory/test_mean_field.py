@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,25 +134,6 @@ def test_it_is_that_of_an_untied_network(case: Case) -> None:
     second, growth = untied(network, 240)
     assert found.second_moment == pytest.approx(second, rel=0.01)
     assert found.growth == pytest.approx(growth, abs=0.012)
-
-
-def test_the_biases_stay() -> None:
-    """Drawn anew at every step, as their variance in Q_k would have it, E h² is far too small."""
-    network = random_network(("gru", 0.5, 0.3, 1.0, 1.5), 120)
-    found, real = mean_field(network), simulate_gated(network, steps=300)
-    assert real is not None
-    assert found.second_moment == pytest.approx(real.second_moment, rel=0.03)
-    assert network.inner_bias is not None
-    redrawn = replace(
-        network,
-        bias={gate: np.full(120, bias.mean()) for gate, bias in network.bias.items()},
-        inner_bias=np.zeros(120),
-        inputs={
-            gate: np.hstack([inputs, np.full((120, 1), network.bias[gate].std())])
-            for gate, inputs in network.inputs.items()
-        },
-    )
-    assert mean_field(redrawn).second_moment < 0.7 * real.second_moment
 
 
 def test_the_moments_of_squared_singular_values_are_not_the_printed_ones() -> None:

@@ -186,27 +186,6 @@ def test_bilinear_for_any_pair(rho: float) -> None:
             assert abs(value[i, j] - right) <= 1e-12 * abs(right)
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.9, 1.0])
-def test_bilinear_derivatives_are_those_of_its_value(rho: float) -> None:
-    """Autodiff in log α: ∂f/∂(log α) = α ∂f/∂α."""
-    log_alpha, log_beta = -0.05 + 0.4j, -0.3 - 1.1j
-
-    def component(index: int, argument: int) -> complex:
-        def function(a: complex, b: complex) -> jax.Array:
-            return bilinear(jax.numpy.array(a), jax.numpy.array(b), rho)[index]
-
-        with jax.enable_x64(True):
-            slope = jax.grad(function, argnums=argument, holomorphic=True)
-            point = np.exp(log_beta if argument else log_alpha)
-            return complex(slope(log_alpha, log_beta)) / complex(point)
-
-    found = bilinear(np.array(log_alpha), np.array(log_beta), rho)
-    assert component(0, 0) == pytest.approx(complex(found.derivative_alpha), rel=1e-12)
-    assert component(0, 1) == pytest.approx(complex(found.derivative_beta), rel=1e-12)
-    assert component(1, 1) == pytest.approx(complex(found.mixed_derivative), rel=1e-12)
-    assert component(2, 0) == pytest.approx(complex(found.mixed_derivative), rel=1e-12)
-
-
 def test_one_minus_exp_keeps_every_digit_near_zero() -> None:
     for x, y in product([-1e-300, -1e-12, -1.0, 0.5, -50.0], [0.0, 1e-12, 0.5, 3.0]):
         with mpmath.workdps(400):
