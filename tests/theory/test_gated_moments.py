@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 from theory.gates import LAWS, MIXTURES
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -70,14 +72,14 @@ def test_without_spread_it_is_the_theory_of_a_constant_eigenvalue(name: str, mix
     expected = at_rest(law, MEANS, autocorrelation)
     for spread in (0.0, 1e-7):
         found = gated_moments(law, Preactivation(MEANS, np.full(5, spread)), autocorrelation)
-        np.testing.assert_allclose(found.second_moment, expected.second_moment, rtol=1e-10)
+        assert_allclose(found.second_moment, expected.second_moment, rtol=1e-10)
         assert found.sensitivities.keys() == expected.sensitivities.keys()
         for parameter, sensitivity in expected.sensitivities.items():
             # A constant input that γ = 1 - λ passes on is not moved: there d² E h² and the rest
             # cancel.
             slope = law(MEANS).motions[parameter].eigenvalue ** 2 / law(MEANS).complement ** 2
             slope = np.where(slope > 0, slope, 1.0)  # what moves the gain alone
-            np.testing.assert_allclose(
+            assert_allclose(
                 found.sensitivities[parameter] / slope, sensitivity / slope, rtol=1e-10, atol=1e-10
             )
 
@@ -85,23 +87,26 @@ def test_without_spread_it_is_the_theory_of_a_constant_eigenvalue(name: str, mix
 def simulate(
     law: GateLaw,
     gate: tuple[float, float],
-    rho: float,
+    pole: complex,
     write: Write | None,
     written: tuple[float, float],
 ) -> dict[str, np.ndarray]:
     """(runs, ) time-averaged h², s² and hs of every parameter, by running the recurrence.
 
-    A delta rule takes β k kᵀ of a row of its memory away, with a key k of any direction.
+    The drive x has R(Δ) = Re pole^Δ. A delta rule takes β k kᵀ of a row of its memory away, with a
+    key k of any direction.
     """
     random = np.random.default_rng(11)
     width = 1 if write is None or math.isinf(write.width) else int(write.width)
     runs, steps, skipped = 4000, 300, 150
-    x = random.standard_normal((runs, width))
-    h = np.zeros_like(x)
+    drive = random.standard_normal((runs, width)) + 1j * random.standard_normal((runs, width))
+    h = np.zeros((runs, width))
     s: dict[str, np.ndarray] = {}
     sums: dict[str, np.ndarray] = {}
     for step in range(steps):
-        x = rho * x + np.sqrt(1 - rho**2) * random.standard_normal(x.shape)
+        noise = random.standard_normal(h.shape) + 1j * random.standard_normal(h.shape)
+        drive = pole * drive + np.sqrt(1 - abs(pole) ** 2) * noise
+        x = drive.real
         values = law((gate[0] + gate[1] * random.standard_normal(runs))[:, None])
         motions = dict(values.motions)
         kept, gain, lost = values.eigenvalue, values.gain, np.zeros((runs, 1))
@@ -135,12 +140,11 @@ def simulate(
     return sums
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.7])
+@pytest.mark.parametrize(("rho", "frequency"), [(0.0, 0.0), (0.7, 0.6)])
 @pytest.mark.parametrize(
     ("law", "gate", "write", "written"),
     [
         (Mix(), (1.0, 1.5), None, (0.0, 0.0)),
-        (Mix(keeps=False), (-0.5, 1.0), None, (0.0, 0.0)),
         (Keep(), (0.5, 1.2), Write(), (-0.5, 1.0)),
         (StepSize(np.array([1.5])), (-1.0, 1.0), None, (0.0, 0.0)),
         (Exponent(np.array([2.0]), np.array([0.6])), (0.3, 1.5), Write(), (0.2, 0.8)),
@@ -154,10 +158,12 @@ def test_against_simulation(
     write: Write | None,
     written: tuple[float, float],
     rho: float,
+    frequency: float,
 ) -> None:
-    sums = simulate(law, gate, rho, write, written)
+    sums = simulate(law, gate, rho * np.exp(1j * frequency), write, written)
     of = None if write is None else unit(*written)
-    found = gated_moments(law, unit(*gate), Autocorrelation.from_rho(rho), write, of)
+    cosine = Autocorrelation((1.0,), (rho,), (frequency,))
+    found = gated_moments(law, unit(*gate), cosine, write, of)
     expected = {"h": found.second_moment[0]}
     for name, sensitivity in found.sensitivities.items():
         expected[name] = sensitivity[0]
@@ -174,9 +180,9 @@ def test_a_delta_rule_without_a_decay_is_a_law_of_its_own() -> None:
     gate, of = unit(0.4, 1.5), Autocorrelation.from_rho(0.4)
     beside = gated_moments(Keep(), unit(800.0, 0.0), of, Write(factor=2.0, width=8), gate)
     alone = gated_moments(Overwrite(8, 2.0), gate, of)
-    np.testing.assert_allclose(beside.second_moment, alone.second_moment, rtol=1e-13)
+    assert_allclose(beside.second_moment, alone.second_moment, rtol=1e-13)
     third = gated_moments(Overwrite(64), unit(0.0, 0.0))
-    np.testing.assert_allclose(third.second_moment, 64 / 3, rtol=1e-14)
+    assert_allclose(third.second_moment, 64 / 3, rtol=1e-14)
     assert gated_moments(Overwrite(np.inf), gate).second_moment == np.inf
 
 
@@ -199,7 +205,7 @@ def test_the_cross_moment_is_half_the_slope_of_the_second_moment(
         slopes = jax.grad(lambda *at: moment(*at).second_moment.sum(), (0, 1))(*means)
         cross = moment(*means).cross_moments
         for slope, parameter in zip(slopes, (next(iter(cross)), "input"), strict=True):
-            np.testing.assert_allclose(2 * cross[parameter], slope, rtol=1e-9, atol=1e-15)
+            assert_allclose(2 * cross[parameter], slope, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.5, 2.0, 5.0, 20.0])
@@ -212,12 +218,10 @@ def test_the_nodes_are_enough(name: str, spread: float, monkeypatch: pytest.Monk
     monkeypatch.setattr("memcurse_cli.theory.gates.moments.LARGEST_STEP", 0.1)
     monkeypatch.setattr("memcurse_cli.theory.gates.moments.TAIL", 14.0)
     finer = gated_moments(law, gate, MIXTURES["half"])
-    np.testing.assert_allclose(found.second_moment, finer.second_moment, rtol=1e-11)
+    assert_allclose(found.second_moment, finer.second_moment, rtol=1e-11)
     for parameter, sensitivity in finer.sensitivities.items():
         # The sensitivity of a state that has died out (λ = e⁻⁹⁶) is small beyond any meaning.
-        np.testing.assert_allclose(
-            found.sensitivities[parameter], sensitivity, rtol=1e-11, atol=1e-30
-        )
+        assert_allclose(found.sensitivities[parameter], sensitivity, rtol=1e-11, atol=1e-30)
 
 
 def test_log_normal_moments_in_the_far_tail() -> None:
@@ -229,8 +233,6 @@ def test_log_normal_moments_in_the_far_tail() -> None:
 
 def test_hard_sigmoids() -> None:
     """The mean of a clipped line of a Gaussian, in closed form."""
-    from scipy.stats import norm
-
     mean, spread = 0.7, 2.0
     law = Mix(opening=Clipped(0.2, 0.5))
     nodes, weights = normal_nodes(np.array([mean]), np.array([spread]), law.smooth)
@@ -245,28 +247,18 @@ def test_hard_sigmoids() -> None:
     assert np.isinf(stuck.sensitivities["forget"][0])
 
 
-def channels(states: int) -> tuple[np.ndarray, Preactivation, Preactivation]:
-    """Rates, and two pre-activations that the states of each of 24 channels share."""
-    random = np.random.default_rng(5)
-    rates = np.exp(random.uniform(np.log(0.05), np.log(4.0), 24 * states))
-    gates = [
-        Preactivation(
-            np.repeat(random.uniform(-5.0, 2.0, 24), states),
-            np.repeat(np.exp(random.uniform(-4.0, 1.5, 24)), states),
-        )
-        for _ in range(2)
-    ]
-    return rates, gates[0], gates[1]
-
-
 @pytest.mark.parametrize("chunk", [700, 1 << 17])
 def test_mamba_channels_against_sums_of_their_own(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every state on its own nodes, with λ = e^(-aΔ), γ = Δ and the sums written out."""
     monkeypatch.setattr("memcurse_cli.theory.gates.moments.CHUNK", chunk)
-    rates, gate, _ = channels(3)
-    rho = 0.6
+    random, rho = np.random.default_rng(5), 0.6
+    rates = np.exp(random.uniform(np.log(0.05), np.log(4.0), 72))
+    gate = Preactivation(  # that three states of a channel share
+        np.repeat(random.uniform(-5.0, 2.0, 24), 3),
+        np.repeat(np.exp(random.uniform(-4.0, 1.5, 24)), 3),
+    )
     found = gated_moments(StepSize(rates), gate, Autocorrelation.from_rho(rho))
     for unit in range(0, rates.size, 5):
         spread, rate = gate.spread[unit], rates[unit]
@@ -299,17 +291,8 @@ def test_mamba_channels_against_sums_of_their_own(
             assert found.sensitivities[name][unit] == pytest.approx(squared, rel=1e-12)
 
 
-def test_no_units_have_no_moments() -> None:
-    nothing = np.zeros(0)
-    found = gated_moments(StepSize(nothing), Preactivation(nothing, nothing))
-    assert found.figures.shape == (5, 0)
-    assert list(found.sensitivities) == ["dt_bias", "A_log"]
-    assert list(pieces(Keep(), Preactivation(nothing, nothing), None)) == []
-
-
-@pytest.mark.parametrize("shared", [1, 600])
-def test_every_unit_is_in_one_piece_that_fits(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    chunk = 4000
+def test_every_unit_is_in_one_piece_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk, shared = 4000, 600
     monkeypatch.setattr("memcurse_cli.theory.gates.moments.CHUNK", chunk)
     spreads = np.repeat([1.0, 0.0, 0.1, 4.0, 1.5], shared)
     gate = Preactivation(np.repeat(MEANS, shared), spreads)
@@ -318,7 +301,7 @@ def test_every_unit_is_in_one_piece_that_fits(shared: int, monkeypatch: pytest.M
     for units, law, some, _ in pieces(StepSize(np.arange(5.0 * shared)), gate, None):
         seen += units.ravel().tolist()
         widest.append(some.spread.max())
-        np.testing.assert_array_equal(law.rate, units)
+        assert_array_equal(law.rate, units)
         assert some.mean.shape == (len(units), 1)
         assert normal_nodes(some.mean, some.spread)[0].size * units.size <= chunk
     assert sorted(seen) == list(range(5 * shared))
@@ -330,9 +313,9 @@ def test_a_state_that_keeps_nothing_has_moments_under_a_cosine() -> None:
     gate = Preactivation(np.linspace(3.5, 4.5, 40), np.geomspace(0.003, 0.3, 40))
     found = gated_moments(StepSize(np.full(40, 18.0)), gate, MIXTURES["cosine"])
     steps = mean_of(lambda z: np.log1p(np.exp(z)) ** 2, gate)
-    np.testing.assert_allclose(found.second_moment, steps, rtol=1e-13)
+    assert_allclose(found.second_moment, steps, rtol=1e-13)
     slopes = mean_of(lambda z: LOGISTIC(z).value ** 2, gate)
-    np.testing.assert_allclose(found.sensitivities["dt_bias"], slopes, rtol=1e-13)
+    assert_allclose(found.sensitivities["dt_bias"], slopes, rtol=1e-13)
 
 
 @settings(max_examples=60)
@@ -367,14 +350,20 @@ def law_loss(law: GateLaw, gate: Preactivation) -> np.ndarray:
 def test_an_exponential_write_has_log_normal_moments(spread: float) -> None:
     """E e^{2z} = e^{2b + 2σ²}, whose weight is 2σ standard deviations off; ∞ beyond all floats."""
     kept = 1 / (1 + math.exp(-1.0))
-    found = gated_moments(
-        Keep(),
-        unit(1.0, 0.0),
-        WHITE,
-        Write(Exponential()),
-        unit(-0.5, spread),
-    )
+    gates = unit(1.0, 0.0), WHITE, Write(Exponential()), unit(-0.5, spread)
+    found = gated_moments(Keep(), *gates)
     exponent = -1.0 + 2 * spread**2
     square = math.exp(exponent) if exponent < 700 else math.inf
-    np.testing.assert_allclose(found.second_moment, square / (1 - kept**2), rtol=1e-12)
-    np.testing.assert_allclose(found.sensitivities["input"], square / (1 - kept**2), rtol=1e-12)
+    assert_allclose(found.second_moment, square / (1 - kept**2), rtol=1e-12)
+    assert_allclose(found.sensitivities["input"], square / (1 - kept**2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [4.0, 14.0])
+def test_a_slow_gate_off_resonance_keeps_its_digits(bias: float) -> None:
+    """Where the products of the gate would cancel: 6 % off at a bias of 12."""
+    source = Autocorrelation((1.0,), (1.0,), (1.0,))
+    found = gated_moments(Keep(), unit(bias, 0.0), source)
+    log = np.array([-np.log1p(math.exp(-bias))])
+    slope = math.exp(log[0]) / (1 + math.exp(bias))
+    expected = moments(log, source).sensitivity[0] * slope**2
+    assert found.sensitivities["forget"][0] == pytest.approx(expected, rel=1e-12, abs=0)
