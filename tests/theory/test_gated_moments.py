@@ -186,23 +186,28 @@ def test_a_delta_rule_without_a_decay_is_a_law_of_its_own() -> None:
     assert gated_moments(Overwrite(np.inf), gate).second_moment == np.inf
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("write", [Write(), Write(factor=2.0, width=5.0)], ids=["input", "delta"])
-@pytest.mark.parametrize("name", ["step", "offset"])
+@pytest.mark.parametrize(
+    ("name", "write", "rho"),
+    [
+        ("step", Write(), 0.6),
+        ("offset", Write(), 1.0),
+        ("offset", Write(factor=2.0, width=5.0), 0.6),
+    ],
+)
 def test_the_cross_moment_is_half_the_slope_of_the_second_moment(
     name: str, write: Write, rho: float
 ) -> None:
     """dE h²/db = 2 E[h s], by JAX's automatic differentiation through the whole computation."""
     jax = pytest.importorskip("jax")
     with jax.enable_x64(True):
-        law, spread = LAWS[name], np.array([0.3, 0.8, 1.5, 0.7, 0.0])
+        law, spread = LAWS[name], np.full(5, 0.8)
         means = jax.numpy.asarray(MEANS), jax.numpy.linspace(-1.0, 0.9, 5)
 
         def moment(mean: Any, written: Any) -> GatedMoments:
-            gates = Preactivation(mean, spread), Preactivation(written, spread[::-1])
+            gates = Preactivation(mean, spread), Preactivation(written, spread)
             return gated_moments(law, gates[0], Autocorrelation.from_rho(rho), write, gates[1])
 
-        slopes = jax.grad(lambda *at: moment(*at).second_moment.sum(), (0, 1))(*means)
+        slopes = jax.jit(jax.grad(lambda *at: moment(*at).second_moment.sum(), (0, 1)))(*means)
         cross = moment(*means).cross_moments
         for slope, parameter in zip(slopes, (next(iter(cross)), "input"), strict=True):
             assert_allclose(2 * cross[parameter], slope, rtol=1e-9, atol=1e-15)
