@@ -37,22 +37,6 @@ USABLE = {
 }
 
 
-@pytest.fixture(params=USABLE)
-def basis(request: pytest.FixtureRequest) -> Eigenbasis:
-    return eigenbasis(USABLE[request.param])
-
-
-def test_rows_are_those_of_the_inverse(basis: Eigenbasis) -> None:
-    inverse = np.linalg.inv(basis.vectors)
-    scale = np.abs(inverse).max()
-    assert_allclose(basis.rows, inverse[basis.half], atol=1e-12 * scale)
-    assert_allclose(basis.columns, basis.vectors[:, basis.half])
-
-
-def test_condition_is_numpys(basis: Eigenbasis) -> None:
-    assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-10)
-
-
 @pytest.mark.parametrize("size", [201, 300])
 def test_condition_of_a_large_basis_by_lanczos(size: int) -> None:
     assert size > module.DIRECT_SIZE
@@ -136,21 +120,6 @@ def test_every_figure_is_that_of_the_stored_matrix(case: tuple[float, int]) -> N
     assert_allclose(found.second_moment, moment, atol=allowed * moment.max())
     assert_allclose(found.per_entry, entries, atol=allowed * entries.max())
     assert found.total == pytest.approx(entries.sum(), rel=allowed)
-
-
-@pytest.mark.parametrize("case", [(2, 0), (3, 0), (4, 0)], ids=str)
-def test_steps_from_zero_are_those_of_the_stored_matrix(case: tuple[float, int]) -> None:
-    matrix, powers = far_from_normal(*case), exact_powers(*case)
-    readin = np.ones((12, 1))
-    # The last step sees 30 innovations, and its derivative the first 29 of them.
-    moment, _ = exact_sensitivity(powers[:30], readin)
-    _, entries = exact_sensitivity(powers[:29], readin)
-    found = dense_sensitivity(matrix, eigenbasis(matrix), readin, horizon=30)
-    assert found.second_moment is not None
-    assert found.per_entry is not None
-    allowed = 4 * uncertainty(matrix)
-    assert_allclose(found.second_moment, moment, atol=allowed * moment.max())
-    assert_allclose(found.per_entry, entries, atol=allowed * entries.max())
 
 
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)

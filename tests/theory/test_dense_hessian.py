@@ -105,33 +105,6 @@ def test_an_infinite_sequence(name: str, autocorrelation: Autocorrelation) -> No
     assert (found.squared_norm is not None) == (autocorrelation is WHITE and diagonalisable)
 
 
-@pytest.mark.parametrize("horizon", [None, 20])
-def test_the_output(horizon: int | None) -> None:
-    """E|y|² of both readings, from the responses of y."""
-    matrix = MATRICES["random"]
-    b, c = channels(matrix, 2, 3)
-    steps = horizon or LONG
-    powers = [c @ b]
-    moved = b
-    for _ in range(steps - 1):
-        moved = matrix @ moved
-        powers.append(c @ moved)
-    jacobian = np.stack(powers, axis=-1)[None]
-    for autocorrelation in INPUTS:
-        for read_at in ("every", "last"):
-            found = dense_hessian(
-                matrix,
-                eigenbasis(matrix),
-                b,
-                c,
-                autocorrelation=autocorrelation,
-                horizon=horizon,
-                read_at=read_at,
-            )
-            wanted = expected(jacobian, autocorrelation, horizon if read_at == "every" else None)
-            assert found.output_second_moment == pytest.approx(wanted[0, 0], rel=1e-10)
-
-
 @pytest.mark.parametrize(("size", "apart"), [(2, 1e-6), (2, 1e-7), (3, 3e-4), (3, 1e-4)])
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_norm_of_nearly_defective_matrices(

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import brute_force
 
-from memcurse_cli.theory import moments as module
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.moments import (
     Moments,
@@ -91,47 +90,6 @@ def test_the_moments_are_the_sums_cut_at_the_step_that_is_read(
         for readout, expected in (("last", cut[-1]), ("every", (f, c, s))):
             found = moments(logs[[place]], autocorrelation, steps, readout)
             assert_close(found, expected, 1e-11)
-
-
-@pytest.mark.parametrize("decay", [1e-2, 1e-6, 1e-10])
-@pytest.mark.parametrize("damping", [1e-1, 1e-6, 1e-12, 0.0])
-@pytest.mark.parametrize("detuning", [0.0, 1e-9, 1e-3, 1.0])
-def test_nothing_cancels_near_the_circle(decay: float, damping: float, detuning: float) -> None:
-    """With mpmath, on and off resonance: the closed form at a complex ρ loses its digits there."""
-    angle, rho = 1.25, 1 - damping
-    frequency = angle + detuning
-    found = moments(
-        np.array([complex(-decay, angle)]), Autocorrelation((1.0,), (rho,), (frequency,))
-    )
-    with mpmath.workdps(80):
-        rate = mpmath.mpf(0)
-        cosine = mpmath.mpf(0)
-        pole = mpmath.mpf(rho) * mpmath.expjpi(mpmath.mpf(frequency) / mpmath.pi)
-        log = mpmath.mpc(-decay, angle)
-
-        def f(alpha: mpmath.mpc, beta: mpmath.mpc, of: mpmath.mpc) -> mpmath.mpc:
-            return (1 - of**2 * alpha * beta) / (
-                (1 - alpha * beta) * (1 - of * alpha) * (1 - of * beta)
-            )
-
-        alpha, beta = mpmath.exp(log), mpmath.exp(mpmath.conj(log))
-        cosine = mpmath.re((f(alpha, beta, pole) + f(alpha, beta, mpmath.conj(pole))) / 2)
-        for of in (pole, mpmath.conj(pole)):
-            s, u = alpha * beta, 1 - alpha * beta
-            p, q, square = 1 - of * alpha, 1 - of * beta, of**2
-            top = (1 - square) * (u * (1 - square * s**2) + 2 * s * p * q) + square * u**3
-            rate += mpmath.re(top / (u**3 * p**2 * q**2)) / 2
-        assert float(abs(found.second_moment[0] / cosine - 1)) < 1e-13
-        assert float(abs(found.sensitivity[0] / rate - 1)) < 1e-13
-
-
-@pytest.mark.parametrize("rho", RHOS)
-@pytest.mark.parametrize("angle", [0.0, np.pi])
-def test_an_eigenvalue_of_zero_passes_its_input_on(rho: float, angle: float) -> None:
-    found = at(complex(-np.inf, angle), rho)
-    assert found.second_moment[0] == pytest.approx(1, abs=1e-15)
-    assert found.sensitivity[0] == pytest.approx(1, abs=1e-15)  # s[t+1] = h[t] = x[t]
-    assert found.cross_moment[0] == pytest.approx(rho, abs=1e-16)
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -253,14 +211,6 @@ def test_batches_of_pairs() -> None:
             finite_pairs(logs, MIXTURE, 9), finite_pairs(logs[index], MIXTURE, 9), strict=True
         ):
             assert_same(PairMoments(*(table[index] for table in whole)), alone, 1e-14)
-
-
-def test_chunks_of_lags_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = logs_of(EVERY)
-    whole = finite_pairs(logs, MIXTURE, 300)
-    monkeypatch.setattr(module, "CHUNK", 1)
-    for one, other in zip(finite_pairs(logs, MIXTURE, 300), whole, strict=True):
-        assert_same(one, other, 1e-13)
 
 
 @given(inner=st.floats(0, 0.9995), outer=st.floats(0, 0.9995))

@@ -57,23 +57,6 @@ def test_a_single_parameter_is_the_quadratic_form_of_its_covariance() -> None:
         assert relative[i] == pytest.approx(expected / held, rel=1e-12)
 
 
-def test_parameters_of_one_eigenvalue_each_in_any_order() -> None:
-    logs, gain, jacobian = layer(12)
-    moment = moments(logs, COLOURED)
-    straight = group_sensitivity(moment, gain, jacobian)
-    order = np.random.default_rng(1).permutation(12)
-    assert jacobian.log_gain_derivative is not None
-    shuffled = Group(
-        12,
-        order,
-        order,
-        jacobian.eigenvalue_derivative[order],
-        jacobian.log_gain_derivative[order],
-    )
-    for one, other in zip(straight, group_sensitivity(moment, gain, shuffled), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-13)
-
-
 def test_a_tied_parameter_adds_squares_above_and_below() -> None:
     logs, gain, single = layer(6)
     weight = np.array([1.0, 2.0, 0.5, 0.0, 3.0, 1.0])
@@ -82,7 +65,7 @@ def test_a_tied_parameter_adds_squares_above_and_below() -> None:
         moment, gain, single.eigenvalue_derivative, single.log_gain_derivative
     )
     held = np.exp(2 * gain.real) * moment.second_moment
-    scalar = np.array([0, 0, 0, 1, 1, 1])
+    scalar = np.array([0, 1, 0, 1, 1, 0])
     tied = Group(
         2, scalar, single.eigenvalue, single.eigenvalue_derivative, single.log_gain_derivative
     )
@@ -194,13 +177,6 @@ def test_an_update_without_momentum_is_the_effective_step_times_the_gradient(ste
     )
     moved = (before - weight.detach()).numpy()
     np.testing.assert_allclose(found * weight.grad.numpy(), moved, rtol=1e-12)
-
-
-def test_without_a_step_the_moment_stands_as_it_is() -> None:
-    moment = np.array([4.0, 0.25])
-    assert effective_steps(moment, 0.1, epsilon=0.0).tolist() == [0.05, 0.2]
-    corrected = effective_steps(moment, 0.1, step=1, beta2=0.75, epsilon=0.0)
-    np.testing.assert_allclose(corrected, [0.025, 0.1])
 
 
 def test_gradients_as_large_as_the_root_of_the_curvature_are_compensated_in_full() -> None:
