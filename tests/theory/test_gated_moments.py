@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from theory.gates import LAWS, MIXTURES
@@ -321,34 +319,6 @@ def test_a_state_that_keeps_nothing_has_moments_under_a_cosine() -> None:
     assert_allclose(found.second_moment, steps, rtol=1e-13)
     slopes = mean_of(lambda z: LOGISTIC(z).value ** 2, gate)
     assert_allclose(found.sensitivities["dt_bias"], slopes, rtol=1e-13)
-
-
-@settings(max_examples=60)
-@given(
-    name=st.sampled_from(sorted(LAWS)),
-    means=st.lists(st.floats(-12, 12), min_size=5, max_size=5),
-    spreads=st.lists(st.floats(0, 6), min_size=5, max_size=5),
-    rho=st.floats(0, 1),
-    written=st.booleans(),
-)
-def test_moments_are_those_of_random_variables(
-    name: str, means: list[float], spreads: list[float], rho: float, written: bool
-) -> None:
-    """Positive, and E[h s]² ≤ E h² E s²."""
-    gate = Preactivation(np.array(means), np.array(spreads))
-    write = (Write(), Preactivation(gate.mean[::-1], gate.spread[::-1])) if written else ()
-    found = gated_moments(LAWS[name], gate, Autocorrelation.from_rho(rho), *write)
-    assert (found.second_moment > 0).all()
-    for parameter, sensitivity in found.sensitivities.items():
-        assert (sensitivity >= 0).all()
-        bound = np.sqrt(found.second_moment * sensitivity)
-        # Where a parameter does not move the state, sensitivity and cross moment are rounding.
-        slack = 1e-12 * found.second_moment / law_loss(LAWS[name], gate)
-        assert (np.abs(found.cross_moments[parameter]) <= bound * (1 + 1e-9) + slack).all()
-
-
-def law_loss(law: GateLaw, gate: Preactivation) -> np.ndarray:
-    return np.asarray(mean_of(lambda z: law(z).complement, gate))
 
 
 @pytest.mark.parametrize("spread", [0.5, 6.0, 30.0])

@@ -281,13 +281,6 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     assert np.all(exact <= lower + found.error + 1e-10 * scale)
 
 
-def test_a_low_rank_is_found_out() -> None:
-    whole = gram(200, 7, 1)
-    found = of(whole, rank=100, enough=1e-6 * np.trace(whole))
-    assert found.factor.shape[1] <= 8
-    assert_allclose(found.factor @ found.factor.T, whole, atol=1e-6 * np.trace(whole))
-
-
 def test_many_candidates_choose_nearly_as_well_as_one() -> None:
     """Decaying exponentials, the rows of a Hessian of long memories: 40 columns of 300."""
     rates = np.sort(np.random.default_rng(2).uniform(0.001, 0.3, 300))

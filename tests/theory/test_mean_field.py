@@ -176,15 +176,6 @@ def test_the_moments_of_squared_singular_values_are_not_the_printed_ones() -> No
     assert abs(printed / measured - 1) > 0.2
 
 
-def test_units_that_are_alike_grow_by_the_mean_squared_singular_value() -> None:
-    """Lemma 1 of the paper; with biases of their own they do not."""
-    alike = mean_field(random_network(("gru", 1.4, 0.8, 0.5, 0.0), 50))
-    assert alike.growth == pytest.approx(alike.mean_squared_singular_value, rel=1e-9)
-    apart = mean_field(random_network(("gru", 1.4, 0.8, 0.5, 1.0), 50))
-    assert apart.mean_squared_singular_value is not None
-    assert abs(apart.growth - apart.mean_squared_singular_value) > 0.1
-
-
 @pytest.mark.parametrize("kind", ["gru", "reset first", "lstm"])
 def test_what_has_no_weights_keeps_what_its_gate_keeps(kind: str) -> None:
     network = random_network((kind, 0.0 + 1e-12, 1e-12, 2.0, 0.0), 8)

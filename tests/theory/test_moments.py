@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import brute_force
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import (
     Moments,
     PairMoments,
@@ -118,8 +118,8 @@ def test_an_empty_layer_has_no_moments() -> None:
     assert all(value.shape == (0,) for value in moments(np.zeros(0, complex), horizon=64))
 
 
-@pytest.mark.parametrize(("horizon", "readout"), [(None, "last"), (37, "last"), (300, "every")])
-@pytest.mark.parametrize("autocorrelation", [WHITE, Autocorrelation((0.4, 1.0), (0.0, 0.8))])
+@pytest.mark.parametrize(("horizon", "readout"), [(None, "last"), (37, "last"), (37, "every")])
+@pytest.mark.parametrize("autocorrelation", [Autocorrelation((0.4, 1.0), (0.0, 0.8))])
 def test_the_same_lines_run_on_torch_and_jax(
     horizon: int | None, readout: Readout, autocorrelation: Autocorrelation
 ) -> None:
