@@ -159,29 +159,27 @@ def unrolled(
     return of_runs.mean(axis=1), of_runs.std(axis=1) / np.sqrt(runs)
 
 
-TRAPEZOIDS: dict[str, dict[str, Any]] = {
-    "heavy tail": {"bias": -1.0, "spreads": (1.0, 0.8), "correlation": 0.5, "angles": (0.0,)},
-    "softplus": {
-        "bias": 0.5,
-        "spreads": (1.5, 1.5),
-        "correlation": -0.6,
-        "angles": (0.2, 1.0, 3.0, 0.0),
-    },
-    "high floor": {"bias": 0.6, "spreads": (0.3, 0.2), "correlation": 0.0, "angles": (30.0,)},
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [("heavy tail", COSINE), ("softplus", Autocorrelation.from_rho(0.8)), ("high floor", WHITE)],
+    ("name", "part", "bias", "spreads", "correlation", "angles"),
+    [
+        ("heavy tail", COSINE, -1.0, (1.0, 0.8), 0.5, (0.0,)),
+        ("softplus", Autocorrelation.from_rho(0.8), 0.5, (1.5, 1.5), -0.6, (0.2, 1.0, 3.0, 0.0)),
+        ("high floor", WHITE, 0.6, (0.3, 0.2), 0.0, (30.0,)),
+    ],
 )
-def test_a_trapezoid_has_the_moments_of_its_recurrence(name: str, part: Autocorrelation) -> None:
-    case, (law, parameters) = TRAPEZOIDS[name], LAWS[name]
+def test_a_trapezoid_has_the_moments_of_its_recurrence(
+    name: str,
+    part: Autocorrelation,
+    bias: float,
+    spreads: tuple[float, float],
+    correlation: float,
+    angles: tuple[float, ...],
+) -> None:
+    law, parameters = LAWS[name]
     assert isinstance(law, TrapezoidStep)
-    angles = case["angles"]
-    gates = gates_of(law, [[case["bias"], 0.0]] * len(angles), case["spreads"], case["correlation"])
+    gates = gates_of(law, [[bias, 0.0]] * len(angles), spreads, correlation)
     gates.covariance[:, 3, 3] = np.square(angles)
-    gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * case["spreads"][0]
+    gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * spreads[0]
     kinds = np.full(len(angles), 1 / len(angles))
     found = drawn_gates(law, gates, part, SHARES, parameters=parameters, kinds=tuple(kinds))
     held, mixed, moved = (

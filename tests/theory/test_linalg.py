@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -220,31 +219,6 @@ def test_a_dense_layer_is_diagnosed_with_one_thread(
     assert blas_threads() == {2}
 
 
-LOADED_LATER = """
-import sys
-import numpy
-from threadpoolctl import threadpool_info
-from memcurse_cli.theory.linalg import eigendecompose
-from memcurse_cli.theory.threads import threads_by_order
-
-def used():
-    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
-
-first = used()
-with threads_by_order():
-    eigendecompose(numpy.eye(3))
-    assert "scipy" not in sys.modules
-    import scipy.linalg
-    inside = used()
-assert set(inside) == {1} and set(used()) == set(first), (first, inside, used())
-"""
-
-
-def test_a_library_that_is_loaded_later_is_limited_too() -> None:
-    environment = {k: v for k, v in os.environ.items() if k not in threads.THREAD_SETTINGS}
-    subprocess.run([sys.executable, "-c", LOADED_LATER], env=environment, check=True)
-
-
 def gram(order: int, rank: int, seed: int, spread: float = 2.0) -> np.ndarray:
     generator = np.random.default_rng(seed)
     responses = generator.normal(size=(order, rank))
@@ -279,15 +253,6 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     lower = np.linalg.eigvalsh(found.factor @ found.factor.T)
     assert np.all(lower <= exact + 1e-10 * scale)
     assert np.all(exact <= lower + found.error + 1e-10 * scale)
-
-
-def test_many_candidates_choose_nearly_as_well_as_one() -> None:
-    """Decaying exponentials, the rows of a Hessian of long memories: 40 columns of 300."""
-    rates = np.sort(np.random.default_rng(2).uniform(0.001, 0.3, 300))
-    whole = 1 / (rates[:, None] + rates[None, :])
-    alone = of(whole, rank=6, enough=0.0, candidates=1).error
-    together = of(whole, rank=6, enough=0.0, candidates=64).error
-    assert together < 5 * alone
 
 
 def test_nothing_to_factorise() -> None:
