@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from theory.brute_force import COSINES, MIXTURE
 from theory.impulse_hessian import expected
 from theory.matrices import (
     MATRICES,
@@ -39,8 +40,6 @@ from memcurse_cli.theory.dense.stationary import (
 )
 from memcurse_cli.theory.moments import Readout
 
-MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
-COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, math.pi, 0.0))
 DECAYS = map(Autocorrelation.from_rho, (0.9, 0.997, 1.0))
 INPUTS = [WHITE, COSINES, *DECAYS, MIXTURE]
 LONG = 900  # steps after which every stable matrix here has forgotten its input
@@ -106,19 +105,6 @@ def test_a_finite_sequence_is_the_sum_over_responses(
         assert "each entry" in str(total.reason)
         assert_allclose(total.second_moment, second_moment, rtol=1e-11)
         assert total.total == pytest.approx(entries.sum(), rel=1e-11)
-
-
-@pytest.mark.parametrize("name", ["contracting", "nilpotent", "one"])
-def test_the_mean_over_a_long_sequence_has_the_limit_in_it(name: str) -> None:
-    """What is summed up to the horizon, against the rise and so many steps of the limit."""
-    matrix = MATRICES[name]
-    readin = readin_of(matrix)
-    for autocorrelation in (WHITE, MIXTURE):
-        basis = eigenbasis(matrix)
-        found = dense_sensitivity(matrix, basis, readin, autocorrelation, 500, "every")
-        summed = finite_dense_sensitivity(matrix, None, readin, autocorrelation, 500, "every")
-        assert_allclose(found.per_entry, summed.per_entry, rtol=1e-10)
-        assert_allclose(found.second_moment, summed.second_moment, rtol=1e-10)
 
 
 def test_without_a_readin_every_state_is_driven_alone() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from theory.brute_force import COSINES, MIXTURE
 from theory.impulse_hessian import expected
 from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
 
@@ -20,8 +21,6 @@ from memcurse_cli.theory.diagonality import diagonality_scores
 from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
-MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
-COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
 INPUTS = [WHITE, Autocorrelation.from_rho(1.0), MIXTURE, COSINES]
 LONG = 600  # steps after which every stable matrix here has forgotten its input
 

@@ -114,17 +114,12 @@ def unrolled(
     # Every kind of state at its share of the runs.
     kind = np.searchsorted(np.cumsum(kinds), (np.arange(runs) + 0.5) / runs)
 
-    def complex_normal(*shape: int) -> NDArray[np.complex128]:
-        return (random.normal(size=shape) + 1j * random.normal(size=shape)) / np.sqrt(2)
-
-    # The mean of two processes that turn either way has ρ^Δ cos(ωΔ).
-    noise, pole = complex_normal(2, steps, runs), rho * np.exp(1j * frequency)
-    parts = noise.copy()
+    # The real part of a process that turns has ρ^Δ cos(ωΔ).
+    drive = random.normal(size=(steps, runs)) + 1j * random.normal(size=(steps, runs))
+    drive[1:] *= np.sqrt(1 - rho**2)
     for time in range(1, steps):
-        for way, turn in enumerate((pole, np.conj(pole))):
-            parts[way, time] = turn * parts[way, time - 1]
-            parts[way, time] += np.sqrt(1 - rho**2) * noise[way, time]
-    drive = parts.sum(axis=0) / np.sqrt(2)
+        drive[time] += rho * np.exp(1j * frequency) * drive[time - 1]
+    drive = drive.real.astype(complex)
     factor = np.linalg.cholesky(gates.covariance[0] + 1e-12 * np.eye(4))
     z = gates.mean[0] + random.normal(size=(steps, runs, 4)) @ factor.T
     turning = np.sqrt(gates.covariance[:, 3, 3])[kind] * random.normal(size=(steps, runs))

@@ -238,47 +238,24 @@ def test_hard_sigmoids() -> None:
 
 
 @pytest.mark.parametrize("chunk", [700, 1 << 17])
-def test_mamba_channels_against_sums_of_their_own(
+def test_states_that_share_a_gate_are_as_each_on_its_own(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every state on its own nodes, with λ = e^(-aΔ), γ = Δ and the sums written out."""
     monkeypatch.setattr("memcurse_cli.theory.gates.moments.CHUNK", chunk)
-    random, rho = np.random.default_rng(5), 0.6
-    rates = np.exp(random.uniform(np.log(0.05), np.log(4.0), 72))
+    random = np.random.default_rng(5)
+    law = StepSize(np.exp(random.uniform(-3.0, 1.4, 72)))
     gate = Preactivation(  # that three states of a channel share
-        np.repeat(random.uniform(-5.0, 2.0, 24), 3),
-        np.repeat(np.exp(random.uniform(-4.0, 1.5, 24)), 3),
+        np.repeat(random.uniform(-5.0, 2.0, 24), 3), np.repeat(random.uniform(0.02, 4.0, 24), 3)
     )
-    found = gated_moments(StepSize(rates), gate, Autocorrelation.from_rho(rho))
-    for unit in range(0, rates.size, 5):
-        spread, rate = gate.spread[unit], rates[unit]
-        step = min(0.3, 0.2 / spread)
-        nodes = step * np.arange(-round(20 / step), round(20 / step) + 1)
-        weights = step * np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
-
-        def mean(values: np.ndarray, weights: np.ndarray = weights) -> float:
-            return math.fsum(weights * values)
-
-        opened = np.log1p(np.exp(gate.mean[unit] + spread * nodes))  # Δ
-        slope, kept = -np.expm1(-opened), np.exp(-rate * opened)  # σ(z), λ
-        past, below = 1 + rho * (mean(1 - kept) - 1), mean(-np.expm1(-2 * rate * opened))
-        a = rho * mean(opened) / past
-        held = (mean(opened**2) + 2 * mean(kept * opened) * a) / below
-        assert found.second_moment[unit] == pytest.approx(held, rel=1e-12)
-        by_parameter = {
-            "dt_bias": (-rate * slope * kept, slope),
-            "A_log": (-rate * opened * kept, 0 * slope),
-        }
-        for name, (d, e) in by_parameter.items():
-            y = rho * (mean(d) * a + mean(e)) / past
-            cross = mean(kept * d) * held + mean(kept * e + opened * d) * a
-            cross = (cross + mean(kept * opened) * y + mean(opened * e)) / below
-            squared = mean(d * d) * held + mean(e * e) + 2 * mean(kept * d) * cross
-            squared = (squared + 2 * mean(kept * e) * y + 2 * mean(d * e) * a) / below
-            # h s changes its sign, so that it is measured by what it may be at most.
-            largest = math.sqrt(held * squared)
-            assert found.cross_moments[name][unit] == pytest.approx(cross, abs=1e-12 * largest)
-            assert found.sensitivities[name][unit] == pytest.approx(squared, rel=1e-12)
+    whole = gated_moments(law, gate, MIXTURES["half"])
+    for unit in range(72):
+        only = slice(unit, unit + 1)
+        alone = gated_moments(law.take(only), gate.take(only), MIXTURES["half"])
+        # h s changes its sign, so that it is measured by what it may be at most.
+        scale = np.maximum(np.abs(alone.figures), 1e-30)
+        held, squares = alone.second_moment[0], alone.sensitivities
+        scale[1::2, 0] = [math.sqrt(held * squares[name][0]) for name in squares]
+        assert_allclose(whole.figures[:, only] / scale, alone.figures / scale, atol=1e-12)
 
 
 def test_every_unit_is_in_one_piece_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from theory import layers
+from theory.brute_force import COSINES, MIXTURE
 from theory.impulse_hessian import Layer, expected, group, projection
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -17,8 +18,6 @@ from memcurse_cli.theory.diagonality import DiagonalityTally, diagonality_scores
 from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
 from memcurse_cli.theory.linalg import PartialCholesky
 
-MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
-COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.9, 0.997)), MIXTURE, COSINES]
 LONG = 500  # steps after which every stable response here is below rounding
 

@@ -253,9 +253,3 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     lower = np.linalg.eigvalsh(found.factor @ found.factor.T)
     assert np.all(lower <= exact + 1e-10 * scale)
     assert np.all(exact <= lower + found.error + 1e-10 * scale)
-
-
-def test_nothing_to_factorise() -> None:
-    found = of(np.zeros((4, 4)), rank=3)
-    assert found.factor.shape == (4, 0)
-    assert found.error == 0

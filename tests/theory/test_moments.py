@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import brute_force
+from theory.brute_force import COSINES, MIXTURE
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import (
@@ -33,8 +34,6 @@ from memcurse_cli.theory.moments import (
 from memcurse_cli.theory.parametrization import normalizing_log_gain
 
 RHOS = [0.0, 0.3, 0.9, 0.997, 1.0]
-MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
-COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
 INPUTS = [*map(Autocorrelation.from_rho, RHOS), MIXTURE, COSINES]
 STABLE = np.array([0.0, 0.5, -0.8, 0.9 * np.exp(0.3j), 0.9 * np.exp(-0.3j), 0.7j])
 EVERY = np.array([*STABLE, 0.999j, 1.0, np.exp(2j), 1.02, 1.05 * np.exp(1j)])
@@ -198,19 +197,6 @@ def test_pairs_of_a_finite_sequence(autocorrelation: Autocorrelation, horizon: i
             each = [by_sums(EVERY, autocorrelation, t, conjugate=conjugate) for t in lengths]
             wanted = PairMoments(*(sum(parts) / len(each) for parts in zip(*each, strict=True)))
             assert_same(tables, wanted, 1e-11)
-
-
-def test_batches_of_pairs() -> None:
-    logs = logs_of(np.array([[0.5, 0.9j, -0.3], [0.99, 0.1, 0.2 + 0.3j]]))
-    for index in range(2):
-        for conjugate in (False, True):
-            whole = stationary_pairs(logs, MIXTURE, conjugate=conjugate)
-            alone = stationary_pairs(logs[index], MIXTURE, conjugate=conjugate)
-            assert_same(PairMoments(*(table[index] for table in whole)), alone, 1e-15)
-        for whole, alone in zip(
-            finite_pairs(logs, MIXTURE, 9), finite_pairs(logs[index], MIXTURE, 9), strict=True
-        ):
-            assert_same(PairMoments(*(table[index] for table in whole)), alone, 1e-14)
 
 
 @given(inner=st.floats(0, 0.9995), outer=st.floats(0, 0.9995))

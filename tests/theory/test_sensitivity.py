@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from theory.impulse_hessian import Group
+from theory.matrices import eigenbasis
 
 from memcurse_cli.families.recurrence import ParameterGroup
 from memcurse_cli.theory.autocorrelation import Autocorrelation
@@ -107,11 +108,6 @@ def test_a_state_of_zero_that_is_moved_is_infinitely_sensitive() -> None:
 STEP = 1e-7
 
 
-def basis_of(matrix: np.ndarray) -> Eigenbasis:
-    eigenvalues, vectors = np.linalg.eig(matrix)
-    return Eigenbasis(np.log(eigenvalues.astype(complex)), vectors.astype(complex))
-
-
 def moved(matrix: np.ndarray, basis: Eigenbasis, change: np.ndarray) -> np.ndarray:
     """|dλ| per unit of a change, by central differences of the spectrum."""
     reference = np.exp(basis.logs)
@@ -125,7 +121,7 @@ def moved(matrix: np.ndarray, basis: Eigenbasis, change: np.ndarray) -> np.ndarr
 
 def test_independent_signs_by_every_choice_of_signs() -> None:
     matrix = np.random.default_rng(0).standard_normal((3, 3)) / 2
-    basis = basis_of(matrix)
+    basis = eigenbasis(matrix)
     shifts = [
         moved(matrix, basis, np.array(signs, float).reshape(3, 3))
         for signs in itertools.product((-1, 1), repeat=9)
