@@ -30,20 +30,22 @@ def test_white_is_white_whatever_has_no_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "rhos", "message"),
+    ("parts", "message"),
     [
-        *(((1.0,), (rho,), r"is outside \[0, 1\]") for rho in (-0.1, 1.1, math.nan)),
-        *(((1.0, weight), (0.0, 0.5), "weight") for weight in (-0.1, math.nan, math.inf)),
-        ((0.0,), (0.5,), "variance 0"),
-        ((1e308, 1e308), (0.0, 0.5), "an input of variance"),  # which no float holds
-        ((1e-320, 0.0), (0.0, 0.5), "an input of variance"),
-        ((1.0, 2.0), (0.5,), "2 weights for 1 values of rho"),
-        ((), (), "0 weights"),
+        *((((1.0,), (rho,)), r"is outside \[0, 1\]") for rho in (-0.1, 1.1, math.nan)),
+        *((((1.0, weight), (0.0, 0.5)), "weight") for weight in (-0.1, math.nan, math.inf)),
+        *((((1.0,), (0.5,), (w,)), "frequency") for w in (-0.1, 3.15, math.nan, math.inf)),
+        (((0.0,), (0.5,)), "variance 0"),
+        (((1e308, 1e308), (0.0, 0.5)), "an input of variance"),  # which no float holds
+        (((1e-320, 0.0), (0.0, 0.5)), "an input of variance"),
+        (((1.0, 2.0), (0.5,)), "2 weights for 1 values of rho"),
+        (((1.0,), (0.5,), (0.1, 0.2)), "2 frequencies for 1"),
+        (((), ()), "0 weights"),
     ],
 )
-def test_what_is_refused(weights: tuple[float, ...], rhos: tuple[float, ...], message: str) -> None:
+def test_what_is_refused(parts: tuple[tuple[float, ...], ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Autocorrelation(weights, rhos)
+        Autocorrelation(*parts)
 
 
 @pytest.mark.parametrize("text", ["", "0.5", "1:0,", "a:b", "1:0:1:1", "1;0"])
@@ -58,11 +60,3 @@ def test_quadratures_keep_their_digits_at_long_lags() -> None:
     with mpmath.workdps(40):
         exact = float(mpmath.cos(mpmath.mpf(3.0001) * 1_000_003))
     assert found[0] == pytest.approx(exact, abs=1e-14)
-
-
-@pytest.mark.parametrize("frequency", [-0.1, 3.15, math.nan, math.inf])
-def test_refuses_a_frequency_outside_its_domain(frequency: float) -> None:
-    with pytest.raises(UsageError, match="frequency"):
-        Autocorrelation((1.0,), (0.5,), (frequency,))
-    with pytest.raises(UsageError, match="2 frequencies for 1"):
-        Autocorrelation((1.0,), (0.5,), (0.1, 0.2))

@@ -16,7 +16,6 @@ from theory.impulse_hessian import Layer, expected, group, projection
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import DiagonalityTally, diagonality_scores
 from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
-from memcurse_cli.theory.linalg import PartialCholesky
 
 INPUTS = [WHITE, *map(Autocorrelation.from_rho, (0.9, 0.997)), MIXTURE, COSINES]
 LONG = 500  # steps after which every stable response here is below rounding
@@ -139,11 +138,6 @@ def test_near_the_unit_circle_nothing_cancels() -> None:
         assert found[0, 0] == pytest.approx(1 / (4 * decay**3), rel=5 * decay + 1e-13)
 
 
-def test_an_infinite_sequence_of_an_unstable_layer_is_refused() -> None:
-    with pytest.raises(ValueError, match="infinite sequence"):
-        blocks_of(layers.polar((0.9, 1.1)))
-
-
 def formed(hessian: LayerHessian) -> np.ndarray:
     whole = np.zeros((hessian.size, hessian.size))
     for blocks in hessian.blocks():
@@ -217,26 +211,9 @@ def test_scores_within_their_error_bounds(horizon: int | None, outputs: int) -> 
     assert scores.concentration == pytest.approx(exact.concentration, rel=1e-2)
 
 
-def test_a_finite_sequence_has_no_more_directions_than_steps() -> None:
-    """T impulse responses span every row: nothing is left after T columns."""
-    (block,) = memories(100).hessian(horizon=20).large_blocks(0)
-    found = block.factorise()
-    assert found.plain.factor.shape[1] <= 20
-    assert found.scaled.factor.shape[1] <= 20
-    assert found.scaled.error < 1e-6
-
-
-def test_a_part_that_the_factor_misses_has_the_curvature_of_its_steepest_coordinate() -> None:
-    diagonal = np.array([2.0, 3.0, 1.0])
-    nothing = PartialCholesky(np.zeros((3, 2)), diagonal, np.arange(2))
-    tally = DiagonalityTally()
-    tally.add_factored(diagonal, nothing, nothing)
-    scores = tally.scores()
-    assert (scores.sharpness, scores.sharpness_error) == (3, 3)
-    assert (scores.diagonality, scores.concentration) == (1, 1)
-
-
 def test_what_leaves_the_range_of_a_float_is_refused() -> None:
+    with pytest.raises(ValueError, match="infinite sequence"):
+        blocks_of(layers.polar((0.9, 1.1)))
     layer = layers.polar((1.5, 1.6))
     (block,) = layer.hessian(horizon=900).large_blocks(0)
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(OverflowError):

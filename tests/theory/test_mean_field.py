@@ -165,12 +165,8 @@ def test_what_has_no_weights_keeps_what_its_gate_keeps(kind: str) -> None:
     found = mean_field(network)
     assert found.growth == pytest.approx(float(sigmoid(2.0)) ** 2, rel=1e-9)
     assert found.second_moment == pytest.approx(0.0, abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["gru", "reset first", "lstm"])
-def test_weights_without_finite_squares_have_no_mean_field(kind: str) -> None:
-    network = random_network((kind, 1e200, 1.0, 0.0, 0.0), 4)
-    assert gated_mean_field(network) is None
+    # Weights without finite squares have no mean field.
+    assert gated_mean_field(random_network((kind, 1e200, 1.0, 0.0, 0.0), 4)) is None
 
 
 def test_gates_that_never_forget() -> None:
