@@ -13,7 +13,6 @@ from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import bases as module
 from memcurse_cli.theory.dense.bases import (
     DoublingStein,
-    ModalStein,
     are_powers_lost,
     is_undetermined,
     rounding_of,
@@ -40,27 +39,6 @@ def test_condition_of_a_large_basis_by_lanczos(size: int) -> None:
     for matrix in (random(size, 0.9, 3), np.eye(size), np.diag(np.linspace(0, 1, size))):
         basis = eigenbasis(matrix)
         assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-9)
-
-
-def summed(matrix: Floats, source: Floats) -> Floats:
-    total, term = np.zeros_like(source), source
-    for _ in range(1500):
-        total = total + term
-        term = matrix @ term @ matrix.T
-    return total
-
-
-@pytest.mark.parametrize("name", MATRICES)
-def test_every_solver_finds_the_sum(name: str) -> None:
-    matrix = MATRICES[name]
-    source = np.random.default_rng(4).normal(size=matrix.shape)  # not symmetric
-    solvers = [DoublingStein(matrix)]
-    if name in USABLE:
-        solvers.append(ModalStein(eigenbasis(matrix)))
-    for solver in solvers:
-        for found, transition in ((solver.forward, matrix), (solver.adjoint, matrix.T)):
-            wanted = summed(transition, source)
-            assert_allclose(found(source), wanted, atol=1e-10 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("name", UNSTABLE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.stats import norm
 from theory.gates import LAWS, MIXTURES
 
@@ -30,7 +30,6 @@ from memcurse_cli.theory.gates.moments import (
     gated_moments,
     mean_of,
     normal_nodes,
-    pieces,
 )
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.sensitivity import parameter_sensitivity
@@ -256,23 +255,6 @@ def test_states_that_share_a_gate_are_as_each_on_its_own(
         held, squares = alone.second_moment[0], alone.sensitivities
         scale[1::2, 0] = [math.sqrt(held * squares[name][0]) for name in squares]
         assert_allclose(whole.figures[:, only] / scale, alone.figures / scale, atol=1e-12)
-
-
-def test_every_unit_is_in_one_piece_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunk, shared = 4000, 600
-    monkeypatch.setattr("memcurse_cli.theory.gates.moments.CHUNK", chunk)
-    spreads = np.repeat([1.0, 0.0, 0.1, 4.0, 1.5], shared)
-    gate = Preactivation(np.repeat(MEANS, shared), spreads)
-    seen: list[int] = []
-    widest = []
-    for units, law, some, _ in pieces(StepSize(np.arange(5.0 * shared)), gate, None):
-        seen += units.ravel().tolist()
-        widest.append(some.spread.max())
-        assert_array_equal(law.rate, units)
-        assert some.mean.shape == (len(units), 1)
-        assert normal_nodes(some.mean, some.spread)[0].size * units.size <= chunk
-    assert sorted(seen) == list(range(5 * shared))
-    assert widest == sorted(widest, reverse=True)
 
 
 def test_a_state_that_keeps_nothing_has_moments_under_a_cosine() -> None:

@@ -96,10 +96,7 @@ def test_a_scalar_that_moves_nothing_is_not_sensitive() -> None:
     assert found.sensitivity[[0, 2]].tolist() == [0, 0]
     assert found.relative_sensitivity[[0, 2]].tolist() == [0, 0]
     assert found.relative_sensitivity[1] > 0
-
-
-def test_a_state_of_zero_that_is_moved_is_infinitely_sensitive() -> None:
-    """λ = -1 and a constant input: the state is 0 after two steps, its derivative is not."""
+    # λ = -1 and a constant input: the state is 0 after two steps, its derivative is not.
     moment = Moments(np.zeros(1), np.zeros(1, complex), np.ones(1))
     assert np.isposinf(relative_sensitivity(moment, np.ones(1, complex))[0])
     assert relative_sensitivity(moment, np.zeros(1, complex), np.ones(1, complex))[0] == 0
