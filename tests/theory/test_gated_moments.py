@@ -185,7 +185,7 @@ def test_the_cross_moment_is_half_the_slope_of_the_second_moment(
     jax = pytest.importorskip("jax")
     with jax.enable_x64(True):
         law, spread = LAWS[name], np.full(5, 0.8)
-        means = jax.numpy.asarray(MEANS), jax.numpy.linspace(-1.0, 0.9, 5)
+        means = MEANS, np.linspace(-1.0, 0.9, 5)
 
         def moment(mean: Any, written: Any) -> GatedMoments:
             gates = Preactivation(mean, spread), Preactivation(written, spread)
