@@ -11,6 +11,8 @@ from scipy.signal import lfilter
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 Complexes = NDArray[np.complex128]
+MIXTURE = Autocorrelation((0.332, 0.044, 0.2), (0.0, 0.997, 0.3))
+COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
 
 
 def impulse_responses(eigenvalue: complex, steps: int) -> tuple[Complexes, Complexes]:

@@ -80,33 +80,6 @@ def real_axis(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     return Layer(logs, np.zeros(5, complex), groups, readin, readout)
 
 
-LAYERS = (polar, conjugate_pairs, coupled, channels, shared_between_channels, real_axis)
-
-
-def parts(layer: Layer) -> tuple[Projection, ...]:
-    """Every element of B, C and D on its own."""
-    outputs, inputs = len(layer.readout), layer.readin.shape[1]
-    columns = inputs if layer.channel is None else int(layer.channel.max()) + 1
-    return (
-        projection("B", layer.readin.shape, 1j),
-        projection("B", layer.readin.shape),
-        projection("C", layer.readout.shape),
-        projection("C", layer.readout.shape, 2j),
-        projection("D", (outputs, columns)),
-    )
-
-
-def with_projections(make: Callable[..., Layer]) -> Callable[..., Layer]:
-    """The same layer with real and imaginary parts of B and C and with D."""
-
-    def every(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
-        layer = make(radius)
-        return replace(layer, projections=parts(layer))
-
-    every.__name__ = f"{make.__name__}_and_projections"
-    return every
-
-
 def tied_readin(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     """Three channels that share one real B of two elements; channel 1 has no C."""
     layer = shared_between_channels(radius)
@@ -117,4 +90,30 @@ def tied_readin(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     return replace(layer, projections=(shared, readout))
 
 
-WHOLE = (*map(with_projections, LAYERS), tied_readin)
+def with_projections(make: Callable[..., Layer]) -> Callable[..., Layer]:
+    """The same layer with every element of B, C and D, real and imaginary, on its own."""
+
+    def every(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
+        layer = make(radius)
+        outputs, inputs = len(layer.readout), layer.readin.shape[1]
+        columns = inputs if layer.channel is None else int(layer.channel.max()) + 1
+        parts = (
+            projection("B", layer.readin.shape, 1j),
+            projection("B", layer.readin.shape),
+            projection("C", layer.readout.shape),
+            projection("C", layer.readout.shape, 2j),
+            projection("D", (outputs, columns)),
+        )
+        return replace(layer, projections=parts)
+
+    every.__name__ = make.__name__
+    return every
+
+
+LAYERS = (
+    *map(with_projections, (polar, conjugate_pairs, coupled, channels)),
+    with_projections(shared_between_channels),
+    with_projections(real_axis),
+    shared_between_channels,
+    tied_readin,
+)

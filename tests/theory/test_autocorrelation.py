@@ -10,16 +10,17 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 
 
-def test_reads_pairs_of_weight_and_rho() -> None:
+def test_reads_and_gives_back_what_is_written() -> None:
     text = Autocorrelation.parse("0.332:0, 0.044:0.997")
     assert text == Autocorrelation((0.332, 0.044), (0.0, 0.997))
-    assert list(text) == [(0.332, 0.0), (0.044, 0.997)]
     assert text.variance == pytest.approx(0.376, rel=1e-15)
-
-
-def test_one_rho_has_variance_one() -> None:
+    found = Autocorrelation.parse("0.3:0,0.7:0.99:0.2")
+    assert list(found) == [(0.3, 0.0), (0.7, 0.99, 0.2)]
+    assert Autocorrelation.from_components(found) == found
+    np.testing.assert_allclose(
+        found.at(np.array([0.0, 7.0])), [1, 0.7 * 0.99**7 * math.cos(1.4)], rtol=1e-14
+    )
     assert list(Autocorrelation.from_rho(0.5)) == [(1.0, 0.5)]
-    assert Autocorrelation.from_rho(0.5).variance == 1
 
 
 def test_white_is_white_whatever_has_no_weight() -> None:
@@ -29,20 +30,22 @@ def test_white_is_white_whatever_has_no_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "rhos", "message"),
+    ("parts", "message"),
     [
-        *(((1.0,), (rho,), r"is outside \[0, 1\]") for rho in (-0.1, 1.1, math.nan)),
-        *(((1.0, weight), (0.0, 0.5), "weight") for weight in (-0.1, math.nan, math.inf)),
-        ((0.0,), (0.5,), "variance 0"),
-        ((1e308, 1e308), (0.0, 0.5), "an input of variance"),  # which no float holds
-        ((1e-320, 0.0), (0.0, 0.5), "an input of variance"),
-        ((1.0, 2.0), (0.5,), "2 weights for 1 values of rho"),
-        ((), (), "0 weights"),
+        *((((1.0,), (rho,)), r"is outside \[0, 1\]") for rho in (-0.1, 1.1, math.nan)),
+        *((((1.0, weight), (0.0, 0.5)), "weight") for weight in (-0.1, math.nan, math.inf)),
+        *((((1.0,), (0.5,), (w,)), "frequency") for w in (-0.1, 3.15, math.nan, math.inf)),
+        (((0.0,), (0.5,)), "variance 0"),
+        (((1e308, 1e308), (0.0, 0.5)), "an input of variance"),  # which no float holds
+        (((1e-320, 0.0), (0.0, 0.5)), "an input of variance"),
+        (((1.0, 2.0), (0.5,)), "2 weights for 1 values of rho"),
+        (((1.0,), (0.5,), (0.1, 0.2)), "2 frequencies for 1"),
+        (((), ()), "0 weights"),
     ],
 )
-def test_what_is_refused(weights: tuple[float, ...], rhos: tuple[float, ...], message: str) -> None:
+def test_what_is_refused(parts: tuple[tuple[float, ...], ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Autocorrelation(weights, rhos)
+        Autocorrelation(*parts)
 
 
 @pytest.mark.parametrize("text", ["", "0.5", "1:0,", "a:b", "1:0:1:1", "1;0"])
@@ -57,21 +60,3 @@ def test_quadratures_keep_their_digits_at_long_lags() -> None:
     with mpmath.workdps(40):
         exact = float(mpmath.cos(mpmath.mpf(3.0001) * 1_000_003))
     assert found[0] == pytest.approx(exact, abs=1e-14)
-
-
-def test_reads_and_gives_back_a_frequency() -> None:
-    found = Autocorrelation.parse("0.3:0,0.7:0.99:0.2")
-    assert found == Autocorrelation((0.3, 0.7), (0.0, 0.99), (0.0, 0.2))
-    assert list(found) == [(0.3, 0.0), (0.7, 0.99, 0.2)]
-    assert Autocorrelation.from_components(found) == found
-    np.testing.assert_allclose(
-        found.at(np.array([0.0, 7.0])), [1, 0.7 * 0.99**7 * math.cos(1.4)], rtol=1e-14
-    )
-
-
-@pytest.mark.parametrize("frequency", [-0.1, 3.15, math.nan, math.inf])
-def test_refuses_a_frequency_outside_its_domain(frequency: float) -> None:
-    with pytest.raises(UsageError, match="frequency"):
-        Autocorrelation((1.0,), (0.5,), (frequency,))
-    with pytest.raises(UsageError, match="2 frequencies for 1"):
-        Autocorrelation((1.0,), (0.5,), (0.1, 0.2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -15,8 +13,6 @@ from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import bases as module
 from memcurse_cli.theory.dense.bases import (
     DoublingStein,
-    Eigenbasis,
-    ModalStein,
     are_powers_lost,
     is_undetermined,
     rounding_of,
@@ -37,56 +33,12 @@ USABLE = {
 }
 
 
-@pytest.fixture(params=USABLE)
-def basis(request: pytest.FixtureRequest) -> Eigenbasis:
-    return eigenbasis(USABLE[request.param])
-
-
-def test_rows_are_those_of_the_inverse(basis: Eigenbasis) -> None:
-    inverse = np.linalg.inv(basis.vectors)
-    scale = np.abs(inverse).max()
-    assert_allclose(basis.rows, inverse[basis.half], atol=1e-12 * scale)
-    assert_allclose(basis.columns, basis.vectors[:, basis.half])
-
-
-def test_condition_is_numpys(basis: Eigenbasis) -> None:
-    assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-10)
-
-
 @pytest.mark.parametrize("size", [201, 300])
 def test_condition_of_a_large_basis_by_lanczos(size: int) -> None:
     assert size > module.DIRECT_SIZE
     for matrix in (random(size, 0.9, 3), np.eye(size), np.diag(np.linspace(0, 1, size))):
         basis = eigenbasis(matrix)
         assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-9)
-
-
-def test_a_singular_basis_has_an_infinite_condition() -> None:
-    basis = Eigenbasis(np.zeros(2, complex), np.ones((2, 2), complex))
-    assert basis.condition == math.inf
-    for matrix in (jordan(250, 0.5), MATRICES["nilpotent"], MATRICES["defective"]):
-        assert eigenbasis(matrix).condition > 1e12
-
-
-def summed(matrix: Floats, source: Floats) -> Floats:
-    total, term = np.zeros_like(source), source
-    for _ in range(1500):
-        total = total + term
-        term = matrix @ term @ matrix.T
-    return total
-
-
-@pytest.mark.parametrize("name", MATRICES)
-def test_every_solver_finds_the_sum(name: str) -> None:
-    matrix = MATRICES[name]
-    source = np.random.default_rng(4).normal(size=matrix.shape)  # not symmetric
-    solvers = [DoublingStein(matrix)]
-    if name in USABLE:
-        solvers.append(ModalStein(eigenbasis(matrix)))
-    for solver in solvers:
-        for found, transition in ((solver.forward, matrix), (solver.adjoint, matrix.T)):
-            wanted = summed(transition, source)
-            assert_allclose(found(source), wanted, atol=1e-10 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("name", UNSTABLE)
@@ -136,21 +88,6 @@ def test_every_figure_is_that_of_the_stored_matrix(case: tuple[float, int]) -> N
     assert_allclose(found.second_moment, moment, atol=allowed * moment.max())
     assert_allclose(found.per_entry, entries, atol=allowed * entries.max())
     assert found.total == pytest.approx(entries.sum(), rel=allowed)
-
-
-@pytest.mark.parametrize("case", [(2, 0), (3, 0), (4, 0)], ids=str)
-def test_steps_from_zero_are_those_of_the_stored_matrix(case: tuple[float, int]) -> None:
-    matrix, powers = far_from_normal(*case), exact_powers(*case)
-    readin = np.ones((12, 1))
-    # The last step sees 30 innovations, and its derivative the first 29 of them.
-    moment, _ = exact_sensitivity(powers[:30], readin)
-    _, entries = exact_sensitivity(powers[:29], readin)
-    found = dense_sensitivity(matrix, eigenbasis(matrix), readin, horizon=30)
-    assert found.second_moment is not None
-    assert found.per_entry is not None
-    allowed = 4 * uncertainty(matrix)
-    assert_allclose(found.second_moment, moment, atol=allowed * moment.max())
-    assert_allclose(found.per_entry, entries, atol=allowed * entries.max())
 
 
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)

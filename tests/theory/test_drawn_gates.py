@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,8 @@ from memcurse_cli.theory.gates.draw import (
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     Exponential,
-    GateLaw,
-    GateValues,
     JointLaw,
     Keep,
-    Share,
     TrapezoidStep,
     Write,
 )
@@ -106,56 +102,6 @@ def test_the_quantiles_are_those_of_random_gates(
         assert (to > share - 0.005).all()
 
 
-@dataclass(frozen=True)
-class OneMoves(GateLaw):
-    """The law of one gate that is left where the others of a real λ stand still."""
-
-    law: JointLaw
-    which: int
-    others: tuple[float, ...]
-
-    def __call__(self, z: Any) -> GateValues:
-        each = np.broadcast_to(self.others, (*z.shape, len(self.others))).copy()
-        each[..., self.which] = z
-        values = self.law(each).nominal
-        motions = {
-            name: type(of)(np.real(of.eigenvalue), of.gain) for name, of in values.motions.items()
-        }
-        return GateValues(
-            np.real(values.eigenvalue), np.real(values.complement), values.gain, motions
-        )
-
-
-@pytest.mark.parametrize("part", [WHITE, MIXTURE], ids=["white", "mixture"])
-@pytest.mark.parametrize(("name", "which"), [("share", 0), ("share", 1), ("softplus", 0)])
-def test_where_one_moves_the_figures_are_those_of_quadrature(
-    name: str, which: int, part: Autocorrelation
-) -> None:
-    """With w = 1, where nothing comes in a step later."""
-    law, parameters = LAWS[name]
-    gates = gates_of(law, spreads=(0.0, 0.0), others=(0.0, 0.0), weight=60.0)
-    gates.covariance[:, which, which] = 1.4**2
-    found = drawn_gates(law, gates, part, SHARES, parameters=parameters)
-    assert 0 < found.error <= AIM
-    for unit, mean in enumerate(gates.mean):
-        one = Preactivation(mean[which : which + 1], np.array([1.4]))
-        expected = gated_moments(OneMoves(law, which, tuple(mean)), one, part)
-        held = found.moments.second_moment[unit]
-        assert held == pytest.approx(expected.second_moment[0], rel=4 * found.error)
-        for parameter in parameters:
-            for of in ("cross_moments", "sensitivities"):
-                seen = getattr(found.moments, of)[parameter][unit]
-                exact = getattr(expected, of)[parameter][0]
-                size = math.sqrt(held * expected.sensitivities[parameter][0])
-                assert seen == pytest.approx(exact, rel=4 * found.error, abs=0.01 * size)
-    places = MEANS[:, which] + 1.4 * norm.ppf(SHARES)[:, None]
-    ends = [
-        OneMoves(law, which, tuple(mean))(places[:, unit]) for unit, mean in enumerate(gates.mean)
-    ]
-    expected_bands = np.sort(np.log([values.eigenvalue for values in ends]), axis=1).T
-    assert_allclose(found.log_moduli, expected_bands, rtol=4 * found.error)
-
-
 def unrolled(
     law: TrapezoidStep, gates: JointPreactivations, kinds: Floats, part: Autocorrelation, runs: int
 ) -> tuple[Floats, Floats]:
@@ -168,17 +114,12 @@ def unrolled(
     # Every kind of state at its share of the runs.
     kind = np.searchsorted(np.cumsum(kinds), (np.arange(runs) + 0.5) / runs)
 
-    def complex_normal(*shape: int) -> NDArray[np.complex128]:
-        return (random.normal(size=shape) + 1j * random.normal(size=shape)) / np.sqrt(2)
-
-    # The mean of two processes that turn either way has ρ^Δ cos(ωΔ).
-    noise, pole = complex_normal(2, steps, runs), rho * np.exp(1j * frequency)
-    parts = noise.copy()
+    # The real part of a process that turns has ρ^Δ cos(ωΔ).
+    drive = random.normal(size=(steps, runs)) + 1j * random.normal(size=(steps, runs))
+    drive[1:] *= np.sqrt(1 - rho**2)
     for time in range(1, steps):
-        for way, turn in enumerate((pole, np.conj(pole))):
-            parts[way, time] = turn * parts[way, time - 1]
-            parts[way, time] += np.sqrt(1 - rho**2) * noise[way, time]
-    drive = parts.sum(axis=0) / np.sqrt(2)
+        drive[time] += rho * np.exp(1j * frequency) * drive[time - 1]
+    drive = drive.real.astype(complex)
     factor = np.linalg.cholesky(gates.covariance[0] + 1e-12 * np.eye(4))
     z = gates.mean[0] + random.normal(size=(steps, runs, 4)) @ factor.T
     turning = np.sqrt(gates.covariance[:, 3, 3])[kind] * random.normal(size=(steps, runs))
@@ -213,29 +154,27 @@ def unrolled(
     return of_runs.mean(axis=1), of_runs.std(axis=1) / np.sqrt(runs)
 
 
-TRAPEZOIDS: dict[str, dict[str, Any]] = {
-    "heavy tail": {"bias": -1.0, "spreads": (1.0, 0.8), "correlation": 0.5, "angles": (0.0,)},
-    "softplus": {
-        "bias": 0.5,
-        "spreads": (1.5, 1.5),
-        "correlation": -0.6,
-        "angles": (0.2, 1.0, 3.0, 0.0),
-    },
-    "high floor": {"bias": 0.6, "spreads": (0.3, 0.2), "correlation": 0.0, "angles": (30.0,)},
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [("heavy tail", COSINE), ("softplus", Autocorrelation.from_rho(0.8)), ("high floor", WHITE)],
+    ("name", "part", "bias", "spreads", "correlation", "angles"),
+    [
+        ("heavy tail", COSINE, -1.0, (1.0, 0.8), 0.5, (0.0,)),
+        ("softplus", Autocorrelation.from_rho(0.8), 0.5, (1.5, 1.5), -0.6, (0.2, 1.0, 3.0, 0.0)),
+        ("high floor", WHITE, 0.6, (0.3, 0.2), 0.0, (30.0,)),
+    ],
 )
-def test_a_trapezoid_has_the_moments_of_its_recurrence(name: str, part: Autocorrelation) -> None:
-    case, (law, parameters) = TRAPEZOIDS[name], LAWS[name]
+def test_a_trapezoid_has_the_moments_of_its_recurrence(
+    name: str,
+    part: Autocorrelation,
+    bias: float,
+    spreads: tuple[float, float],
+    correlation: float,
+    angles: tuple[float, ...],
+) -> None:
+    law, parameters = LAWS[name]
     assert isinstance(law, TrapezoidStep)
-    angles = case["angles"]
-    gates = gates_of(law, [[case["bias"], 0.0]] * len(angles), case["spreads"], case["correlation"])
+    gates = gates_of(law, [[bias, 0.0]] * len(angles), spreads, correlation)
     gates.covariance[:, 3, 3] = np.square(angles)
-    gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * case["spreads"][0]
+    gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * spreads[0]
     kinds = np.full(len(angles), 1 / len(angles))
     found = drawn_gates(law, gates, part, SHARES, parameters=parameters, kinds=tuple(kinds))
     held, mixed, moved = (
@@ -248,17 +187,22 @@ def test_a_trapezoid_has_the_moments_of_its_recurrence(name: str, part: Autocorr
 
 
 @pytest.mark.parametrize("part", [WHITE, MIXTURE], ids=["white", "mixture"])
-def test_a_turning_gate_has_the_second_moment_of_its_mean_products(part: Autocorrelation) -> None:
-    """Σ_kl E[λ_1…λ_k λ̄_1…λ̄_l] R(k-l): the shorter product squares, the rest is a mean."""
+@pytest.mark.parametrize("name", ["turn", "share"])
+def test_the_second_moment_is_that_of_mean_products(name: str, part: Autocorrelation) -> None:
+    """h = Σ γ_k λ_1…λ_(k-1) x: of two products the shorter squares, the rest is a mean."""
     random = np.random.default_rng(3)
     a = MEANS + random.standard_normal((400_000, 1, 2)) * (1.0, 0.8) @ [[1.0, 0.4], [0.0, 0.9]]
     spreads, correlation = (1.0, math.hypot(0.4, 0.72)), 0.4 / math.hypot(0.4, 0.72)
-    radius, angle = np.hypot(*np.moveaxis(a, -1, 0)), np.arctan2(a[..., 1], a[..., 0])
-    eigenvalue = np.exp(1j * angle) / (1 + np.exp(-radius))
+    kept = np.exp(log_modulus_of(name, a[..., 0], a[..., 1])).astype(complex)
+    gain = 1 - kept if name == "share" else np.ones_like(kept)
+    if name == "turn":
+        kept *= np.exp(1j * np.arctan2(a[..., 1], a[..., 0]))
     lag = np.arange(400)[:, None]
-    ahead = (eigenvalue.mean(axis=0) ** lag * part.at(lag.astype(float))).sum(axis=0)
-    expected = (2 * ahead.real - part.variance) / (1 - (np.abs(eigenvalue) ** 2).mean(axis=0))
-    found = found_of("turn", part, spreads=spreads, correlation=correlation)
+    before = (kept.mean(axis=0) ** lag * part.at(lag + 1.0)).sum(axis=0) * gain.mean(axis=0)
+    expected = part.variance * (gain**2).mean(axis=0)
+    expected = (expected + 2 * (before * (kept * gain).mean(axis=0))).real
+    expected /= 1 - (np.abs(kept) ** 2).mean(axis=0)
+    found = found_of(name, part, spreads=spreads, correlation=correlation)
     assert_allclose(found.moments.second_moment, expected, rtol=0.01)
 
 
@@ -315,22 +259,6 @@ def test_a_gate_that_never_forgets_diverges() -> None:
     for spread in (0.0, 0.5):
         held = found_of("turn", MIXTURE, means=[[800.0, 0.0], [2.0, 0.0]], spreads=(spread, spread))
         assert np.isinf(held.moments.second_moment).tolist() == [True, False]
-
-
-def test_units_are_drawn_each_on_its_own() -> None:
-    random = np.random.default_rng(2)
-    means, law = random.normal(size=(100, 2)), Share()
-    whole, alone = (
-        drawn_gates(law, gates_of(law, some), MIXTURE, SHARES, parameters=["input"])
-        for some in (means, means[[7, 63]])
-    )
-    if whole.error <= AIM and alone.error <= AIM:
-        assert_allclose(whole.log_moduli[:, [7, 63]], alone.log_moduli, rtol=2 * AIM)
-    assert_allclose(
-        whole.moments.sensitivities["input"][[7, 63]],
-        alone.moments.sensitivities["input"],
-        rtol=2 * AIM,
-    )
 
 
 @pytest.mark.parametrize("own", [0.0, 1.5])

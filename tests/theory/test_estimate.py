@@ -20,18 +20,6 @@ from memcurse_cli.theory.estimate import (
 )
 
 
-def products(data: np.ndarray, seen: np.ndarray, lag: int) -> tuple[float, int]:
-    """Σ x(t) x(t+Δ) over what is seen, and how many, one by one."""
-    total, number = 0.0, 0
-    for sequence in range(data.shape[0]):
-        for step in range(data.shape[1] - lag):
-            for feature in range(data.shape[2]):
-                if seen[sequence, step, feature] and seen[sequence, step + lag, feature]:
-                    total += data[sequence, step, feature] * data[sequence, step + lag, feature]
-                    number += 1
-    return total, number
-
-
 @pytest.mark.parametrize("block", [1, 40, 2**22])
 @pytest.mark.parametrize("masking", ["none", "nan", "padding"])
 @pytest.mark.parametrize("centred", [False, True])
@@ -54,9 +42,11 @@ def test_every_product_counts_once(
     data = np.where(seen, data, 0.0)
     if centred:
         data = data - data.sum(axis=(0, 1)) / seen.sum(axis=(0, 1))
-    expected = [products(data, seen, lag) for lag in range(8)]
-    assert found.pairs.tolist() == [number for _, number in expected]
-    assert found.values == pytest.approx([total / n for total, n in expected], rel=1e-12, abs=1e-13)
+    for lag in range(8):
+        pairs = seen[:, : 11 - lag] & seen[:, lag:]
+        products = (data[:, : 11 - lag] * data[:, lag:])[pairs]
+        assert found.pairs[lag] == pairs.sum()
+        assert found.values[lag] == pytest.approx(products.mean(), rel=1e-12, abs=1e-13)
     assert found.observed == seen.sum()
 
 
@@ -110,18 +100,14 @@ def test_a_fixed_mean_adds_to_the_error_only_with_what_varies() -> None:
     assert gaussian_standard_error(both, 30, 1, 2)[2] == pytest.approx(np.std(at_lag_2), rel=0.1)
 
 
-MIXTURES = [
-    [(1.0, 0.0)],
-    [(1.0, 1.0)],
-    [(2.0, 0.5)],
-    [(1.0, 0.0), (2.0, 1.0)],
-    [(0.332, 0.0), (0.044, 0.997)],
-    [(0.5, 0.3), (0.5, 0.95)],
-    [(0.2, 0.0), (0.5, 0.9), (0.3, 0.999)],
-]
-
-
-@pytest.mark.parametrize("parts", MIXTURES)
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *([(1.0, rho)] for rho in (0.0, 0.5, 1.0)),
+        [(1.0, 0.0), (2.0, 1.0)],
+        [(0.2, 0.0), (0.5, 0.9), (0.3, 0.999)],
+    ],
+)
 def test_a_curve_without_noise_gives_its_own_decays(parts: list[tuple[float, float]]) -> None:
     weights, rhos = zip(*parts, strict=True)
     truth, lags = Autocorrelation(weights, rhos), np.arange(301.0)
@@ -133,15 +119,14 @@ def test_a_curve_without_noise_gives_its_own_decays(parts: list[tuple[float, flo
     assert np.array(list(found)) == pytest.approx(np.array(parts), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_finds_the_numbers_of_the_paper_within_their_sampling_error(seed: int) -> None:
+def test_finds_the_numbers_of_the_paper_within_their_sampling_error() -> None:
     """0.332 δ + 0.044·0.997^Δ ([Z] figure 12), to four standard deviations of each number.
 
     The fit is least squares, so that its error is J⁺ δR̂ with J the derivatives of the curve by
     the two weights and ρ, and the covariance of δR̂ is that of quadratic forms.
     """
     steps, lags, sequences, features = 256, 128, 128, 8
-    empirical = empirical_autocorrelation(gaussian(PAPER, (sequences, steps, features), seed), lags)
+    empirical = empirical_autocorrelation(gaussian(PAPER, (sequences, steps, features), 0), lags)
     assert empirical.standard_errors is not None
     fit = MixtureFit(empirical.values, empirical.pairs)
     found = fit.simplified(fit.with_decays(), *2 * [2 * empirical.standard_errors])
@@ -156,11 +141,10 @@ def test_finds_the_numbers_of_the_paper_within_their_sampling_error(seed: int) -
     assert errors[0] < 0.01 * 0.332
     assert errors[1] < 0.1 * 0.044
 
-    assert len(found.rhos) == 2
-    assert found.rhos[0] == 0
-    assert abs(found.weights[0] - 0.332) < 4 * errors[0]
-    assert abs(found.weights[1] - 0.044) < 4 * errors[1]
-    assert abs(found.rhos[1] - 0.997) < 4 * errors[2]
+    zero, slow = found.rhos
+    assert zero == 0
+    misses = np.subtract([*found.weights, slow], [0.332, 0.044, 0.997])
+    assert (np.abs(misses) < 4 * errors).all()
 
 
 def test_what_chance_alone_shows_is_left_out() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.landscape import Landscape, loss
 from memcurse_cli.theory.moments import Readout, moments
 from memcurse_cli.theory.parametrization import parametrize
-from memcurse_cli.theory.sensitivity import parameter_sensitivity, relative_sensitivity
+from memcurse_cli.theory.sensitivity import relative_sensitivity
 
 TARGET = complex(np.log(0.95), 0.4)
 NAMES = {"none": "none", "own": "lru", "coupled": "coupled"}
@@ -134,43 +133,9 @@ def test_the_gradient_at_a_start_is_the_slope_of_the_loss(
         assert along == pytest.approx(silent * (after.loss - before.loss), rel=1e-6)
 
 
-@pytest.fixture(scope="module")
-def one_dimensional(paper: Path) -> dict[str, Any]:
-    return json.loads((paper / "one_dimensional.json").read_text())
-
-
-def test_the_loss_over_the_angle(one_dimensional: dict[str, Any]) -> None:
-    for modulus, angle, expected in one_dimensional["loss_theta"]:
+def test_the_authors_loss_over_the_angle(paper: Path) -> None:
+    rows = json.loads((paper / "one_dimensional.json").read_text())["loss_theta"]
+    for modulus, angle, expected in rows:
         target = complex(np.log(modulus))
         relative = Landscape(target, "polar").along("theta", np.array([angle]))[0]
         assert 0.5 / (1 - modulus**2) * relative == pytest.approx(expected, rel=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("parametrization", "normalization", "parameter", "key", "share"),
-    [
-        # The authors' loss without a gain has a ½ more.
-        ("polar", "none", "nu", "nogamma_nu", 0.5),
-        ("polar", "coupled", "nu", "gamma_nu", 1),
-        ("lru", "coupled", "nu_log", "gamma_exp_nu", 1),
-        ("optimal", "coupled", "omega_nu", "gamma_tanh_nu", 1),
-        ("polar", "coupled", "theta", "gamma_polar_theta", 1),
-        ("optimal", "coupled", "omega_theta", "gamma_tanh_theta", 1),
-    ],
-)
-def test_curvatures_at_the_optimum(
-    one_dimensional: dict[str, Any],
-    parametrization: str,
-    normalization: str,
-    parameter: str,
-    key: str,
-    share: float,
-) -> None:
-    for row in one_dimensional["hessian_at_opt"]:
-        logs = np.array([complex(np.log(row["lam"]))])
-        found = parametrize(logs, parametrization, normalization)
-        moved = found.derivatives[parameter]
-        curvature = parameter_sensitivity(
-            moments(logs, WHITE), found.log_gain, moved.eigenvalue, moved.log_gain
-        )[0]
-        assert share * curvature == pytest.approx(row[key], rel=1e-9)

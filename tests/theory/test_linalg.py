@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -85,19 +84,6 @@ def matrix(size: int, batch: tuple[int, ...] = ()) -> np.ndarray:
     return np.random.default_rng(size).normal(size=(*batch, size, size))
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
-@pytest.mark.parametrize(("size", "batch"), [(1, ()), (5, ()), (5, (3,)), (9, ()), (9, (2, 2))])
-def test_it_is_the_decomposition_wherever_it_ran(
-    torch: Torch, device: str, size: int, batch: tuple[int, ...]
-) -> None:
-    whole = matrix(size, batch)
-    found = eigendecompose(whole.astype(np.float32), device)
-    assert found.values.dtype == found.vectors.dtype == np.complex128
-    again = found.vectors * found.values[..., None, :] @ np.linalg.inv(found.vectors)
-    np.testing.assert_allclose(again, whole.astype(np.float32), atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=-2), 1)
-
-
 @pytest.mark.parametrize(
     ("device", "size", "batch", "engine"),
     [
@@ -107,46 +93,35 @@ def test_it_is_the_decomposition_wherever_it_ran(
         ("auto", 8, (2,), "numpy"),
         ("cpu", 8, (), "numpy"),
         ("cuda", 2, (), "torch:cuda:0"),
-        ("cuda", 8, (2,), "torch:cuda:0"),
+        ("cuda", 8, (2, 2), "torch:cuda:0"),
         ("cuda:1", 2, (), "torch:cuda:1"),
         ("cuda", 7, (100,), "numpy"),
     ],
 )
-def test_where_it_runs(
+def test_where_it_runs_and_what_it_finds(
     torch: Torch, device: str, size: int, batch: tuple[int, ...], engine: str
 ) -> None:
-    found = eigendecompose(matrix(size, batch), device)
+    """On a GPU in double precision too, whatever precision a matrix is stored in."""
+    whole = matrix(size, batch).astype(np.float32)
+    found = eigendecompose(whole, device)
     assert found.engine == engine
-    assert [f"torch:{place}" for place, _, _ in torch.ran] == [engine] * (engine != "numpy")
-    assert torch.asked == (engine != "numpy") or device == "cuda"  # looking for a GPU takes long
-
-
-def test_eigenvalues_alone_run_in_the_same_place(torch: Torch) -> None:
-    for device, size, batch in (("auto", 7, ()), ("auto", 8, ()), ("cuda:1", 3, ())):
-        whole = eigendecompose(matrix(size, batch), device)
-        alone = eigenvalues(matrix(size, batch), device)
-        assert alone.dtype == np.complex128
-        np.testing.assert_allclose(np.sort(alone), np.sort(whole.values))
-    assert [place for place, _, _ in torch.ran] == ["cuda:0"] * 2 + ["cuda:1"] * 2
-
-
-def test_a_gpu_computes_in_double_precision(torch: Torch) -> None:
-    eigendecompose(matrix(3).astype(np.float16), "cuda")
-    eigendecompose(matrix(3).astype(np.complex64), "cuda")
-    assert [dtype for _, _, dtype in torch.ran] == [np.float64, np.complex128]
-
-
-def test_auto_without_a_gpu_or_without_torch_runs_on_the_processor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(linalg, "CROSSOVER", 4)
-    monkeypatch.setitem(sys.modules, "torch", Torch(gpus=0))
-    assert eigendecompose(matrix(4)).engine == "numpy"
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert eigendecompose(matrix(4)).engine == "numpy"
+    on_gpu = engine != "numpy"
+    assert [(f"torch:{place}", dtype) for place, _, dtype in torch.ran] == (
+        [(engine, np.float64)] * on_gpu
+    )
+    assert torch.asked == on_gpu or device == "cuda"  # looking for a GPU takes long
+    assert found.values.dtype == found.vectors.dtype == np.complex128
+    again = found.vectors * found.values[..., None, :] @ np.linalg.inv(found.vectors)
+    assert_allclose(again, whole, atol=1e-6)
+    assert_allclose(np.linalg.norm(found.vectors, axis=-2), 1)
+    alone = eigenvalues(whole, device)
+    assert alone.dtype == np.complex128
+    assert_allclose(np.sort(alone), np.sort(found.values), rtol=1e-6)
+    assert len(torch.ran) == 2 * on_gpu
 
 
 def test_a_gpu_that_cannot_be_had_is_refused(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the choice is automatic: the processor takes over."""
     with pytest.raises(UsageError, match="torch sees 2 CUDA GPUs, numbered from 0"):
         eigendecompose(matrix(2), "cuda:2")
     monkeypatch.setitem(sys.modules, "torch", Torch(gpus=0))
@@ -154,7 +129,9 @@ def test_a_gpu_that_cannot_be_had_is_refused(torch: Torch, monkeypatch: pytest.M
         with pytest.raises(UsageError) as caught:
             eigendecompose(matrix(2), device)
         assert str(caught.value) == f"--device {device}: torch sees no CUDA GPU; use --device cpu"
+    assert eigendecompose(matrix(8), "auto").engine == "numpy"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert eigendecompose(matrix(8), "auto").engine == "numpy"
     with pytest.raises(UsageError, match=r"torch is not installed; .*memcurse-cli\[gpu\]"):
         eigendecompose(matrix(2), "cuda")
 
@@ -162,11 +139,8 @@ def test_a_gpu_that_cannot_be_had_is_refused(torch: Torch, monkeypatch: pytest.M
 @pytest.mark.parametrize("device", ["", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "tpu"])
 def test_an_unknown_device_is_named_with_the_choices(device: str) -> None:
     for refuse in (validate_device, lambda name: eigendecompose(matrix(2), name)):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, match=f"unknown device '{device}'; choose auto, cpu, cuda"):
             refuse(device)
-        assert str(caught.value) == (
-            f"--device: unknown device '{device}'; choose auto, cpu, cuda or cuda:i"
-        )
 
 
 def blas_threads() -> set[int]:
@@ -204,16 +178,6 @@ def test_small_matrices_get_one_thread_and_large_ones_all(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("name", threads.THREAD_SETTINGS)
-def test_threads_that_the_user_has_chosen_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "2")
-    with threads.threads_by_order():
-        eigendecompose(np.eye(3))
-        assert blas_threads() == {2}
-    assert os.environ[name] == "2"
-
-
-@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("take", ["inspect", "hessian"])
 def test_a_dense_layer_is_diagnosed_with_one_thread(
     take: str, monkeypatch: pytest.MonkeyPatch
@@ -224,40 +188,24 @@ def test_a_dense_layer_is_diagnosed_with_one_thread(
     }[take]
     original, seen = getattr(module, step), []
 
-    def watched(*arguments: Any) -> Any:
+    def watched(*given: Any) -> Any:
         seen.append(blas_threads())
-        return original(*arguments)
+        return original(*given)
 
     monkeypatch.setattr(module, step, watched)
-    matrix = 0.5 * np.random.default_rng(0).normal(size=(4, 4)) / 2
-    getattr(inspection, take)({"A": matrix, "B": np.ones((4, 1)), "C": np.ones((1, 4))})
+    getattr(inspection, take)({"A": 0.3 * np.eye(4), "B": np.ones((4, 1)), "C": np.ones((1, 4))})
     assert seen == [{1}]
     assert blas_threads() == {2}
 
 
-LOADED_LATER = """
-import sys
-import numpy
-from threadpoolctl import threadpool_info
-from memcurse_cli.theory.linalg import eigendecompose
-from memcurse_cli.theory.threads import threads_by_order
-
-def used():
-    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
-
-first = used()
-with threads_by_order():
-    eigendecompose(numpy.eye(3))
-    assert "scipy" not in sys.modules
-    import scipy.linalg
-    inside = used()
-assert set(inside) == {1} and set(used()) == set(first), (first, inside, used())
-"""
-
-
-def test_a_library_that_is_loaded_later_is_limited_too() -> None:
-    environment = {k: v for k, v in os.environ.items() if k not in threads.THREAD_SETTINGS}
-    subprocess.run([sys.executable, "-c", LOADED_LATER], env=environment, check=True)
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("name", threads.THREAD_SETTINGS)
+def test_threads_that_the_user_has_chosen_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "2")
+    with threads.threads_by_order():
+        eigendecompose(np.eye(3))
+        assert blas_threads() == {2}
+    assert os.environ[name] == "2"
 
 
 def gram(order: int, rank: int, seed: int, spread: float = 2.0) -> np.ndarray:
@@ -294,25 +242,3 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     lower = np.linalg.eigvalsh(found.factor @ found.factor.T)
     assert np.all(lower <= exact + 1e-10 * scale)
     assert np.all(exact <= lower + found.error + 1e-10 * scale)
-
-
-def test_a_low_rank_is_found_out() -> None:
-    whole = gram(200, 7, 1)
-    found = of(whole, rank=100, enough=1e-6 * np.trace(whole))
-    assert found.factor.shape[1] <= 8
-    assert_allclose(found.factor @ found.factor.T, whole, atol=1e-6 * np.trace(whole))
-
-
-def test_many_candidates_choose_nearly_as_well_as_one() -> None:
-    """Decaying exponentials, the rows of a Hessian of long memories: 40 columns of 300."""
-    rates = np.sort(np.random.default_rng(2).uniform(0.001, 0.3, 300))
-    whole = 1 / (rates[:, None] + rates[None, :])
-    alone = of(whole, rank=6, enough=0.0, candidates=1).error
-    together = of(whole, rank=6, enough=0.0, candidates=64).error
-    assert together < 5 * alone
-
-
-def test_nothing_to_factorise() -> None:
-    found = of(np.zeros((4, 4)), rank=3)
-    assert found.factor.shape == (4, 0)
-    assert found.error == 0

@@ -12,12 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Readout, moments
+from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
@@ -32,8 +30,6 @@ from memcurse_cli.theory.parametrization import (
 )
 from memcurse_cli.theory.sensitivity import (
     parameter_sensitivity,
-    relative_sensitivity,
-    state_second_moment,
 )
 
 STEP = 0.05
@@ -223,44 +219,3 @@ def test_the_printed_bias_keeps_one_more(steps: float) -> None:
     assert kept(printed_chrono_bias(steps)) == pytest.approx(steps / (1 + steps), rel=1e-12)
     assert printed_chrono_bias(steps) == pytest.approx(chrono_bias(steps + 1), rel=1e-12)
     assert abs(kept(printed_chrono_bias(steps)) - (1 - 1 / steps)) > 0.005
-
-
-@pytest.mark.parametrize(("parametrization", "normalization"), CASES)
-@settings(max_examples=20)
-@given(
-    decay=st.floats(-9, 1.5).map(lambda exponent: 10**exponent),
-    angle=st.just(0.0) | st.floats(-np.pi, np.pi),
-    parts=st.lists(
-        st.tuples(st.floats(0.01, 10), st.sampled_from([0.0, 1.0]) | st.floats(0, 1)),
-        min_size=1,
-        max_size=3,
-    ),
-    horizon=st.none() | st.integers(1, 2000),
-    readout=st.sampled_from(["last", "every"]),
-)
-def test_moments_and_sensitivities_are_positive(
-    parametrization: str,
-    normalization: str,
-    decay: float,
-    angle: float,
-    parts: list[tuple[float, float]],
-    horizon: int | None,
-    readout: Readout,
-) -> None:
-    turn = 0.0 if is_real(parametrization, normalization) else angle
-    logs = np.array([complex(-decay, turn)])
-    moment = moments(logs, Autocorrelation.from_components(parts), horizon, readout)
-    assert moment.second_moment[0] >= 0
-    assert moment.sensitivity[0] >= 0
-    bound = np.sqrt(moment.second_moment[0] * moment.sensitivity[0])
-    assert abs(moment.cross_moment[0]) <= bound * (1 + 1e-9)
-    found = parametrize(logs, parametrization, normalization)
-    held = state_second_moment(moment, found.log_gain)[0]
-    assert held >= 0
-    for moved in found.derivatives.values():
-        value = parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
-        assert 0 <= value[0] < np.inf
-        if moment.second_moment[0] > 0:
-            kappa = relative_sensitivity(moment, moved.eigenvalue, moved.log_gain)[0]
-            assert 0 <= kappa < np.inf
-            assert value[0] == pytest.approx(kappa * held, rel=1e-11)

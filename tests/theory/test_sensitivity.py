@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from theory.impulse_hessian import Group
+from theory.matrices import eigenbasis
 
 from memcurse_cli.families.recurrence import ParameterGroup
 from memcurse_cli.theory.autocorrelation import Autocorrelation
@@ -43,35 +44,13 @@ def test_a_single_parameter_is_the_quadratic_form_of_its_covariance() -> None:
     moved = (jacobian.eigenvalue_derivative, jacobian.log_gain_derivative)
     found = parameter_sensitivity(moment, gain, *moved)
     relative = relative_sensitivity(moment, *moved)
-    for i in range(30):
-        covariance = np.array(
-            [
-                [moment.sensitivity[i], moment.cross_moment[i]],
-                [moment.cross_moment[i].conj(), moment.second_moment[i]],
-            ]
-        )
-        direction = np.exp(gain[i]) * np.array([moved[0][i], moved[1][i]])
-        expected = (direction @ covariance @ direction.conj()).real
-        assert found[i] == pytest.approx(expected, rel=1e-12)
-        held = abs(np.exp(gain[i])) ** 2 * moment.second_moment[i]
-        assert relative[i] == pytest.approx(expected / held, rel=1e-12)
-
-
-def test_parameters_of_one_eigenvalue_each_in_any_order() -> None:
-    logs, gain, jacobian = layer(12)
-    moment = moments(logs, COLOURED)
-    straight = group_sensitivity(moment, gain, jacobian)
-    order = np.random.default_rng(1).permutation(12)
-    assert jacobian.log_gain_derivative is not None
-    shuffled = Group(
-        12,
-        order,
-        order,
-        jacobian.eigenvalue_derivative[order],
-        jacobian.log_gain_derivative[order],
-    )
-    for one, other in zip(straight, group_sensitivity(moment, gain, shuffled), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-13)
+    cross = moment.cross_moment
+    covariance = np.array([[moment.sensitivity, cross], [cross.conj(), moment.second_moment]])
+    direction = np.exp(gain) * np.array(moved)
+    expected = np.einsum("in,ijn,jn->n", direction, covariance, direction.conj()).real
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    held = np.abs(np.exp(gain)) ** 2 * moment.second_moment
+    np.testing.assert_allclose(relative, expected / held, rtol=1e-12)
 
 
 def test_a_tied_parameter_adds_squares_above_and_below() -> None:
@@ -82,7 +61,7 @@ def test_a_tied_parameter_adds_squares_above_and_below() -> None:
         moment, gain, single.eigenvalue_derivative, single.log_gain_derivative
     )
     held = np.exp(2 * gain.real) * moment.second_moment
-    scalar = np.array([0, 0, 0, 1, 1, 1])
+    scalar = np.array([0, 1, 0, 1, 1, 0])
     tied = Group(
         2, scalar, single.eigenvalue, single.eigenvalue_derivative, single.log_gain_derivative
     )
@@ -117,21 +96,13 @@ def test_a_scalar_that_moves_nothing_is_not_sensitive() -> None:
     assert found.sensitivity[[0, 2]].tolist() == [0, 0]
     assert found.relative_sensitivity[[0, 2]].tolist() == [0, 0]
     assert found.relative_sensitivity[1] > 0
-
-
-def test_a_state_of_zero_that_is_moved_is_infinitely_sensitive() -> None:
-    """λ = -1 and a constant input: the state is 0 after two steps, its derivative is not."""
+    # λ = -1 and a constant input: the state is 0 after two steps, its derivative is not.
     moment = Moments(np.zeros(1), np.zeros(1, complex), np.ones(1))
     assert np.isposinf(relative_sensitivity(moment, np.ones(1, complex))[0])
     assert relative_sensitivity(moment, np.zeros(1, complex), np.ones(1, complex))[0] == 0
 
 
 STEP = 1e-7
-
-
-def basis_of(matrix: np.ndarray) -> Eigenbasis:
-    eigenvalues, vectors = np.linalg.eig(matrix)
-    return Eigenbasis(np.log(eigenvalues.astype(complex)), vectors.astype(complex))
 
 
 def moved(matrix: np.ndarray, basis: Eigenbasis, change: np.ndarray) -> np.ndarray:
@@ -147,7 +118,7 @@ def moved(matrix: np.ndarray, basis: Eigenbasis, change: np.ndarray) -> np.ndarr
 
 def test_independent_signs_by_every_choice_of_signs() -> None:
     matrix = np.random.default_rng(0).standard_normal((3, 3)) / 2
-    basis = basis_of(matrix)
+    basis = eigenbasis(matrix)
     shifts = [
         moved(matrix, basis, np.array(signs, float).reshape(3, 3))
         for signs in itertools.product((-1, 1), repeat=9)
@@ -194,13 +165,6 @@ def test_an_update_without_momentum_is_the_effective_step_times_the_gradient(ste
     )
     moved = (before - weight.detach()).numpy()
     np.testing.assert_allclose(found * weight.grad.numpy(), moved, rtol=1e-12)
-
-
-def test_without_a_step_the_moment_stands_as_it_is() -> None:
-    moment = np.array([4.0, 0.25])
-    assert effective_steps(moment, 0.1, epsilon=0.0).tolist() == [0.05, 0.2]
-    corrected = effective_steps(moment, 0.1, step=1, beta2=0.75, epsilon=0.0)
-    np.testing.assert_allclose(corrected, [0.025, 0.1])
 
 
 def test_gradients_as_large_as_the_root_of_the_curvature_are_compensated_in_full() -> None:

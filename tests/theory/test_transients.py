@@ -59,20 +59,16 @@ def test_the_memory_is_the_last_power_that_matters(matrix: Floats) -> None:
         assert memory(matrix, usable, time_constant) == max(time_constant, last)
 
 
-def test_the_memory_of_a_normal_matrix_is_its_time_constant() -> None:
-    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(8, 8)))[0]
-    for decay in (1e-12, 1e-3, 0.7):
-        matrix = np.exp(-decay) * rotation
-        assert memory(matrix, eigenbasis(matrix), 1 / decay) == 1 / decay
-
-
 def test_a_memory_that_rounding_changes_is_refused() -> None:
     with pytest.raises(ArithmeticError, match="rounding"):
         memory(far_from_normal(4, 0), None, 9.5)
 
 
-def test_a_normal_matrix_never_grows() -> None:
+def test_a_normal_matrix_never_grows_and_remembers_for_its_time_constant() -> None:
     rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(8, 8)))[0]
+    for decay in (1e-12, 1e-3, 0.7):
+        matrix = np.exp(-decay) * rotation
+        assert memory(matrix, eigenbasis(matrix), 1 / decay) == 1 / decay
     assert transient_growth(0.999 * rotation) == (1.0, 0)
     assert kreiss_bound(0.9 * rotation, eigenbasis(0.9 * rotation)) == pytest.approx(1)
     assert transient_growth(np.zeros((3, 3))) == (1.0, 0)
