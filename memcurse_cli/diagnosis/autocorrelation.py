@@ -16,6 +16,7 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.theory import (
     AutocorrelationDocument,
@@ -130,15 +131,8 @@ def estimate_autocorrelation(
 
 
 def check_estimator(name: str) -> Estimator:
-    """The estimator of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if name not in get_args(Estimator):
-        raise UsageError(
-            f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
-        )
+    """The estimator of this name; raises `UsageError` where there is none."""
+    require_known(name, get_args(Estimator), "--estimator", "give unbiased or biased")
     return cast(Estimator, name)
 
 
@@ -218,13 +212,7 @@ def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tupl
             break
         log = -1 / time_constant
         direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
-        checks.append(
-            StateCheck(
-                time_constant,
-                direct.second_moment,
-                float(fitted.second_moment[0]),
-                direct.sensitivity,
-                float(fitted.sensitivity[0]),
-            )
-        )
+        second = direct.second_moment, float(fitted.second_moment[0])
+        sensitivity = direct.sensitivity, float(fitted.sensitivity[0])
+        checks.append(StateCheck(time_constant, *second, *sensitivity))
     return tuple(checks)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -154,21 +154,23 @@ class Settings:
                 raise UsageError(what, where=where, remedy=remedy)
 
 
+def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> None:
+    """Raise `UsageError` for a name that an option does not take."""
+    if name not in known:
+        raise UsageError(f"'{name}' is not known", where=option, remedy=remedy)
+
+
 def check_readout(name: str | None) -> Readout | None:
     """The readout of this name; raises `UsageError` where there is none."""
-    if name is not None and name not in get_args(Readout):
-        raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")
+    if name is not None:
+        require_known(name, get_args(Readout), "--readout", "give last or every")
     return cast(Readout | None, name)
 
 
 def choose_autocorrelation(
     rho: float | None, autocorrelation: Autocorrelation | str | None
 ) -> Autocorrelation:
-    """The mixture, or that of one ρ, or white noise.
-
-    Raises:
-        UsageError: both are given, or one that is none.
-    """
+    """The mixture, or that of one ρ, or white noise; raises `UsageError` where both are given."""
     if autocorrelation is None:
         return WHITE if rho is None else Autocorrelation.from_rho(rho)
     if rho is not None:
@@ -261,8 +263,7 @@ class SettingsFile:
 def find_settings(folder: Path | None = None) -> SettingsFile | None:
     """The settings file that applies to a folder, by default the working directory.
 
-    Raises:
-        ConfigurationError: it is not TOML, or cannot be read.
+    Raises `ConfigurationError` as `read_settings` does.
     """
     start = (Path.cwd() if folder is None else folder).resolve()
     for parent in _searched(start):
