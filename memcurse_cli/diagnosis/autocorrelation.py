@@ -190,7 +190,7 @@ def _usable(
     if empty.size == 0:
         return found
     count = int(empty[0])
-    if count == 0 or explicit or count == 1:
+    if explicit or count < 2:
         what = "every sample is masked" if count == 0 else f"no two samples are {count} steps apart"
         raise UsageError(
             f"{what} after masking", where=source, remedy="check --padding, or give fewer --lags"

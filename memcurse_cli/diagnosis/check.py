@@ -181,8 +181,9 @@ def _judge_figure(
     what = f"the {kind.noun}" + (f" of {figure.subject}" if figure.subject else "")
     if value is None:
         return Judgement(**common, **_missing(policy, f"{what} is not computed: {figure.reason}"))
-    beyond = kind.exceeded(value, limit.bound)
-    side = "below" if kind.sense == "min" else "above"
+    least = kind.sense == "min"
+    beyond = value < limit.bound if least else value > limit.bound
+    side = "below" if least else "above"
     advice = ""
     if beyond and kind.name == "max-step-effect" and math.isfinite(value) and limit.bound > 0:
         # A step effect grows with the learning rate in proportion.

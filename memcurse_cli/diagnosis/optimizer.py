@@ -65,13 +65,8 @@ def summarise_adam(
 ) -> tuple[AdamGroup, ...]:
     """Adam's effective steps on a layer's recurrent groups, then on its other tensors.
 
-    Args:
-        recurrence: the layer.
-        state: Adam's state by the names of the weights.
-        store: the file of the weights.
-        source: the file of the state, which may be the same.
-        settings: what the sensitivities are taken under.
-        curvature: whether the report has taken the layer's Hessian, so that its diagonal is there.
+    Of the weights in ``store`` and the state in ``source``, which may be the same file; with
+    ``curvature`` where the report has taken the layer's Hessian, so that its diagonal is there.
     """
     if state.reason is not None:
         return ()

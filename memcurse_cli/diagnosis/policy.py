@@ -41,6 +41,9 @@ class Figure(NamedTuple):
     reason: str = ""
 
 
+Figures = Callable[[LayerReport], Iterator[Figure]]
+
+
 @dataclass(frozen=True)
 class LimitKind:
     """One kind of limit."""
@@ -48,20 +51,13 @@ class LimitKind:
     name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
     noun: str  # what the figure is called in a sentence
     meaning: str  # what it is, with its equation
-    figures: Callable[[LayerReport], Iterator[Figure]]  # none where the layer has no such thing
+    figures: Figures  # none where the layer has no such thing
     say: Callable[[float], str] = number  # a figure in words, with its unit
 
     @property
     def sense(self) -> Literal["max", "min"]:
         """Whether figures must stay below or above the limit."""
         return "min" if self.name.startswith("min-") else "max"
-
-    def exceeded(self, value: float, bound: float) -> bool:
-        """Whether a figure is on the wrong side of a bound; on the bound it is not."""
-        return value < bound if self.sense == "min" else value > bound
-
-
-Figures = Callable[[LayerReport], Iterator[Figure]]
 
 
 def _time_constant(layer: LayerReport) -> Iterator[Figure]:
@@ -230,11 +226,6 @@ class RuleSet:
     families: tuple[str, ...] = ()
     origin: str = ""  # where it was written
 
-    @property
-    def scoped(self) -> bool:
-        """Whether it names layers or families."""
-        return bool(self.layers or self.families)
-
     def applies(self, name: str, family: str) -> bool:
         """Whether a layer is one that it names."""
         return _matches(name, self.layers) and _matches(family, self.families)
@@ -263,7 +254,8 @@ class Policy:
             for layer in layers
         ]
         for rules in self.rule_sets:
-            if rules.scoped and not any(rules.applies(*one) for one in present):
+            scoped = rules.layers or rules.families
+            if scoped and not any(rules.applies(*one) for one in present):
                 yield rules
 
 
