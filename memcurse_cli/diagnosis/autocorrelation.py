@@ -112,8 +112,9 @@ def estimate_autocorrelation(
         k = np.arange(samples.shape[1], dtype=np.float64)
         shares = np.where(k == 0, 1.0, 2.0) * (1 - k / k.size)
         bias = float(shares @ mixture.at(k)) / (samples.shape[0] * k.size)
+    sequences, steps, features = samples.shape
     return AutocorrelationDocument(
-        SampleData(source, *samples.shape, masked=samples.size - found.observed),
+        SampleData(source, sequences, steps, features, samples.size - found.observed),
         estimator,
         centred,
         bias,

@@ -75,7 +75,7 @@ def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
 
 
 def _table(estimate: AutocorrelationDocument) -> Block:
-    parts = Autocorrelation.from_components(estimate.components).parts
+    parts = list(Autocorrelation.from_components(estimate.components).parts)
     total = math.fsum(part.weight for part in parts)
     columns = {
         "weight": [number(part.weight) for part in parts],
