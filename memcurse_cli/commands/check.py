@@ -116,8 +116,8 @@ def check(
         verdict=max_verdict,
         rounding=max_rounding_error or (),
         select=select,
-        forbid=forbid or (),
-        ignore=ignore or (),
+        forbid=forbid,
+        ignore=ignore,
     )
     policy = _policy(file, options, allow_missing)
     if tolerance is None and file is not None:

@@ -251,7 +251,7 @@ def autocorrelation(
         source=shown_place(data),
     )
     if as_json:
-        emit_json(estimate.document, output)
+        emit_json(estimate, output)
         return
     from memcurse_cli.reports.terminal.autocorrelation import to_text
 

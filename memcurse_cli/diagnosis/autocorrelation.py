@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from dataclasses import replace
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.theory import (
     AutocorrelationDocument,
@@ -25,7 +26,7 @@ from memcurse_cli.schema.theory import (
     SampleData,
     StateCheck,
 )
-from memcurse_cli.theory.autocorrelation import Autocorrelation, Component
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.estimate import (
     ROUNDING,
     EmpiricalAutocorrelation,
@@ -43,59 +44,6 @@ FORGOTTEN = 10.0
 """Time constants after which what is left of an input, e^-10, no longer counts."""
 
 
-@dataclass(frozen=True)
-class AutocorrelationEstimate:
-    """What `AutocorrelationDocument` tells, flat, under the names of its fields."""
-
-    source: str
-    sequences: int
-    steps: int
-    features: int
-    masked: int
-    estimator: Estimator
-    centred: bool
-    centring_bias: float
-    components: tuple[Component, ...]
-    values: tuple[float, ...]
-    fitted: tuple[float, ...]
-    standard_errors: tuple[float, ...]
-    standard_error_method: Literal["sequences", "gaussian"]
-    relative_rms: float
-    relative_max: float
-    worst_lag: int
-    states: tuple[StateCheck, ...] = ()
-
-    @property
-    def autocorrelation(self) -> Autocorrelation:
-        """The mixture, as the theory takes it."""
-        return Autocorrelation.from_components(self.components)
-
-    @property
-    def oscillates(self) -> bool:
-        """Whether there is a cosine in the mixture."""
-        return any(part.frequency > 0 for part in self.autocorrelation.parts)
-
-    @property
-    def document(self) -> AutocorrelationDocument:
-        """The estimate as JSON has it."""
-        return AutocorrelationDocument(
-            SampleData(self.source, self.sequences, self.steps, self.features, self.masked),
-            self.estimator,
-            self.centred,
-            self.centring_bias,
-            self.components,
-            FitQuality(self.relative_rms, self.relative_max, self.worst_lag),
-            self.states,
-            EmpiricalDocument(
-                tuple(range(len(self.values))),
-                self.values,
-                self.fitted,
-                self.standard_errors,
-                self.standard_error_method,
-            ),
-        )
-
-
 def estimate_autocorrelation(
     data: NDArray[Any],
     *,
@@ -104,7 +52,7 @@ def estimate_autocorrelation(
     padding: float | None = None,
     estimator: Estimator = "unbiased",
     source: str = "data",
-) -> AutocorrelationEstimate:
+) -> AutocorrelationDocument:
     """Estimate R(Δ) of sequences and fit a mixture of decays to it.
 
     Args:
@@ -164,37 +112,28 @@ def estimate_autocorrelation(
         k = np.arange(samples.shape[1], dtype=np.float64)
         shares = np.where(k == 0, 1.0, 2.0) * (1 - k / k.size)
         bias = float(shares @ mixture.at(k)) / (samples.shape[0] * k.size)
-    return AutocorrelationEstimate(
-        source=source,
-        sequences=samples.shape[0],
-        steps=samples.shape[1],
-        features=samples.shape[2],
-        masked=samples.size - found.observed,
-        estimator=estimator,
-        centred=centred,
-        centring_bias=bias,
-        components=tuple(mixture),
-        values=tuple(values.tolist()),
-        fitted=tuple(fitted.tolist()),
-        standard_errors=tuple((scale * errors).tolist()),
-        standard_error_method="gaussian" if spread is None else "sequences",
-        relative_rms=float(np.sqrt(np.mean(off**2))),
-        relative_max=float(np.max(off)),
-        worst_lag=int(np.argmax(off)),
-        states=_state_checks(found.values, mixture),
+    sequences, steps, features = samples.shape
+    return AutocorrelationDocument(
+        SampleData(source, sequences, steps, features, samples.size - found.observed),
+        estimator,
+        centred,
+        bias,
+        tuple(mixture),
+        FitQuality(float(np.sqrt(np.mean(off**2))), float(np.max(off)), int(np.argmax(off))),
+        _state_checks(found.values, mixture),
+        EmpiricalDocument(
+            tuple(range(values.size)),
+            tuple(values.tolist()),
+            tuple(fitted.tolist()),
+            tuple((scale * errors).tolist()),
+            "gaussian" if spread is None else "sequences",
+        ),
     )
 
 
 def check_estimator(name: str) -> Estimator:
-    """The estimator of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if name not in get_args(Estimator):
-        raise UsageError(
-            f"'{name}' is not known", where="--estimator", remedy="give unbiased or biased"
-        )
+    """The estimator of this name; raises `UsageError` where there is none."""
+    require_known(name, get_args(Estimator), "--estimator", "give unbiased or biased")
     return cast(Estimator, name)
 
 
@@ -252,7 +191,7 @@ def _usable(
     if empty.size == 0:
         return found
     count = int(empty[0])
-    if count == 0 or explicit or count == 1:
+    if explicit or count < 2:
         what = "every sample is masked" if count == 0 else f"no two samples are {count} steps apart"
         raise UsageError(
             f"{what} after masking", where=source, remedy="check --padding, or give fewer --lags"
@@ -274,13 +213,7 @@ def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tupl
             break
         log = -1 / time_constant
         direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
-        checks.append(
-            StateCheck(
-                time_constant,
-                direct.second_moment,
-                float(fitted.second_moment[0]),
-                direct.sensitivity,
-                float(fitted.sensitivity[0]),
-            )
-        )
+        second = direct.second_moment, float(fitted.second_moment[0])
+        sensitivity = direct.sensitivity, float(fitted.sensitivity[0])
+        checks.append(StateCheck(time_constant, *second, *sensitivity))
     return tuple(checks)

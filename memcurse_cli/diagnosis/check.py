@@ -18,7 +18,6 @@ from memcurse_cli.diagnosis.policy import (
     VERDICTS,
     Figure,
     Limit,
-    LimitKind,
     Policy,
     RuleSet,
 )
@@ -39,10 +38,10 @@ def check(
     baseline: Sequence[Report] | None = None,
     tolerance: float = TOLERANCE,
 ) -> Check:
-    """Hold reports to a policy.
+    """Hold reports, one per checkpoint, to a policy.
 
     Args:
-        reports: one per checkpoint.
+        reports: what to judge.
         policy: the limits and the finding codes.
         baseline: earlier reports on the same checkpoints, in the same order. What failed then and
             is no worse now does not fail. Layers are matched by name.
@@ -134,19 +133,18 @@ def judge(report: Report, policy: Policy) -> tuple[Judgement, ...]:
     judgements = [
         judgement for layer in report.layers for judgement in _judge_layer(layer, report, policy)
     ]
-    judgements += [
-        Judgement(
-            skipped.name,
-            skipped.family,
-            READABLE,
-            "not computed",
-            fails=not policy.allow_missing,
-            severity="warning" if policy.allow_missing else "error",
-            message=f"the layer could not be read: {skipped.reason}",
+    for skipped in report.skipped:
+        message = f"the layer could not be read: {skipped.reason}"
+        judgements.append(
+            Judgement(skipped.name, skipped.family, READABLE, **_missing(policy, message))
         )
-        for skipped in report.skipped
-    ]
     return tuple(judgements)
+
+
+def _missing(policy: Policy, message: str) -> dict[str, Any]:
+    fails = not policy.allow_missing
+    severity: Severity = "error" if fails else "warning"
+    return {"outcome": "not computed", "fails": fails, "severity": severity, "message": message}
 
 
 def _judge_layer(layer: LayerReport, report: Report, policy: Policy) -> Iterator[Judgement]:
@@ -182,15 +180,15 @@ def _judge_figure(
     }
     what = f"the {kind.noun}" + (f" of {figure.subject}" if figure.subject else "")
     if value is None:
-        return Judgement(
-            **common,
-            outcome="not computed",
-            fails=not policy.allow_missing,
-            severity="warning" if policy.allow_missing else "error",
-            message=f"{what} is not computed: {figure.reason}",
-        )
-    beyond = kind.exceeded(value, limit.bound)
-    side = "below" if kind.sense == "min" else "above"
+        return Judgement(**common, **_missing(policy, f"{what} is not computed: {figure.reason}"))
+    least = kind.sense == "min"
+    beyond = value < limit.bound if least else value > limit.bound
+    side = "below" if least else "above"
+    advice = ""
+    if beyond and kind.name == "max-step-effect" and math.isfinite(value) and limit.bound > 0:
+        # A step effect grows with the learning rate in proportion.
+        rate = rounded_down(report.input.learning_rate * limit.bound / value)
+        advice = f"stay at or below a learning rate of {rate}"
     said = "diverges" if math.isinf(value) else f"is {kind.say(value)}"
     return Judgement(
         **common,
@@ -200,16 +198,8 @@ def _judge_figure(
         diverges=math.isinf(value),
         message=f"{what} {said}, "
         + (f"{side} the limit of {limit.said}" if beyond else f"within {limit.said}"),
-        advice=_advice(kind, value, limit, report) if beyond else "",
+        advice=advice,
     )
-
-
-def _advice(kind: LimitKind, value: float, limit: Limit, report: Report) -> str:
-    """The learning rate that meets a step effect; a step grows with its rate in proportion."""
-    if kind.name != "max-step-effect" or math.isinf(value) or limit.bound <= 0:
-        return ""
-    rate = rounded_down(report.input.learning_rate * limit.bound / value)
-    return f"stay at or below a learning rate of {rate}"
 
 
 GROWTH = {"MC101": "max-unstable", "MC20": "max-step-effect", "MC301": "max-adam-residual"}
@@ -222,13 +212,13 @@ def _judge_finding(layer: LayerReport, finding: Finding, origin: str) -> Judgeme
         for group in layer.parameters
         if re.search(rf"(?<!\w){re.escape(group.name)}(?!\w)", finding.message)
     ]
-    subject = named[0] if len(named) == 1 else None
+    subject, tensor = (named[0].name, named[0].tensor) if len(named) == 1 else ("", "")
     values = [
         figure.value
         for prefix, name in GROWTH.items()
         if finding.code.startswith(prefix)
         for figure in BY_NAME[name].figures(layer)
-        if figure.value is not None and (subject is None or figure.subject == subject.name)
+        if figure.value is not None and subject in ("", figure.subject)
     ]
     value = max(values, default=None)
     diverges = value is not None and math.isinf(value)
@@ -238,8 +228,8 @@ def _judge_finding(layer: LayerReport, finding: Finding, origin: str) -> Judgeme
         finding.code,
         "found",
         fails=True,
-        subject=subject.name if subject is not None else "",
-        tensor=subject.tensor if subject is not None else "",
+        subject=subject,
+        tensor=tensor,
         figure=None if diverges else value,
         diverges=diverges,
         severity=finding.severity,

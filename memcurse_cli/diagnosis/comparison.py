@@ -40,13 +40,7 @@ ROUNDING = 1e-12
 
 
 def compare(before: Report, after: Report, *, values: bool = False) -> Comparison:
-    """What changed from one report to another; neither is changed.
-
-    Args:
-        before: the first.
-        after: the second.
-        values: keep every matched pair of eigenvalues.
-    """
+    """What changed between two reports, with every matched pair of eigenvalues if asked for."""
     pairs = match_layers(before.layers, after.layers)
     ours, theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
     return Comparison(
@@ -114,17 +108,10 @@ def _score(before: object, after: object, name: str) -> Change:
 def _group(
     name: str, before: ParameterSummary | None, after: ParameterSummary | None
 ) -> GroupComparison:
-    kappa = _quantile(
-        None if before is None else before.relative_sensitivity,
-        None if after is None else after.relative_sensitivity,
-        "p99",
-    )
-    effect = replace(
-        _score(before, after, "step_effect"),
-        divergent_before=kappa.divergent_before,
-        divergent_after=kappa.divergent_after,
-    )
-    return GroupComparison(name, kappa, effect)
+    kappas = [getattr(one, "relative_sensitivity", None) for one in (before, after)]
+    kappa = _quantile(kappas[0], kappas[1], "p99")
+    effect = _score(before, after, "step_effect")
+    return GroupComparison(name, kappa, replace(kappa, before=effect.before, after=effect.after))
 
 
 def _spectrum(
@@ -149,29 +136,27 @@ def _spectrum(
     both = stable & stable_after & (decay_after < np.inf) & (decay < np.inf)
     ratio = decay[both] / decay_after[both]
     angle = np.abs(np.abs(np.angle(end)) - np.abs(np.angle(start)))
-    return (
-        SpectrumMove(
-            method=method,
-            matched=len(rows),
-            only_before=len(ours) - len(rows),
-            only_after=len(theirs) - len(rows),
-            outward=_moved(decay, decay_after),
-            inward=_moved(decay_after, decay),
-            time_constant_median=float(np.exp(np.median(np.log(ratio)))) if len(ratio) else None,
-            time_constant_least=float(np.min(ratio)) if len(ratio) else None,
-            time_constant_most=float(np.max(ratio)) if len(ratio) else None,
-            left_unit_disk=int(np.sum(stable & ~stable_after)),
-            entered_unit_disk=int(np.sum(~stable & stable_after)),
-            largest_angle_change=float(np.max(angle)),
-            pairs=tuple(
-                (one.real, one.imag, other.real, other.imag)
-                for one, other in zip(start.tolist(), end.tolist(), strict=True)
-            )
-            if values
-            else None,
-        ),
-        None,
+    move = SpectrumMove(
+        method=method,
+        matched=len(rows),
+        only_before=len(ours) - len(rows),
+        only_after=len(theirs) - len(rows),
+        outward=_moved(decay, decay_after),
+        inward=_moved(decay_after, decay),
+        time_constant_median=float(np.exp(np.median(np.log(ratio)))) if len(ratio) else None,
+        time_constant_least=float(np.min(ratio)) if len(ratio) else None,
+        time_constant_most=float(np.max(ratio)) if len(ratio) else None,
+        left_unit_disk=int(np.sum(stable & ~stable_after)),
+        entered_unit_disk=int(np.sum(~stable & stable_after)),
+        largest_angle_change=float(np.max(angle)),
+        pairs=tuple(
+            (one.real, one.imag, other.real, other.imag)
+            for one, other in zip(start.tolist(), end.tolist(), strict=True)
+        )
+        if values
+        else None,
     )
+    return move, None
 
 
 def _moved(decay: Floats, decay_after: Floats) -> int:

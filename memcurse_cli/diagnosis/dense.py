@@ -67,17 +67,13 @@ def diagnose_dense(
     recurrence: Recurrence,
     dynamics: DenseDynamics,
     settings: Settings,
-    point: OperatingPoint | None = None,
-    withheld: str | None = None,
+    point: OperatingPoint | None,
+    withheld: str | None,
 ) -> tuple[StateSummary, tuple[ParameterSummary, ...], DenseSummary]:
     """The state, the matrix as one parameter group, and how far from normal it is.
 
-    Args:
-        recurrence: the layer, as `linearised_at_work` gives it.
-        dynamics: its matrix.
-        settings: what was asked for.
-        point: its operating point, where it has one.
-        withheld: why no linear figure holds, or None.
+    Of a layer and its matrix as `linearised_at_work` gives them, with the operating point, where it
+    has one, and why no linear figure holds, or None.
     """
     basis = recurrence.eigenbasis
     if withheld is not None:
@@ -90,6 +86,7 @@ def diagnose_dense(
     # At its operating point a state is not linear in the drive, and known as a mean over units.
     if sensitivity.second_moment is not None and point is None:
         state = quantiles(sensitivity.second_moment)
+    groups = (_matrix_group(recurrence, dynamics, sensitivity, settings),)
     summary = DenseSummary(
         eigenvector_condition=finite(basis.condition),
         henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
@@ -102,11 +99,7 @@ def diagnose_dense(
         radius_within_rounding=within_rounding(dynamics.matrix, basis),
         operating_point=point,
     )
-    return (
-        StateSummary(state),
-        (_matrix_group(recurrence, dynamics, sensitivity, settings),),
-        summary,
-    )
+    return StateSummary(state), groups, summary
 
 
 def sensitivity_of(
@@ -130,11 +123,11 @@ def _of_size(sensitivity: DenseSensitivity, size: float) -> DenseSensitivity:
     if moment is None or not 0 < state < math.inf:
         return sensitivity
     ratio = size / state
-    return DenseSensitivity(
-        ratio * moment,
-        None if total is None else ratio * total,
-        None if entries is None else ratio * entries,
-        sensitivity.reason,
+    return replace(
+        sensitivity,
+        second_moment=ratio * moment,
+        total=None if total is None else ratio * total,
+        per_entry=None if entries is None else ratio * entries,
     )
 
 
@@ -184,17 +177,8 @@ def _structure(
             kreiss = kreiss_bound(powers, basis if basis.is_usable else None)
         except ArithmeticError as error:  # a power leaves the range of a float
             growth, step, reason = None, None, str(error)
-    through, around, both = (None, None, None) if split is None else split
-    return DenseStructure(
-        eigenvalue_part=through,
-        eigenvector_part=around,
-        cross_part=both,
-        eigenvalue_condition=conditions,
-        transient_growth=growth,
-        transient_step=step,
-        kreiss_bound=kreiss,
-        reason=reason,
-    )
+    parts: tuple[float | None, float | None, float | None] = split or (None, None, None)
+    return DenseStructure(*parts, conditions, growth, step, kreiss, reason)
 
 
 def _split(

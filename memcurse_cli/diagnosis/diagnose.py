@@ -114,15 +114,14 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
     from memcurse_cli.families.rewriting import rewrite
 
     rewritten, left_out, reason = rewrite(recurrence, rewriting)
-    if rewritten is None:
-        return WhatIf(rewriting.parametrization, rewriting.gain, None, left_out, reason)
+    figures = None if rewritten is None else _of_diagonal(rewritten, settings)
     return WhatIf(
         parametrization=rewriting.parametrization,
         gain=rewriting.gain,
-        step_size=rewriting.step_size,
+        step_size=None if figures is None else rewriting.step_size,
         left_out=left_out,
         reason=reason,
-        **_of_diagonal(rewritten, settings)._asdict(),
+        **({} if figures is None else figures._asdict()),
     )
 
 
@@ -162,9 +161,8 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
     angle = recurrence.log_eigenvalues.imag
     # Infinite ones fall in no bin.
-    bins = np.searchsorted(
-        TIME_CONSTANT_EDGES, time_constant[np.isfinite(time_constant)], side="right"
-    )
+    finite_ones = time_constant[np.isfinite(time_constant)]
+    bins = np.searchsorted(TIME_CONSTANT_EDGES, finite_ones, side="right")
     histogram = np.bincount(bins, minlength=len(TIME_CONSTANT_EDGES) + 1)
     values, sensitivities = None, None
     if settings.values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,7 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 
-DTYPES: tuple[Dtype, ...] = (
-    "bfloat16",
-    "float16",
-    "float32",
-    "int8",
-    "float8_e4m3fn",
-    "float8_e5m2",
-)
-"""In the order of the fields of `Rounding`."""
+DTYPES = cast(tuple[Dtype, ...], tuple(Rounding.__dataclass_fields__))
 
 PARTS = {"complex64": "float32"}
 """The type of the real and imaginary parts of a complex one."""

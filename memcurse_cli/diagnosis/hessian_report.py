@@ -1,8 +1,4 @@
-"""From one recurrence to the report on its Hessian.
-
-Of a diagonal layer it is over λ, γ, B, C and D, block by block; of a dense one over the entries of
-the stored matrix.
-"""
+"""From one recurrence to the report on its Hessian: over λ, γ, B, C and D, or a dense matrix."""
 
 from __future__ import annotations
 
@@ -105,7 +101,7 @@ def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessian
 
 def _of_diagonal(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | None:
     """Block by block; None where no parameter changes the output."""
-    hessian = layer_hessian(recurrence, settings, projections=recurrence.projections)
+    hessian = layer_hessian(recurrence, settings, recurrence.projections)
     tally = _Tally(recurrence, hessian)
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in hessian.blocks(LARGEST_BLOCK):
@@ -171,9 +167,7 @@ class _Tally:
             chosen = evenly_chosen(group)
             self.sharpest = large.columns(chosen)[chosen], found.scalars[chosen]
             self.chosen_of = found.scalars.size
-        present, first = np.unique(group, return_index=True)
-        ends = [*first[1:].tolist(), found.scalars.size]
-        runs = [slice(start, end) for start, end in zip(first.tolist(), ends, strict=True)]
+        present, runs = _runs(group)
         factors = [found.plain.factor[run] for run in runs]
         grams = [factor.T @ factor for factor in factors]
         for index, run, gram in zip(present, runs, grams, strict=True):
@@ -188,8 +182,8 @@ class _Tally:
 
     def _split(self, hessians: Floats, group: Integers) -> None:
         """Blocks whose scalars belong to the same groups."""
-        present, first = np.unique(group, return_index=True)
-        cells = np.ix_(present, present)
+        present, runs = _runs(group)
+        cells, first = np.ix_(present, present), [run.start for run in runs]
         related = np.abs(correlations(hessians))
         each = np.arange(group.size)
         related[:, each, each] = 0
@@ -198,8 +192,7 @@ class _Tally:
             table[cells] += np.add.reduceat(rows, first, axis=1)
         sizes = np.diff([*first, group.size])
         self.meetings[cells] += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
-        for index, start, size in zip(present, first, sizes, strict=True):
-            run = slice(start, start + size)
+        for index, run in zip(present, runs, strict=True):
             self.own[index].add(hessians[:, run, run])
 
     def report(self) -> LayerHessianReport | None:
@@ -295,6 +288,13 @@ class _Tally:
         return picture(title, matrix, group, names, (values, vectors))
 
 
+def _runs(group: Integers) -> tuple[Integers, list[slice]]:
+    """The groups of ascending scalars, and where the scalars of each are."""
+    present, first = np.unique(group, return_index=True)
+    ends = [*first[1:].tolist(), group.size]
+    return present, list(map(slice, first.tolist(), ends))
+
+
 def _at(pair: Eigenpair, scalars: Integers) -> Floats:
     """An eigenvector at some scalars; 0 at those of other blocks."""
     assert pair.scalars is not None
@@ -314,13 +314,7 @@ def _named(
     """The heaviest of some eigenvalues, and how much of an eigenvector each carries."""
     chosen = _heaviest(weights)
     logs = log_eigenvalues[indices[chosen]]
-    figures = zip(
-        chosen,
-        np.abs(eigenvalues_of(logs)),
-        time_constants(logs.real),
-        np.remainder(logs.imag + np.pi, 2 * np.pi) - np.pi,
-        strict=True,
-    )
+    angles = np.remainder(logs.imag + np.pi, 2 * np.pi) - np.pi
     return tuple(
         EigenvalueWeight(
             int(indices[place]),
@@ -329,7 +323,9 @@ def _named(
             angle=float(angle),
             weight=float(weights[place]),
         )
-        for place, modulus, time_constant, angle in figures
+        for place, modulus, time_constant, angle in zip(
+            chosen, np.abs(eigenvalues_of(logs)), time_constants(logs.real), angles, strict=True
+        )
     )
 
 
@@ -351,15 +347,8 @@ def _spectrum(
     before, after = (
         float(one[0] / max(np.median(one[:rank]), smallest * one[0])) for one in (values, scaled)
     )
-    return (
-        HessianSpectrum(
-            values.size,
-            rank,
-            quantiles(np.maximum(values, 0.0)),
-            tuple(values[:SHOWN_EIGENVALUES].tolist()),
-        ),
-        Conditioning(before, after),
-    )
+    shown = quantiles(np.maximum(values, 0.0)), tuple(values[:SHOWN_EIGENVALUES].tolist())
+    return HessianSpectrum(values.size, rank, *shown), Conditioning(before, after)
 
 
 def _of_dense(
@@ -471,17 +460,15 @@ def picture(
 ) -> HessianPicture:
     """Prepare a block, or what some scalars have of one that was not formed.
 
-    Args:
-        title: what it is.
-        matrix: (N, N) the rows and columns of these scalars.
-        group: (N,) the group of each scalar, ascending.
-        names: the name of every group.
-        top: (k,) the known eigenvalues of a block that was not formed, descending, and (k, N) their
-            eigenvectors at these scalars; None for those of the matrix.
+    Of (N, N) the rows and columns of these scalars and (N,) their groups, ascending. Of a block
+    that was not formed ``top`` has (k,) its known eigenvalues, descending, and (k, N) their
+    eigenvectors at these scalars.
     """
     order = len(matrix)
-    present, first = np.unique(group, return_index=True)
-    starts, boundaries = _cells(first, order)
+    present, runs = _runs(group)
+    # No cell holds scalars of two groups.
+    cells = [np.arange(run.start, run.stop, -(-order // CELLS)) for run in runs]
+    starts = np.concatenate(cells)
     if top is not None:
         values, vectors = top
     elif order <= SPECTRUM_ORDER:
@@ -496,7 +483,7 @@ def picture(
         magnitude=_shrink(_shrink(np.abs(matrix), starts, 0), starts, 1),
         correlation=_shrink(_shrink(np.abs(correlations(matrix[None])[0]), starts, 0), starts, 1),
         groups=tuple(names[index] for index in present.tolist()),
-        boundaries=boundaries,
+        boundaries=tuple(np.cumsum([0, *map(len, cells)]).tolist()),
         eigenvalues=values,
         eigenvectors=_shrink(np.abs(vectors[:TOP]), starts, 1),
     )
@@ -506,23 +493,10 @@ def evenly_chosen(group: Integers) -> Integers:
     """Places of some scalars, evenly over all, and at least a few of every group."""
     every = np.linspace(0, group.size - 1, min(CHOSEN, group.size))
     chosen = [np.rint(every).astype(np.intp)]
-    _, first, sizes = np.unique(group, return_index=True, return_counts=True)
-    for start, size in zip(first, sizes, strict=True):
-        few = np.linspace(start, start + size - 1, min(OF_EVERY_GROUP, int(size)))
+    for run in _runs(group)[1]:
+        few = np.linspace(run.start, run.stop - 1, min(OF_EVERY_GROUP, run.stop - run.start))
         chosen.append(np.rint(few).astype(np.intp))
     return np.unique(np.concatenate(chosen))
-
-
-def _cells(first: Integers, order: int) -> tuple[Integers, tuple[int, ...]]:
-    """The first scalar of each cell, and the first cell of each group with the end.
-
-    No cell holds scalars of two groups.
-    """
-    step = -(-order // CELLS)
-    ends = [*first[1:].tolist(), order]
-    runs = [np.arange(start, end, step) for start, end in zip(first.tolist(), ends, strict=True)]
-    boundaries = np.cumsum([0, *(run.size for run in runs)])
-    return np.concatenate(runs), tuple(boundaries.tolist())
 
 
 def _shrink(values: Floats, starts: Integers, axis: int) -> Floats:

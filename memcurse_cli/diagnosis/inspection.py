@@ -27,6 +27,7 @@ from memcurse_cli.families.detect import (
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.families.layers import read_layer, require_layers, tied_notes
 from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.layer import OptimizerSummary
 from memcurse_cli.schema.report import (
     CheckpointSummary,
     LayerReport,
@@ -167,9 +168,9 @@ def inspect(
         reports, skipped = _each(store, matches, options, progress, report_on)
         summary = None
         if state is not None:
-            from memcurse_cli.diagnosis.optimizer import summarise_optimizer
-
-            summary = summarise_optimizer(state, source.path)
+            summary = OptimizerSummary(
+                state.library, source.path, len(state.slots), len(state.refused), state.reason
+            )
         # Whatever was asked for, the layers of all families are told from attention.
         everything = found if family is None else layers_of_every_family(store.tensors)
         claimed = [name for _, match in everything for name in match.tensors.values()]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import cast
 
 import numpy as np
 
-from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.settings import Settings, require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.report import finite
 from memcurse_cli.schema.theory import Gain, LandscapeParameter, LandscapeReport, LandscapeView
@@ -115,8 +115,7 @@ def _view(
     logs = np.array([target])
     found = parametrize(logs, name, NORMALIZATIONS[gain], step_size)
     given = settings.autocorrelation, settings.horizon, settings.state_readout
-    moment = settings.moments_of(logs)
-    around = Landscape(target, name, gain, *given, step_size)
+    moment, around = settings.moments_of(logs), Landscape(target, name, gain, *given, step_size)
     slope = None if start is None else around.slope(start)
     parameters = []
     for parameter, moved in found.derivatives.items():
@@ -195,28 +194,18 @@ def _checked(angle: float, option: str) -> float:
 
 
 def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, Gain]]:
-    if normalization is not None and normalization not in NORMALIZATIONS:
-        raise UsageError(
-            f"'{normalization}' is not known",
-            where="--normalization",
-            remedy=f"choose one of {', '.join(NORMALIZATIONS)}",
-        )
+    if normalization is not None:
+        remedy = f"choose one of {', '.join(NORMALIZATIONS)}"
+        require_known(normalization, NORMALIZATIONS, "--normalization", remedy)
     for name in names:
-        if name not in INVERTIBLE:
-            raise UsageError(
-                f"'{name}' is not known",
-                where="--parametrization",
-                remedy=f"choose one of {', '.join(INVERTIBLE)}",
-            )
+        remedy = f"choose one of {', '.join(INVERTIBLE)}"
+        require_known(name, INVERTIBLE, "--parametrization", remedy)
     usual = dict(COMPARED)
-    chosen = [(name, usual[name]) for name in names] or list(COMPARED)
-    if normalization is None:
-        return chosen
-    if normalization == "own" and any(name == "optimal" for name, _ in chosen):
+    chosen = names or list(usual)
+    if normalization == "own" and "optimal" in chosen:
         raise UsageError(
             "γ of optimal is tied to omega_nu",
             where="--normalization",
             remedy="give coupled, or other parametrizations",
         )
-    gain = next(one for one in get_args(Gain) if one == normalization)
-    return [(name, gain) for name, _ in chosen]
+    return [(name, cast(Gain, normalization or usual[name])) for name in chosen]

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.optimizer.state import AdamSlot, AdamState
+from memcurse_cli.checkpoints.optimizer.state import AdamState
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.hessian import (
+    EXPLODES,
     LARGEST_BLOCK,
     at_work,
     dense_layer_hessian,
@@ -29,7 +30,6 @@ from memcurse_cli.schema.layer import (
     AdamGroup,
     GroupRate,
     LearningRates,
-    OptimizerSummary,
     RelativeSharpness,
     StepQuantiles,
 )
@@ -49,20 +49,9 @@ class _Group(NamedTuple):
     """A parameter group with what it was read from and its figures, one per scalar."""
 
     group: AdamGroup  # what the report says of it so far
-    values: Floats  # the stored values
-    sensitivity: Floats | None  # κ
+    values: Floats | None = None  # the stored values; None of a whole tensor
+    sensitivity: Floats | None = None  # κ
     curvature: Floats | None = None  # the diagonal of the Hessian
-
-
-def summarise_optimizer(state: AdamState, path: str) -> OptimizerSummary:
-    """What was found of the optimizer, in the file of this path."""
-    return OptimizerSummary(
-        library=state.library,
-        path=path,
-        weights=len(state.slots),
-        refused=len(state.refused),
-        reason=state.reason,
-    )
 
 
 def summarise_adam(
@@ -76,26 +65,22 @@ def summarise_adam(
 ) -> tuple[AdamGroup, ...]:
     """Adam's effective steps on a layer's recurrent groups, then on its other tensors.
 
-    Args:
-        recurrence: the layer.
-        state: Adam's state by the names of the weights.
-        store: the file of the weights.
-        source: the file of the state, which may be the same.
-        settings: what the sensitivities are taken under.
-        curvature: whether the report has taken the layer's Hessian, so that its diagonal is there.
+    Of the weights in ``store`` and the state in ``source``, which may be the same file; with
+    ``curvature`` where the report has taken the layer's Hessian, so that its diagonal is there.
     """
     if state.reason is not None:
         return ()
     groups = list(_groups(recurrence, settings, curvature=curvature))
-    recurrent = [_recurrent(one, state, store, source, settings) for one in groups]
     named = {one.group.tensor for one in groups}
-    # An optimiser may have a weight that modules share under another name.
-    others = [
-        _other(name, recurrence.name, state.slots[held], source, settings)
-        for name in recurrence.tensors
-        if name not in named and (held := store.aliases.get(name, name)) in state.slots
-    ]
-    return (*recurrent, *others)
+    for name in recurrence.tensors:
+        # An optimiser may have a weight that modules share under another name.
+        slot = state.slots.get(store.aliases.get(name, name))
+        if name not in named and slot is not None:
+            inside = name.removeprefix(recurrence.name).strip("./")
+            short = inside if inside != name else split_name(name)[1]
+            size = math.prod(slot.second_moment.spec.shape)
+            groups.append(_Group(AdamGroup(short, name, False, size)))
+    return tuple(_steps(one, state, store, source, settings) for one in groups)
 
 
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
@@ -139,72 +124,51 @@ def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] 
     return iter(np.split(diagonal, ends[:-1]))
 
 
-def _recurrent(
+def _steps(
     found: _Group, state: AdamState, store: TensorStore, source: TensorStore, settings: Settings
 ) -> AdamGroup:
+    """The group with its effective steps, and how these follow its figures."""
     group = found.group
     held = store.aliases.get(group.tensor, group.tensor)
     slot = state.slots.get(held)
     if slot is None:
         return replace(group, reason=state.refused.get(held, "Adam has no state for it"))
+    moment: NDArray[Any] | None
     try:
         moment = source.load(slot.second_moment, group.tensor)
-        # The weight was read, and counted, with its layer.
-        aligned = align(found.values, store.entries[group.tensor].load(), moment)
+        if found.values is not None:  # the weight was read, and counted, with its layer
+            moment = align(found.values, store.entries[group.tensor].load(), moment)
+        elif np.iscomplexobj(moment):
+            moment = np.stack([moment.real, moment.imag])
     except CheckpointError as error:
         return replace(group, reason=f"its state cannot be read: {error.what}")
-    if aligned is None:
+    if moment is None:
         return replace(group, reason="its scalars are not elements of the tensor in their order")
-    group, steps = _described(group, aligned, slot, settings)
-    if group.effective_step is None:
-        return group
-    seen = aligned > 0
-    changes: dict[str, float | None] = {}
+    moment = moment.reshape(-1)
+    rate = settings.learning_rate if slot.learning_rate is None else slot.learning_rate
+    group = replace(group, learning_rate=rate, step=slot.step)
+    if not np.isfinite(moment).all() or np.any(moment < 0):
+        return replace(group, reason="its state is not finite and positive")
+    steps = effective_steps(
+        moment,
+        rate,
+        slot.step,
+        BETA2 if slot.beta2 is None else slot.beta2,
+        EPSILON if slot.epsilon is None else slot.epsilon,
+    )
+    seen = moment > 0
+    group = replace(group, without_gradient=int(np.count_nonzero(~seen)))
+    if not seen.any():
+        return replace(group, reason="no gradient has reached it")
+    levels = np.quantile(steps[seen], [0, 0.1, 0.5, 0.9, 1]).tolist()
+    changes: dict[str, Any] = {"effective_step": StepQuantiles(*levels)}
     for prefix, figures in (("", found.sensitivity), ("hessian_", found.curvature)):
         if figures is None:
             continue
         followed = compensation(steps[seen], figures.reshape(-1)[seen])
         if followed is not None:
             changes |= {prefix + name: getattr(followed, name) for name in FOLLOWED}
-    return replace(group, **changes)  # type: ignore[arg-type]  # names of float fields alone
-
-
-def _other(
-    name: str, layer: str, slot: AdamSlot, source: TensorStore, settings: Settings
-) -> AdamGroup:
-    size = int(np.prod(slot.second_moment.spec.shape))
-    inside = name.removeprefix(layer).strip("./")
-    short = inside if inside != name else split_name(name)[1]
-    group = AdamGroup(short, name, False, size)
-    try:
-        moment = source.load(slot.second_moment, name)
-    except CheckpointError as error:
-        return replace(group, reason=f"its state cannot be read: {error.what}")
-    parts = [moment.real, moment.imag] if np.iscomplexobj(moment) else [moment]
-    return _described(group, np.stack(parts), slot, settings)[0]
-
-
-def _described(
-    group: AdamGroup, moment: Floats, slot: AdamSlot, settings: Settings
-) -> tuple[AdamGroup, Floats]:
-    """The group with its effective steps, and these, one per scalar."""
-    rate = settings.learning_rate if slot.learning_rate is None else slot.learning_rate
-    group = replace(group, learning_rate=rate, step=slot.step)
-    if not np.isfinite(moment).all() or np.any(moment < 0):
-        return replace(group, reason="its state is not finite and positive"), np.array([])
-    steps = effective_steps(
-        moment.reshape(-1),
-        rate,
-        slot.step,
-        BETA2 if slot.beta2 is None else slot.beta2,
-        EPSILON if slot.epsilon is None else slot.epsilon,
-    )
-    seen = steps[moment.reshape(-1) > 0]
-    group = replace(group, without_gradient=steps.size - seen.size)
-    if seen.size == 0:
-        return replace(group, reason="no gradient has reached it"), steps
-    levels = np.quantile(seen, [0, 0.1, 0.5, 0.9, 1]).tolist()
-    return replace(group, effective_step=StepQuantiles(*levels)), steps
+    return replace(group, **changes)
 
 
 def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:
@@ -307,18 +271,12 @@ def _sharpness(
             recurrent = _scores(recurrence, settings)
             rest = _scores(replace(recurrence, parameters=()), settings)
     except OverflowError:
-        return None, "it leaves the range of a float: the state explodes within the horizon"
+        return None, EXPLODES
     if recurrent is None or rest is None:
         return None, "one of the two is zero: no parameter changes the output"
-    return (
-        RelativeSharpness(
-            recurrent=recurrent[0],
-            rest=rest[0],
-            sgd_ratio=rest[0] / recurrent[0],
-            adam_ratio=math.sqrt(rest[1] / recurrent[1]),
-        ),
-        None,
-    )
+    (sharpness, trace), (sharpness_of_rest, trace_of_rest) = recurrent, rest
+    ratios = sharpness_of_rest / sharpness, math.sqrt(trace_of_rest / trace)
+    return RelativeSharpness(sharpness, sharpness_of_rest, *ratios), None
 
 
 def _scores(recurrence: Recurrence, settings: Settings) -> tuple[float, float] | None:

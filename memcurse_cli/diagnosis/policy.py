@@ -32,17 +32,16 @@ MAX_ROUNDING_ERROR = "max-rounding-error"
 MAX_VERDICT = "max-verdict"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One number of one layer that a limit is compared with, or the reason why there is none.
+class Figure(NamedTuple):
+    """One number of one layer that a limit is compared with, or the reason why there is none."""
 
-    It is infinite where it diverges, and that of the whole layer without a subject.
-    """
-
-    value: float | None
-    subject: str = ""
+    value: float | None  # infinite where it diverges
+    subject: str = ""  # none of the whole layer
     tensor: str = ""
     reason: str = ""
+
+
+Figures = Callable[[LayerReport], Iterator[Figure]]
 
 
 @dataclass(frozen=True)
@@ -52,20 +51,13 @@ class LimitKind:
     name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
     noun: str  # what the figure is called in a sentence
     meaning: str  # what it is, with its equation
-    figures: Callable[[LayerReport], Iterator[Figure]]  # none where the layer has no such thing
+    figures: Figures  # none where the layer has no such thing
     say: Callable[[float], str] = number  # a figure in words, with its unit
 
     @property
     def sense(self) -> Literal["max", "min"]:
         """Whether figures must stay below or above the limit."""
         return "min" if self.name.startswith("min-") else "max"
-
-    def exceeded(self, value: float, bound: float) -> bool:
-        """Whether a figure is on the wrong side of a bound; on the bound it is not."""
-        return value < bound if self.sense == "min" else value > bound
-
-
-Figures = Callable[[LayerReport], Iterator[Figure]]
 
 
 def _time_constant(layer: LayerReport) -> Iterator[Figure]:
@@ -234,11 +226,6 @@ class RuleSet:
     families: tuple[str, ...] = ()
     origin: str = ""  # where it was written
 
-    @property
-    def scoped(self) -> bool:
-        """Whether it names layers or families."""
-        return bool(self.layers or self.families)
-
     def applies(self, name: str, family: str) -> bool:
         """Whether a layer is one that it names."""
         return _matches(name, self.layers) and _matches(family, self.families)
@@ -267,7 +254,8 @@ class Policy:
             for layer in layers
         ]
         for rules in self.rule_sets:
-            if rules.scoped and not any(rules.applies(*one) for one in present):
+            scoped = rules.layers or rules.families
+            if scoped and not any(rules.applies(*one) for one in present):
                 yield rules
 
 
@@ -342,11 +330,7 @@ class _Table(NamedTuple):
 
 
 def table(file: SettingsFile) -> Mapping[str, Any]:
-    """The table of `memcurse check`.
-
-    Raises:
-        ConfigurationError: it is no table, or has a key that does not exist.
-    """
+    """The table of `memcurse check`; raises `ConfigurationError` for a key that does not exist."""
     return _table(file).found
 
 
@@ -402,9 +386,7 @@ def from_options(
     *,
     verdict: str | None = None,
     rounding: Iterable[str] = (),
-    select: Iterable[str] | None = None,
-    forbid: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    **codes: Iterable[str] | None,
 ) -> RuleSet:
     """The rule set of the command line, which applies to every layer.
 
@@ -412,9 +394,8 @@ def from_options(
         numbers: bounds by the limit's name; None for one that was not given.
         verdict: of ``--max-verdict``.
         rounding: ``DTYPE=ERROR``, each.
-        select: codes, several of them joined by commas, as for the others; None where not given.
-        forbid: of ``--forbid``.
-        ignore: of ``--ignore``.
+        codes: of ``--select``, ``--forbid`` and ``--ignore``, several of them joined by commas;
+            None where not given.
 
     Raises:
         UsageError: a value outside its domain.
@@ -431,7 +412,7 @@ def from_options(
         limits.append(Limit(MAX_VERDICT, place, f"--{MAX_VERDICT}"))
     for name, bound in numbers.items():
         if bound is not None:
-            limits.append(Limit(name, _bound(name, bound), f"--{name}"))
+            limits.append(_limit(name, bound))
     for text in rounding:
         dtype, _, error = text.partition("=")
         if dtype not in DTYPES or not re.fullmatch(r"[0-9.eE+-]+", error):
@@ -444,32 +425,26 @@ def from_options(
             bound = float(error)
         except ValueError:  # such as 1e
             bound = math.nan
-        bound = _bound(MAX_ROUNDING_ERROR, bound)
-        limits.append(Limit(f"{MAX_ROUNDING_ERROR}.{dtype}", bound, f"--{MAX_ROUNDING_ERROR}"))
-    return RuleSet(
-        limits=tuple(limits),
-        select=None if select is None else _codes(select, "--select"),
-        forbid=_codes(forbid, "--forbid"),
-        ignore=_codes(ignore, "--ignore"),
-        origin="the command line",
-    )
+        limits.append(_limit(MAX_ROUNDING_ERROR, bound, f".{dtype}"))
+    found = {name: _codes(texts, name) for name, texts in codes.items() if texts is not None}
+    return RuleSet(limits=tuple(limits), origin="the command line", **found)
 
 
-def _bound(name: str, bound: float) -> float:
+def _limit(option: str, bound: float, dtype: str = "") -> Limit:
     if not 0 <= bound <= sys.float_info.max:
         raise UsageError(
             f"{printable(f'{bound}', 20)} is not a bound",
-            where=f"--{name}",
+            where=f"--{option}",
             remedy="give a number of 0 or more",
         )
-    return bound
+    return Limit(option + dtype, bound, f"--{option}")
 
 
 def _codes(texts: Iterable[str], option: str) -> tuple[str, ...]:
-    codes = [code.strip() for text in texts for code in text.split(",") if code.strip()]
+    codes = tuple(code.strip() for text in texts for code in text.split(",") if code.strip())
     for problem in _wrong_codes(codes):
-        raise UsageError(problem, where=option, remedy=CODE_REMEDY)
-    return tuple(codes)
+        raise UsageError(problem, where=f"--{option}", remedy=CODE_REMEDY)
+    return codes
 
 
 def _wrong_codes(codes: Iterable[str]) -> Iterator[str]:

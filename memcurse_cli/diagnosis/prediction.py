@@ -130,9 +130,7 @@ def predict(
         moment = moments(logs, source, horizon, settings.state_readout)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
     single_rho = _single_rho(inputs[0])
-    average = None
-    if radii is not None:
-        average = _average(radii, inputs[0].variance, settings, normalization)
+    variance = inputs[0].variance
     return Prediction(
         parametrization=parametrization,
         normalization=normalization,
@@ -141,7 +139,7 @@ def predict(
         readout=settings.readout,
         autocorrelation=tuple(inputs[0]) if single_rho is None else None,
         rows=tuple(rows),
-        ring=average,
+        ring=None if radii is None else _average(radii, variance, settings, normalization),
     )
 
 
@@ -315,10 +313,9 @@ def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
     ]
     if prediction.parametrization != "sigmoid-gate" or not memories:
         return None
-    short, long = min(memories), max(memories)
-    ends = chrono_steps(short), chrono_steps(long)
+    ends = chrono_steps(min(memories)), chrono_steps(max(memories))
     return ChronoBiases(
-        (short, long),
+        (min(memories), max(memories)),
         ends,
         (chrono_bias(ends[0]), chrono_bias(ends[1])),
         (printed_chrono_bias(ends[0]), printed_chrono_bias(ends[1])),

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -72,11 +72,7 @@ class Settings:
         readout: str | None,
         **others: Any,
     ) -> Settings:
-        """The settings of a call, whose options these are.
-
-        Raises:
-            UsageError: one outside its domain.
-        """
+        """The settings of a call; raises `UsageError` where an option is outside its domain."""
         return cls(
             autocorrelation=choose_autocorrelation(rho, autocorrelation),
             horizon=horizon,
@@ -112,11 +108,7 @@ class Settings:
         )
 
     def check_readout_has_horizon(self) -> None:
-        """A place to read a sequence at needs a sequence that ends.
-
-        Raises:
-            UsageError: a readout without a horizon.
-        """
+        """Raise `UsageError` for a place to read at of a sequence without end."""
         if self.readout is not None and self.horizon is None:
             raise UsageError(
                 "an infinite sequence has no last step and no first",
@@ -162,25 +154,23 @@ class Settings:
                 raise UsageError(what, where=where, remedy=remedy)
 
 
-def check_readout(name: str | None) -> Readout | None:
-    """The readout of this name.
+def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> None:
+    """Raise `UsageError` for a name that an option does not take."""
+    if name not in known:
+        raise UsageError(f"'{name}' is not known", where=option, remedy=remedy)
 
-    Raises:
-        UsageError: there is none.
-    """
-    if name is not None and name not in get_args(Readout):
-        raise UsageError(f"'{name}' is not known", where="--readout", remedy="give last or every")
+
+def check_readout(name: str | None) -> Readout | None:
+    """The readout of this name; raises `UsageError` where there is none."""
+    if name is not None:
+        require_known(name, get_args(Readout), "--readout", "give last or every")
     return cast(Readout | None, name)
 
 
 def choose_autocorrelation(
     rho: float | None, autocorrelation: Autocorrelation | str | None
 ) -> Autocorrelation:
-    """The mixture, or that of one ρ, or white noise.
-
-    Raises:
-        UsageError: both are given, or one that is none.
-    """
+    """The mixture, or that of one ρ, or white noise; raises `UsageError` where both are given."""
     if autocorrelation is None:
         return WHITE if rho is None else Autocorrelation.from_rho(rho)
     if rho is not None:
@@ -273,8 +263,7 @@ class SettingsFile:
 def find_settings(folder: Path | None = None) -> SettingsFile | None:
     """The settings file that applies to a folder, by default the working directory.
 
-    Raises:
-        ConfigurationError: it is not TOML, or cannot be read.
+    Raises `ConfigurationError` as `read_settings` does.
     """
     start = (Path.cwd() if folder is None else folder).resolve()
     for parent in _searched(start):
@@ -282,9 +271,9 @@ def find_settings(folder: Path | None = None) -> SettingsFile | None:
             path = parent / name
             if os.path.isfile(path):
                 shown = path.name if parent == start else str(path)
-                settings = read_settings(path, shown=shown, optional=name == PROJECT, found=True)
+                settings = read_settings(path, shown=shown, found=True)
                 if settings is not None:
-                    return replace(settings, found=True)
+                    return settings
     return None
 
 
@@ -310,15 +299,12 @@ def owner(folder: Path) -> int | None:
         return None
 
 
-def read_settings(
-    path: Path, *, shown: str = "", optional: bool = False, found: bool = False
-) -> SettingsFile | None:
-    """A settings file; None where it is optional and has no table of memcurse.
+def read_settings(path: Path, *, shown: str = "", found: bool = False) -> SettingsFile | None:
+    """A settings file; None where it was found, is a `PROJECT`, and has no table of memcurse.
 
     Args:
         path: where it is.
         shown: what to call it in messages, where that is not ``path``.
-        optional: whether it may be of something else.
         found: whether it was found rather than named: then no link is followed out of its folder,
             as an error could show the keys of any file.
 
@@ -326,62 +312,50 @@ def read_settings(
         ConfigurationError: it is missing, not TOML, too large, or has no table of memcurse.
     """
     shown = shown or shown_place(path)
+    optional = found and path.name == PROJECT
+
+    def wrong(what: str, remedy: str, where: str = shown) -> ConfigurationError:
+        return ConfigurationError(what, where=where, remedy=remedy)
+
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
-            raise ConfigurationError(
-                "this is no file", where=shown, remedy="name a TOML file with --config"
-            )
+            raise wrong("this is no file", "name a TOML file with --config")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if optional and b"memcurse" not in content:
             return None  # a project that says nothing of memcurse need not even be valid
         if found and not path.resolve().is_relative_to(path.parent):
-            raise ConfigurationError(
+            raise wrong(
                 "this link leads out of its folder, and is not followed",
-                where=shown,
-                remedy=f"copy the file, or name it with --config {shown}",
+                f"copy the file, or name it with --config {shown}",
             )
         if len(content) > MAX_BYTES:
-            raise ConfigurationError(
-                f"more than {MAX_BYTES} bytes", where=shown, remedy="keep settings short"
-            )
+            raise wrong(f"more than {MAX_BYTES} bytes", "keep settings short")
         text = content.decode()
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot be read: {error.strerror or error}",
-            where=shown,
-            remedy=f"give a {FILE} or a {PROJECT}",
-        ) from error
+        what = f"cannot be read: {error.strerror or error}"
+        raise wrong(what, f"give a {FILE} or a {PROJECT}") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            "not UTF-8 text", where=shown, remedy="save it as UTF-8, which TOML requires"
-        ) from error
+        raise wrong("not UTF-8 text", "save it as UTF-8, which TOML requires") from error
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         # The line stands behind the file's name, where editors look for it.
         line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         words = (str(error)[: line.start()] if line else str(error)) or "a syntax error"
-        raise ConfigurationError(
-            f"not TOML: {words}",
-            where=f"{shown}:{line[1]}" if line else shown,
-            remedy="correct that line",
-        ) from error
+        where = f"{shown}:{line[1]}" if line else shown
+        raise wrong(f"not TOML: {words}", "correct that line", where) from error
     except ValueError as error:  # Python's limit on the digits of a number
-        raise ConfigurationError(
-            "a whole number does not fit into 64 bits", where=shown, remedy="write a smaller one"
-        ) from error
+        raise wrong("a whole number does not fit into 64 bits", "write a smaller one") from error
     if path.name != PROJECT:
-        return _with_whole_numbers(SettingsFile(shown, document, text))
+        return _with_whole_numbers(SettingsFile(shown, document, text, found=found))
     tool = document.get("tool")
     table = tool.get("memcurse") if isinstance(tool, dict) else None
     if table is None and optional:
         return None
     if not isinstance(table, dict):
-        raise ConfigurationError(
-            "has no table [tool.memcurse]", where=shown, remedy=f"add one, or give a {FILE}"
-        )
-    return _with_whole_numbers(SettingsFile(shown, table, text, PREFIX))
+        raise wrong("has no table [tool.memcurse]", f"add one, or give a {FILE}")
+    return _with_whole_numbers(SettingsFile(shown, table, text, PREFIX, found))
 
 
 def _with_whole_numbers(file: SettingsFile) -> SettingsFile:
@@ -411,17 +385,15 @@ def find_line(text: str, keys: KeyPath) -> int | None:
     table: KeyPath = ()
     best: tuple[int, int] | None = None
     for number, line in enumerate(text.split("\n"), 1):
-        heading = TABLE.match(line)
+        heading, entry = TABLE.match(line), ENTRY.match(line)
         here: KeyPath = ()
         if heading is not None:
             names = _split(heading["name"])
             if heading["array"]:
                 seen[names] = seen.get(names, -1) + 1
             table = here = _indexed(names, seen)
-        else:
-            entry = ENTRY.match(line)
-            if entry is not None:
-                here = (*table, *_split(entry["name"]))
+        elif entry is not None:
+            here = (*table, *_split(entry["name"]))
         shared = min(len(here), len(keys))
         if shared > (0 if best is None else best[0]) and here[:shared] == keys[:shared]:
             best = shared, number
@@ -432,11 +404,11 @@ def _split(name: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in name.split("."))
 
 
-def _indexed(names: Sequence[str], seen: Mapping[tuple[str, ...], int]) -> KeyPath:
+def _indexed(names: tuple[str, ...], seen: Mapping[tuple[str, ...], int]) -> KeyPath:
     """A table's name with the place of each array of tables on the way."""
     path: list[str | int] = []
-    for length in range(1, len(names) + 1):
-        path.append(names[length - 1])
-        if tuple(names[:length]) in seen:
-            path.append(seen[tuple(names[:length])])
+    for length, name in enumerate(names, 1):
+        path.append(name)
+        if names[:length] in seen:
+            path.append(seen[names[:length]])
     return tuple(path)

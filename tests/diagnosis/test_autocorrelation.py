@@ -24,12 +24,17 @@ def test_every_shape_is_a_set_of_sequences() -> None:
     data = gaussian(PAPER, (1, 300, 1), 0)
     found = estimate_autocorrelation(data)
     assert estimate_autocorrelation(data[0, :, 0]) == estimate_autocorrelation(data[0]) == found
-    assert (found.sequences, found.steps, found.features) == (1, 300, 1)
-    assert len(found.values) == 151  # lags to half the steps
-    assert found.standard_error_method == "gaussian"
+    assert (found.data.sequences, found.data.steps, found.data.features) == (1, 300, 1)
+    assert len(found.empirical.values) == 151  # lags to half the steps
+    assert found.empirical.standard_error_method == "gaussian"
     many = estimate_autocorrelation(gaussian(PAPER, (9, 300, 2), 0), lags=20)
-    assert many.standard_error_method == "sequences"
-    assert len(many.values) == len(many.fitted) == len(many.standard_errors) == 21
+    assert many.empirical.standard_error_method == "sequences"
+    assert (
+        len(many.empirical.values)
+        == len(many.empirical.fitted)
+        == len(many.empirical.standard_errors)
+        == 21
+    )
 
 
 def test_the_biased_estimator_has_the_same_mixture() -> None:
@@ -37,8 +42,12 @@ def test_the_biased_estimator_has_the_same_mixture() -> None:
     unbiased, biased = (estimate_autocorrelation(data, estimator=e) for e in ("unbiased", "biased"))
     assert biased.components == unbiased.components
     share = 1 - np.arange(101) / 200
-    assert biased.values == pytest.approx(share * np.array(unbiased.values), rel=1e-12)
-    assert biased.fitted == pytest.approx(share * np.array(unbiased.fitted), rel=1e-12)
+    assert biased.empirical.values == pytest.approx(
+        share * np.array(unbiased.empirical.values), rel=1e-12
+    )
+    assert biased.empirical.fitted == pytest.approx(
+        share * np.array(unbiased.empirical.fitted), rel=1e-12
+    )
 
 
 def test_a_mean_is_a_constant_input_until_it_is_subtracted() -> None:
@@ -64,13 +73,16 @@ def test_masked_samples_change_nothing_that_is_left() -> None:
     padded = np.concatenate([data, np.zeros((8, 30, 3))], axis=1)
     bare = estimate_autocorrelation(data, lags=40)
     found = estimate_autocorrelation(padded, lags=40, padding=0.0)
-    assert found.masked == 8 * 30 * 3
-    assert found.values == pytest.approx(bare.values, rel=1e-12)
+    assert found.data.masked == 8 * 30 * 3
+    assert found.empirical.values == pytest.approx(bare.empirical.values, rel=1e-12)
     holes = padded.copy()
     holes[:, 100:] = np.nan
-    assert estimate_autocorrelation(holes, lags=40, padding=np.nan).values == found.values
+    assert (
+        estimate_autocorrelation(holes, lags=40, padding=np.nan).empirical.values
+        == found.empirical.values
+    )
     # Without --lags, they end where no two samples are far enough apart.
-    assert len(estimate_autocorrelation(holes[:, 60:], padding=np.nan).values) == 36
+    assert len(estimate_autocorrelation(holes[:, 60:], padding=np.nan).empirical.values) == 36
 
 
 def test_pairs_are_still_pairs() -> None:
@@ -144,7 +156,7 @@ def tone(sequences: int, steps: int) -> NDArray[np.float64]:
 @pytest.mark.parametrize(("sequences", "steps"), [(32, 300), (1, 4000)])
 def test_a_tone_in_noise_is_two_parts(sequences: int, steps: int) -> None:
     found = estimate_autocorrelation(tone(sequences, steps))
-    noise, cosine = found.autocorrelation.parts
+    noise, cosine = Autocorrelation.from_components(found.components).parts
     assert (noise.rho, noise.frequency, cosine.rho) == (0, 0, 1)
     assert cosine.frequency == pytest.approx(0.2, abs=1e-3)
     assert cosine.weight == pytest.approx(0.5, abs=0.05)
@@ -154,9 +166,9 @@ def test_a_tone_in_noise_is_two_parts(sequences: int, steps: int) -> None:
 def test_its_json_goes_into_every_command(tmp_path: Path) -> None:
     estimate = estimate_autocorrelation(tone(32, 300))
     path = tmp_path / "tone.json"
-    path.write_text(json.dumps(to_json(estimate.document)))
+    path.write_text(json.dumps(to_json(estimate)))
     source = read_autocorrelation(path)
-    assert source == estimate.autocorrelation
+    assert tuple(source) == estimate.components
     assert source == read_autocorrelation(",".join(":".join(map(repr, c)) for c in source))
 
     report = inspect(SAMPLES / "lru.safetensors", autocorrelation=str(path))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from rich.text import Text
 
-from memcurse_cli.diagnosis.autocorrelation import AutocorrelationEstimate
 from memcurse_cli.reports.console import TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Block, facts, table
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
+from memcurse_cli.schema.theory import AutocorrelationDocument
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 LEAST_SHOWN = 1e-3
 """The plot leaves out what is below this share of R(0)."""
@@ -25,32 +26,37 @@ AXIS = Axis(
 
 
 def to_text(
-    estimate: AutocorrelationEstimate, *, file: Path | None = None, width: int | None = None
+    estimate: AutocorrelationDocument, *, file: Path | None = None, width: int | None = None
 ) -> str:
     """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
     return text_of(partial(lines, estimate), file, width=width)
 
 
-def lines(estimate: AutocorrelationEstimate, screen: Screen) -> Iterator[Text]:
+def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
     yield from facts(screen, _facts(estimate))
     yield Text()
     yield from plot(screen, AXIS, _curves(estimate))
     yield Text()
-    cosine = "·cos(ωΔ)" if estimate.oscillates else ""
+    cosine = "·cos(ωΔ)" if _oscillates(estimate) else ""
     yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
     yield from table(screen, [_table(estimate)], [])
     yield Text()
     yield from facts(screen, _meaning(estimate))
 
 
-def _facts(estimate: AutocorrelationEstimate) -> dict[str, str]:
+def _oscillates(estimate: AutocorrelationDocument) -> bool:
+    parts = Autocorrelation.from_components(estimate.components).parts
+    return any(part.frequency > 0 for part in parts)
+
+
+def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
     shape = (
-        f"{count(estimate.sequences, 'sequence')} of {count(estimate.steps, 'step')}, "
-        f"{count(estimate.features, 'feature')}"
+        f"{count(estimate.data.sequences, 'sequence')} of {count(estimate.data.steps, 'step')}, "
+        f"{count(estimate.data.features, 'feature')}"
     )
-    if estimate.masked:
-        shape += f"; {count(estimate.masked, 'sample')} masked"
+    if estimate.data.masked:
+        shape += f"; {count(estimate.data.masked, 'sample')} masked"
     divisor = {
         "unbiased": "the number of products, unbiased",
         "biased": "the number of samples: biased by the factor 1-Δ/T, which the fit allows for",
@@ -62,21 +68,21 @@ def _facts(estimate: AutocorrelationEstimate) -> dict[str, str]:
             f"{number(estimate.centring_bias)}"
         )
     return {
-        "data": f"{estimate.source}: {shape}",
-        "lags": f"0 to {len(estimate.values) - 1}; divided by {divisor}",
+        "data": f"{estimate.data.source}: {shape}",
+        "lags": f"0 to {len(estimate.empirical.values) - 1}; divided by {divisor}",
         "mean": mean,
     }
 
 
-def _table(estimate: AutocorrelationEstimate) -> Block:
-    parts = list(estimate.autocorrelation.parts)
+def _table(estimate: AutocorrelationDocument) -> Block:
+    parts = list(Autocorrelation.from_components(estimate.components).parts)
     total = math.fsum(part.weight for part in parts)
     columns = {
         "weight": [number(part.weight) for part in parts],
         "ρ": [f"{part.rho:.6g}" for part in parts],
         "τ": [_time_constant(part.rho, part.frequency) for part in parts],
     }
-    if estimate.oscillates:
+    if _oscillates(estimate):
         columns["ω"] = [f"{part.frequency:.6g}" if part.frequency else ABSENT for part in parts]
         columns["period"] = [
             number(2 * math.pi / part.frequency) if part.frequency else ABSENT for part in parts
@@ -92,11 +98,11 @@ def _time_constant(rho: float, frequency: float) -> str:
     return number(-1 / math.log(rho))
 
 
-def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
-    values, errors = estimate.values, estimate.standard_errors
+def _meaning(estimate: AutocorrelationDocument) -> Iterator[tuple[str, str]]:
+    values, errors = estimate.empirical.values, estimate.empirical.standard_errors
     fit = (
-        f"off by {percent(estimate.relative_rms, 2)} of R(0) in the root mean square and by "
-        f"{percent(estimate.relative_max, 2)} at worst (lag {estimate.worst_lag})"
+        f"off by {percent(estimate.fit.relative_rms, 2)} of R(0) in the root mean square and by "
+        f"{percent(estimate.fit.relative_max, 2)} at worst (lag {estimate.fit.worst_lag})"
     )
     yield "fit", fit
     if estimate.states:
@@ -104,7 +110,7 @@ def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
     source = {
         "sequences": "from the spread between sequences",
         "gaussian": "as if one sequence were Gaussian and its features independent",
-    }[estimate.standard_error_method]
+    }[estimate.empirical.standard_error_method]
     last = len(values) - 1
     chance = (
         f"the standard error of R is {percent(errors[0] / values[0], 2)} of R(0) at lag 0 and "
@@ -113,7 +119,7 @@ def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
     )
     yield "chance", chance
     below = [lag for lag, value in enumerate(values) if value < -3 * errors[lag]]
-    if below and not estimate.oscillates:
+    if below and not _oscillates(estimate):
         note = (
             f"R is negative beyond chance at {count(len(below), 'lag')}, first at {below[0]}: it "
             "oscillates too little to tell a frequency, or was centred over short sequences, and "
@@ -123,7 +129,7 @@ def _meaning(estimate: AutocorrelationEstimate) -> Iterator[tuple[str, str]]:
     yield "use", "write it with --json --output FILE, then give --autocorrelation FILE"
 
 
-def _states(estimate: AutocorrelationEstimate) -> str:
+def _states(estimate: AutocorrelationDocument) -> str:
     """How far the figures of states are off, where the mixture stands for R."""
     each = []
     for state in estimate.states:
@@ -142,13 +148,13 @@ def _states(estimate: AutocorrelationEstimate) -> str:
     )
 
 
-def _curves(estimate: AutocorrelationEstimate) -> list[Curve]:
-    values, fitted = estimate.values, estimate.fitted
+def _curves(estimate: AutocorrelationDocument) -> list[Curve]:
+    values, fitted = estimate.empirical.values, estimate.empirical.fitted
     names = "empirical R(Δ)", "the mixture"
-    if estimate.oscillates:  # either side of zero on one logarithmic axis
+    if _oscillates(estimate):  # either side of zero on one logarithmic axis
         values, fitted = tuple(map(abs, values)), tuple(map(abs, fitted))
         names = "empirical |R(Δ)|", "|the mixture|"
-    variance = estimate.values[0]
+    variance = estimate.empirical.values[0]
     return [
         Curve(names[0], _points(values, variance)),
         Curve(names[1], _points(fitted, variance)),
