@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.listings import RuleDocument
+from memcurse_cli.schema.report import RuleDocument
 
 
 def _too_coarse(code: str, dtype: str, instead: str) -> RuleDocument:
