@@ -22,8 +22,15 @@ from memcurse_cli.errors import UsageError
 if TYPE_CHECKING:
     from memcurse_cli.schema.report import Report
 
-
 FORMATS = ("terminal", "json", "html")
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="|".join(FORMATS),
+        help="What to print; html is one file with charts, for a browser.",
+    ),
+]
 
 
 @with_request()
@@ -80,14 +87,7 @@ def inspect(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show every layer, also those that look alike.")
     ] = False,
-    report_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="terminal|json|html",
-            help="What to print; html is one file with charts, for a browser.",
-        ),
-    ] = None,
+    report_format: FormatOption = None,
     as_json: JsonOption = False,
     plot: Annotated[
         Path | None,
@@ -192,14 +192,7 @@ def compare(
     values: Annotated[
         bool, typer.Option("--values", help="Put every pair of eigenvalues into the JSON.")
     ] = False,
-    output_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="terminal|json|html",
-            help="What to print; html is one file with charts, for a browser.",
-        ),
-    ] = None,
+    output_format: FormatOption = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
