@@ -140,7 +140,7 @@ def inspect(
         emit("\n".join(pages), output)
 
 
-@with_request("learning_rate", "watch_limit", "cursed_limit", "spectra")
+@with_request("learning_rate", "step_limit", "spectra")
 def hessian(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")

@@ -23,8 +23,6 @@ from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, par
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.commands.options import (
     AutocorrelationOption,
-    HorizonOption,
-    LearningRateOption,
     OneRhoOption,
     QuietOption,
     ReadoutOption,
@@ -45,15 +43,28 @@ class Request:
 
     rho: OneRhoOption = None
     autocorrelation: AutocorrelationOption = None
-    horizon: HorizonOption = None
+    horizon: Annotated[
+        float | None,
+        typer.Option(
+            "--horizon",
+            metavar="T|inf",
+            help="Steps of a sequence that starts from zero; without it what the checkpoint "
+            "says, else 1024.",
+        ),
+    ] = None
     readout: ReadoutOption = None
-    learning_rate: LearningRateOption = 1e-3
-    watch_limit: Annotated[float, typer.Option(metavar="X", help="Step effect to watch from.")] = (
-        0.1
-    )
-    cursed_limit: Annotated[float, typer.Option(metavar="X", help="Step effect called cursed.")] = (
-        1.0
-    )
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--lr",
+            metavar="RATE",
+            help="The optimizer's learning rate; without it the largest that the checkpoint "
+            "records, else 0.001.",
+        ),
+    ] = None
+    step_limit: Annotated[
+        float, typer.Option(metavar="X", help="Step effect from which a group is told.")
+    ] = 0.1
     family: Annotated[
         str | None, typer.Option(metavar="NAME", help="Read as this family only.")
     ] = None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import DTYPES, UNKNOWN, is_stored
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import group_verdict, max_learning_rate, step_effect
+from memcurse_cli.diagnosis.verdicts import step_effect
 from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.schema.figures import (
@@ -216,11 +216,7 @@ def _matrix_group(
     way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
     diverges = sensitivity.relative is not None and math.isinf(sensitivity.relative)
     relative = _stored(dynamics, sensitivity.relative)
-    effect = step_effect(relative, settings.learning_rate)
-    verdict = group_verdict(effect, way, settings)
-    # A saturating activation keeps the state finite where its linearisation explodes.
-    if effect is None and not (diverges and dynamics.activation == "linear"):
-        verdict = "watch"
+    rate = settings.rate_of(dynamics.tensor)
     unknown = replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
     entries, relative_entries = unknown, unknown
     rounding, own_scale = Rounding(None, None, None), None
@@ -238,11 +234,10 @@ def _matrix_group(
         dtype=dynamics.dtype,
         sensitivity=entries,
         relative_sensitivity=relative_entries,
-        step_effect=effect,
-        max_lr=max_learning_rate(relative, settings.cursed_limit),
+        step_effect=step_effect(relative, rate),
+        learning_rate=rate,
         direction=way,
         rounding=rounding,
-        verdict=verdict,
         int8_own_scale=own_scale,
     )
 

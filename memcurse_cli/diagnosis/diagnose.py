@@ -13,7 +13,7 @@ from memcurse_cli.diagnosis.diagonal import UNKNOWN, summarise_group, unknown_gr
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import at_work, summarise_hessian
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import rate_verdict, settled, usable_rate, worst
+from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import (
@@ -25,8 +25,15 @@ from memcurse_cli.schema.figures import (
     Verdict,
     quantiles,
 )
-from memcurse_cli.schema.layer import HiddenSpectrum
-from memcurse_cli.schema.report import LayerReport, SensitivityCurve, UsableRate, WhatIf, finite
+from memcurse_cli.schema.layer import DenseSummary, HiddenSpectrum, jacobian_of
+from memcurse_cli.schema.report import (
+    LayerReport,
+    SensitivityCurve,
+    UsableRate,
+    WhatIf,
+    finite,
+    rate_verdict,
+)
 from memcurse_cli.theory.sensitivity import state_second_moment
 
 if TYPE_CHECKING:
@@ -44,11 +51,14 @@ class _Figures(NamedTuple):
     hessian: HessianSummary | None
     hessian_reason: str | None
     usable_rate: UsableRate
-    verdict: Verdict
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     """Every figure of one layer, its verdict and its findings."""
+    dense_group = recurrence.dense
+    settings = settings.of_layer(
+        [dense_group.tensor] if dense_group else [one.tensor for one in recurrence.parameters]
+    )
     working, point, withheld = at_work(recurrence, settings)
     dense = None
     if working.dense is not None:
@@ -58,11 +68,14 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian, reason = None, withheld
         if withheld is None:
             hessian, reason = summarise_hessian(working, settings)
-        figures = _judged(recurrence, settings, state, parameters, hessian, reason, withheld)
+        usable = UsableRate(None, None, withheld)
+        if withheld is None:
+            usable = usable_rate(recurrence, hessian, settings)
+        figures = _Figures(state, parameters, hessian, reason, usable)
     elif withheld is not None:
-        parameters = tuple(unknown_group(recurrence, group) for group in recurrence.parameters)
-        state = StateSummary(UNKNOWN)
-        figures = _judged(recurrence, settings, state, parameters, None, withheld, withheld)
+        groups = tuple(unknown_group(recurrence, one, settings) for one in recurrence.parameters)
+        usable = UsableRate(None, None, withheld)
+        figures = _Figures(StateSummary(UNKNOWN), groups, None, withheld, usable)
     else:
         figures = _of_diagonal(recurrence, settings)
     hidden: tuple[HiddenSpectrum, ...] = ()
@@ -84,9 +97,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     if settings.learning_rates:
         from memcurse_cli.diagnosis.optimizer import learning_rates
 
-        rates = learning_rates(
-            recurrence, figures.parameters, figures.usable_rate, figures.hessian, settings
-        )
+        rates = learning_rates(recurrence, figures.parameters, figures.usable_rate, settings)
+    spectrum = summarise_eigenvalues(recurrence, settings)
+    verdict: Verdict = rate_verdict(figures.usable_rate, settings.rate)
+    if not figures.parameters and not (recurrence.input_dependent or recurrence.hidden_feedback):
+        verdict = "ok"  # nothing of the recurrence is trained
     layer = LayerReport(
         name=recurrence.name,
         family=recurrence.family,
@@ -94,8 +109,13 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         input_dependent=recurrence.input_dependent,
         stable_by_construction=recurrence.stable_by_construction,
         assumptions=recurrence.assumptions,
-        eigenvalues=summarise_eigenvalues(recurrence, settings),
+        eigenvalues=spectrum,
         dense=dense,
+        verdict=verdict,
+        lru_rate=_as_lru(recurrence, settings) if verdict in ("watch", "cursed") else None,
+        not_judged=figures.usable_rate.reason if verdict == "not_judged" else None,
+        learning_rate=settings.rate,
+        memory=_memory(spectrum, dense, hidden),
         findings=(),
         hidden_feedback=recurrence.hidden_feedback,
         hidden_spectra=hidden,
@@ -125,6 +145,18 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
     )
 
 
+def _as_lru(recurrence: Recurrence, settings: Settings) -> UsableRate | None:
+    """What an LRU of the same eigenvalues and the same output would bear."""
+    if recurrence.stable_by_construction:
+        return None
+    from memcurse_cli.families.rewriting import Rewriting, rewrite
+
+    rewritten = rewrite(recurrence, Rewriting("lru", "own")).recurrence
+    if rewritten is None:
+        return None
+    return usable_rate(rewritten, summarise_hessian(rewritten, settings)[0], settings)
+
+
 def _of_diagonal(recurrence: Recurrence, settings: Settings) -> _Figures:
     """The figures of eigenvalues that parameters of their own move."""
     moment = settings.moments_of(recurrence.log_eigenvalues)
@@ -133,25 +165,24 @@ def _of_diagonal(recurrence: Recurrence, settings: Settings) -> _Figures:
         summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
     )
     hessian, reason = summarise_hessian(recurrence, settings)
-    return _judged(recurrence, settings, state, parameters, hessian, reason)
+    usable = usable_rate(recurrence, hessian, settings)
+    return _Figures(state, parameters, hessian, reason, usable)
 
 
-def _judged(
-    recurrence: Recurrence,
-    settings: Settings,
-    state: StateSummary,
-    parameters: tuple[ParameterSummary, ...],
-    hessian: HessianSummary | None,
-    reason: str | None,
-    withheld: str | None = None,
-) -> _Figures:
-    """The groups by the usable rate too, and the verdict on all of them."""
-    usable = UsableRate(None, None, withheld)
-    if withheld is None:
-        usable = usable_rate(recurrence, hessian, settings)
-    groups = tuple(settled(group, usable, hessian, settings) for group in parameters)
-    verdict = worst([*(group.verdict for group in groups), rate_verdict(usable, settings)])
-    return _Figures(state, groups, hessian, reason, usable, verdict)
+def _memory(
+    spectrum: EigenvalueSummary, dense: DenseSummary | None, hidden: tuple[HiddenSpectrum, ...]
+) -> float | None:
+    """The steps after which a layer has forgotten to 1/e; None where it never does."""
+    jacobian = jacobian_of(hidden)
+    steps = [spectrum.time_constant.max]
+    if dense is not None and dense.operating_point is not None:
+        steps = [dense.operating_point.time_constant]
+    if dense is not None and dense.memory is not None:
+        steps.append(dense.memory)
+    if jacobian is not None:
+        steps.append(jacobian.time_constant)
+    known = [one for one in steps if one is not None]
+    return max(known) if len(known) == len(steps) else None
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import direction, group_verdict, max_learning_rate, step_effect
+from memcurse_cli.diagnosis.verdicts import direction, step_effect
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles
@@ -151,8 +151,7 @@ def summarise_group(
         log_gain = recurrence.log_gain.real
         share = share * np.exp(2 * (log_gain - max(log_gain.max(), -LARGEST_DECAY)))
     relative = quantiles(kappa)
-    effect = step_effect(relative.p99, settings.learning_rate)
-    way = direction(recurrence, group, settings.learning_rate)
+    rate = settings.rate_of(group.tensor)
     rounding, own_scale = _rounding(kappa, recurrence, group, moment.second_moment, share, settings)
     return ParameterSummary(
         name=group.name,
@@ -161,16 +160,17 @@ def summarise_group(
         dtype=group.dtype,
         sensitivity=quantiles(sensitivity),
         relative_sensitivity=relative,
-        step_effect=effect,
-        max_lr=max_learning_rate(relative.p99, settings.cursed_limit),
-        direction=way,
+        step_effect=step_effect(relative.p99, rate),
+        learning_rate=rate,
+        direction=direction(recurrence, group, rate),
         rounding=rounding,
-        verdict=group_verdict(effect, way, settings),
         int8_own_scale=own_scale,
     )
 
 
-def unknown_group(recurrence: Recurrence, group: ParameterGroup) -> ParameterSummary:
+def unknown_group(
+    recurrence: Recurrence, group: ParameterGroup, settings: Settings
+) -> ParameterSummary:
     """A group of a layer of which no linear figure holds."""
     return ParameterSummary(
         name=group.name,
@@ -180,8 +180,7 @@ def unknown_group(recurrence: Recurrence, group: ParameterGroup) -> ParameterSum
         sensitivity=UNKNOWN,
         relative_sensitivity=UNKNOWN,
         step_effect=None,
-        max_lr=None,
+        learning_rate=settings.rate_of(group.tensor),
         direction=direction(recurrence, group),
         rounding=Rounding(None, None, None),
-        verdict="watch",
     )

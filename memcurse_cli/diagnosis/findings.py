@@ -11,17 +11,16 @@ import numpy as np
 from memcurse_cli.diagnosis.diagonal import DTYPES, is_stored, leaves_disk
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import CONSEQUENCE, FACTOR, REMEDY, advised, rate_verdict
 from memcurse_cli.diagnosis.wording import (
+    about,
     count,
-    duration,
     number,
     percent,
     rounded_down,
     share_having,
 )
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.figures import ParameterSummary, Verdict, diverges
+from memcurse_cli.schema.figures import ParameterSummary, diverges
 from memcurse_cli.schema.layer import GateSummary, jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport, Severity
 from memcurse_cli.theory.moments import moments
@@ -43,12 +42,14 @@ EIGHT: tuple[Dtype, ...] = ("int8", "float8_e4m3fn", "float8_e5m2")
 FLOATS: Mapping[Dtype, str] = {"float32": "MC403", "float16": "MC402", "bfloat16": "MC401"}
 """Finer ones first."""
 
-STEPS = {"destabilising": "MC201", "decorrelating": "MC202", "scaling": "MC203"}
-ENDS = {
-    "divergence": "beyond it eigenvalues leave the unit disk and training diverges",
-    "stall": "beyond it each step changes the output by as much as itself and training stalls",
+STEPS = {
+    "destabilising": ("MC201", "and can leave the unit disk"),
+    "decorrelating": ("MC202", "by turning its angle"),
+    "scaling": ("MC203", "in scale"),
 }
-NOT_THE_WHOLE = "do not take τ and the step effects of the gates as those of the whole layer"
+ENDS = {"divergence": "training diverges", "stall": "training stalls"}
+EXPLOSION = 100.0
+"""What a state that does not decay may grow to within the horizon before that is an error."""
 
 
 class Facts(NamedTuple):
@@ -67,7 +68,8 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     return tuple(finding for source in sources for finding in source(facts))
 
 
-def _finding(code: str, severity: Severity, message: str, advice: str = "") -> Finding:
+def finding_of(code: str, severity: Severity, message: str, advice: str = "") -> Finding:
+    """A finding with the source of its rule."""
     return Finding(code, severity, message, advice, RULES[code].source)
 
 
@@ -76,43 +78,32 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     unstable, dense, horizon = layer.eigenvalues.unstable, layer.dense, facts.settings.horizon
     if not unstable:
         return
-    top = layer.eigenvalues.modulus.max
-    written_over = recurrence.rank_one is not None and not recurrence.parameters
-    if written_over or recurrence.unitary:
-        yield _finding(
-            "MC101",
-            "info",
-            f"{count(unstable, 'eigenvalue')} of 1 at zero input, by design: nothing decays by "
-            "itself, and only what is written over is forgotten"
-            if written_over
-            else f"|λ| = 1 for all {count(unstable, 'eigenvalue')}, by design: the linear part "
-            "turns the state and lets nothing decay",
-            "give --horizon T for the figures of a T-step sequence" if horizon is None else "",
-        )
+    if recurrence.rank_one is not None and not recurrence.parameters:
+        by_design = "of 1 at zero input, by design: only what is written over is forgotten"
+        yield finding_of("MC101", "info", f"{count(unstable, 'eigenvalue')} {by_design}")
         return
-    message = f"{share_having(unstable, layer.eigenvalues.count, 'eigenvalue')} |λ| >= 1" + (
-        f", the largest |λ| = {top:.6g}" if top is not None else ""
-    )
+    if recurrence.unitary:
+        yield finding_of("MC101", "info", f"|λ| = 1 for all {unstable}, by design: nothing decays")
+        return
+    top = layer.eigenvalues.modulus.max
+    largest = "" if top is None else f"; the largest |λ| is {top:.6g}"
+    never = "never decays" if unstable == 1 else "never decay"
+    message = f"{unstable} of {count(layer.eigenvalues.count, 'eigenvalue')} {never}{largest}"
     if facts.withheld is not None:
-        message += ": no linear figure holds, and it is the activation that ends this"
-        yield _finding("MC101", "warning", message)
+        yield finding_of("MC101", "warning", f"{message}: the activation alone ends this")
         return
     if dense is not None and dense.operating_point is not None:
-        yield _finding(
-            "MC101",
-            "info",
-            f"{message}; at its operating point the {dense.activation} brings it down to "
-            f"{number(dense.operating_point.spectral_radius)}",
-        )
+        radius = number(dense.operating_point.spectral_radius)
+        at_work = f"{message}, and {radius} where the {dense.activation} works"
+        yield finding_of("MC101", "info", at_work)
         return
-    if horizon is None:
-        message += "; over an infinite sequence the state and its sensitivities diverge"
-        advice = "give --horizon T for the figures of a T-step sequence; "
-    else:
-        message += f"; the figures hold at the {horizon}-step horizon only"
-        advice = ""
-    advice += "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))"
-    yield _finding("MC101", "error", message, advice)
+    grows = math.inf if horizon is None else float(recurrence.log_eigenvalues.real.max()) * horizon
+    yield finding_of(
+        "MC101",
+        "error" if grows > math.log(EXPLOSION) else "warning",
+        message,
+        "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))",
+    )
 
 
 def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
@@ -122,11 +113,11 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     stable = log_modulus < 0
     frozen = int(np.count_nonzero(stable & (log_modulus > -1 / limit)))
     if frozen:
-        yield _finding(
+        yield finding_of(
             "MC103",
             "warning",
-            f"{share_having(frozen, log_modulus.size, 'eigenvalue')} a time constant beyond "
-            f"{number(limit)} steps: such states sum their input and never let go of it",
+            f"{share_having(frozen, log_modulus.size, 'eigenvalue')} a memory beyond "
+            f"{number(limit)} steps: they sum their input",
             "check that the decay parameter still trains; at the rounding of its type it may not",
         )
     if horizon is None:
@@ -141,17 +132,12 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     endless = moments(log, facts.settings.autocorrelation).sensitivity[0]
     overstated = ""
     if 0 < finite < endless < np.inf:
-        overstated = (
-            f": over an infinite one E|dh/dλ|² would be {number(endless / finite)} times as large "
-            f"for the longest (τ = {duration(-1 / float(log[0].real))})"
-        )
-    where = "the last step of" if facts.settings.state_readout == "last" else "every step of"
-    yield _finding(
+        overstated = f": on an endless one E|dh/dλ|² would be {number(endless / finite)} times this"
+    yield finding_of(
         "MC105",
         "info",
-        f"{share_having(beyond, log_modulus.size, 'eigenvalue')} a time constant beyond the "
-        f"horizon of {count(horizon, 'step')}; the figures are those of {where} such a "
-        f"sequence, and longer ones are more sensitive{overstated}",
+        f"{share_having(beyond, log_modulus.size, 'eigenvalue')} a memory beyond the "
+        f"{count(horizon, 'step')} of a sequence{overstated}",
         "before running longer sequences than were trained on, inspect with their --horizon",
     )
 
@@ -164,11 +150,10 @@ def _dead(facts: Facts) -> Iterator[Finding]:
         name, symbol = "singular value", "σ"
         dead = int(np.count_nonzero(np.linalg.svd(dense.matrix, compute_uv=False) < DEAD_MODULUS))
     if dead > DEAD_SHARE * size:
-        yield _finding(
+        yield finding_of(
             "MC104",
             "info",
-            f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: such states forget "
-            "within one step",
+            f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: gone within one step",
             f"if memory is wanted there, initialise {symbol} closer to 1",
         )
 
@@ -178,41 +163,40 @@ def _transients(facts: Facts) -> Iterator[Finding]:
     structure = None if facts.layer.dense is None else facts.layer.dense.structure
     growth = None if structure is None else structure.transient_growth
     if structure is not None and growth is not None and growth > GROWTH:
-        yield _finding(
+        yield finding_of(
             "MC106",
             "warning",
-            f"‖A^k‖ reaches {number(growth)} at k = {structure.transient_step}, though every "
-            "|λ| < 1: a state can grow so much before it decays",
+            f"a state can grow {number(growth)} times before it decays, within "
+            f"{count(structure.transient_step or 0, 'step')}",
             "bring the matrix closer to a normal one, by an orthogonal initialisation or a penalty "
             "on ‖AᵀA - AAᵀ‖, or make the recurrence diagonal",
         )
 
 
 def _sensitivities(facts: Facts) -> Iterator[Finding]:
-    """One finding per group whose step effect passes a limit, and the state's own scale."""
-    layer, usable, rate = facts.layer, facts.layer.usable_rate, facts.settings.learning_rate
+    """One finding per group whose step effect passes the limit, the rate, and the state's scale."""
+    layer, usable = facts.layer, facts.layer.usable_rate
     for parameter in layer.parameters:
-        if parameter.verdict != "ok":
+        effect, limit = parameter.step_effect, facts.settings.step_limit
+        if effect is None or effect > limit:
             yield _sensitive(facts, parameter)
-    judged: Verdict = "ok" if usable is None else rate_verdict(usable, facts.settings)
-    if usable is not None and usable.rate is not None and judged != "ok":
-        yield _finding(
+    if usable is not None and usable.rate is not None and layer.verdict in ("watch", "cursed"):
+        cursed = layer.verdict == "cursed"
+        yield finding_of(
             "MC207",
-            "error" if judged == "cursed" else "warning",
-            f"a learning rate of {number(rate)} is "
-            f"{'above' if rate > usable.rate else 'near'} the largest usable one, about "
-            f"{number(usable.rate)}: {ENDS[usable.limited_by or 'stall']}",
-            f"stay below {rounded_down(usable.rate)}, which is known within a factor of "
-            f"{number(FACTOR)}",
+            "error" if cursed else "warning",
+            f"a rate of {number(layer.learning_rate)} is "
+            + (f"{about(layer.learning_rate / usable.rate)} times" if cursed else "close to")
+            + f" {about(usable.rate)}, beyond which {ENDS[usable.limited_by or 'stall']}",
+            f"give its recurrent parameters {about(usable.rate)} at most",
         )
     second_moment = layer.state.second_moment.p99
     own_gain = bool(facts.recurrence.log_gain.any())
     if second_moment is not None and second_moment > LARGE_SECOND_MOMENT and not own_gain:
-        yield _finding(
+        yield finding_of(
             "MC205",
             "info",
-            f"E|h|² reaches {number(second_moment)} times the variance of the drive (p99), since "
-            "no gain γ compensates for the memory",
+            f"the state's variance is {number(second_moment)} times that of its drive (p99)",
             # The states of a matrix are no eigenvectors: no gain of theirs is one of an eigenvalue.
             f"scale the input of the layer by {rounded_down(second_moment**-0.5)}"
             if layer.dense is not None
@@ -222,41 +206,24 @@ def _sensitivities(facts: Facts) -> Iterator[Finding]:
 
 
 def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
-    dense, way, rate = facts.layer.dense, parameter.direction, facts.settings.learning_rate
-    code = STEPS[way] if dense is None else "MC204"
-    severity: Severity = "error" if parameter.verdict == "cursed" else "warning"
-    endless = facts.settings.horizon is None
+    dense, name = facts.layer.dense, parameter.name
     if parameter.step_effect is None and not diverges(parameter):
         reason = facts.withheld if dense is None else dense.reason
-        shorter = "give --horizon T" if endless else "give a shorter --horizon"
-        return _finding(
-            "MC206",
-            "warning",
-            f"the sensitivity to {parameter.name} is not computed"
-            + (f": {reason}" if reason else ""),
-            shorter if facts.withheld is None else "",
-        )
+        because = f": {reason}" if reason else ""
+        return finding_of("MC206", "info", f"the sensitivity to {name} is not computed{because}")
+    # Why a rate is too large; where the rate is right, only that the layer is sensitive.
+    severity: Severity = "info" if facts.layer.verdict == "ok" else "warning"
+    code, how = STEPS[parameter.direction]
     if parameter.step_effect is None:
-        return _finding(
-            code,
-            severity,
-            f"the sensitivity to {parameter.name} diverges: no learning rate is small enough",
-            ("give --horizon T; " if endless else "") + REMEDY[way],
-        )
-    signs, advice = "", REMEDY[way]
-    if dense is not None:
-        signs = " of independent signs"
-        advice = "make the recurrence diagonal (complex eigenvalues of its own)"
-    target = advised(parameter, facts.layer.usable_rate, facts.settings)
-    if target is not None:
-        advice += f", or stay below a learning rate of {rounded_down(target)}"
-    return _finding(
-        code,
-        severity,
-        f"one step{signs} at {number(rate)} on {parameter.name} moves the state by "
-        f"{percent(parameter.step_effect)} {CONSEQUENCE[way]}",
-        advice,
-    )
+        endless = "give --horizon T" if facts.settings.horizon is None else ""
+        said = f"the sensitivity to {name} diverges: no step on it is small enough"
+        return finding_of(code if dense is None else "MC204", severity, said, endless)
+    moved = percent(parameter.step_effect)
+    if dense is None:
+        said = f"a step on {name} moves the state by {moved} {how}"
+        return finding_of(code, severity, said)
+    said = f"{facts.recurrence.size} memories share the {parameter.size} entries of {name}: "
+    return finding_of("MC204", severity, f"{said}a step moves the state by {moved}")
 
 
 def _hessian(facts: Facts) -> Iterator[Finding]:
@@ -265,28 +232,20 @@ def _hessian(facts: Facts) -> Iterator[Finding]:
     if hessian is None:
         return
     if hessian.adam_residual > ADAM_RESIDUAL:
-        concert = math.sqrt(hessian.adam_residual + hessian.adam_residual_error)
-        yield _finding(
+        yield finding_of(
             "MC301",
-            "warning",
-            f"after an ideal diagonal preconditioner a curvature of "
-            f"{number(hessian.adam_residual)} is left (1 is diagonal, {hessian.order} the "
-            f"worst; diagonality {percent(hessian.diagonality)}): Adam cannot take it away, "
-            f"and signs in concert move the output up to {number(concert)} times as far as "
-            "independent ones",
-            "spread the eigenvalues, or lower the learning rate of the recurrent parameters"
-            if facts.layer.dense is None
-            else "make the recurrence diagonal, or lower the learning rate of the matrix",
+            "info" if facts.layer.verdict == "ok" else "warning",
+            f"Adam cannot help: of the curvature it leaves {number(hessian.adam_residual)}, "
+            "where 1 is best",
         )
     stable = hessian.max_stable_lr
-    if stable is not None and stable < facts.settings.learning_rate:
-        yield _finding(
+    if stable is not None and facts.settings.adaptive is False and stable < facts.settings.rate:
+        yield finding_of(
             "MC302",
-            "info",
-            f"gradient descent without preconditioning is unstable above "
-            f"{rounded_down(stable)} (sharpness {number(hessian.sharpness)} "
-            "per unit of input variance, squared error at the optimum)",
-            "nothing under Adam, which every step effect assumes",
+            "warning",
+            f"gradient descent is unstable above {rounded_down(stable)} (squared error, inputs of "
+            "unit variance)",
+            f"stay below {rounded_down(stable)}, or train with Adam",
         )
 
 
@@ -301,13 +260,7 @@ def _non_normal(facts: Facts) -> Iterator[Finding]:
     if condition is not None:
         size = f"has eigenvectors of condition {number(condition)}"
     rounded = "" if radius is None else f"; rounding it moves |λ| up to {number(radius)}"
-    yield _finding(
-        "MC303",
-        "warning",
-        f"the matrix {size} (departure from normality {percent(dense.henrici_departure)}{rounded}):"
-        " the state can grow before it decays, and eigenvalues alone understate the sensitivity",
-        "read the sensitivity of the whole matrix, which includes this",
-    )
+    yield finding_of("MC303", "info", f"the matrix {size}{rounded}")
 
 
 class _Rounded(NamedTuple):
@@ -348,8 +301,12 @@ def _precision(facts: Facts) -> Iterator[Finding]:
             leaving = leaving or group.crossing[dtype] > 0
         if not coarse:
             fine.append(group)
-    found = [group for group in fine if any(map(group.too_coarse, EIGHT))]
-    if found:
+    found = [
+        group
+        for group in fine
+        if group.parameter.dtype in EIGHT and any(map(group.too_coarse, EIGHT))
+    ]
+    if found:  # of types that somebody has quantised to
         yield _in_eight_bits(facts, found)
 
 
@@ -377,7 +334,7 @@ def _coarse(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
     stored = is_stored(parameter.dtype, dtype)
     change = "overflows" if error is None else _change(facts, error)
     extent = "all of its entries" if facts.layer.dense is not None else "p99 of its elements"
-    return _finding(
+    return finding_of(
         code,
         "warning" if stored else "info",
         f"{'having stored' if stored else 'storing'} {parameter.name} in {dtype} {change} "
@@ -407,7 +364,7 @@ def _leaving(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
     else:
         change = "" if error is None else f" and {_change(facts, error)}"
         then = f"{change} within {count(horizon, 'step')}"
-    return _finding(
+    return finding_of(
         code,
         "warning",
         f"storing {parameter.name} in {dtype} takes {group.crossing[dtype]} of "
@@ -438,9 +395,9 @@ def _in_eight_bits(facts: Facts, coarse: list[_Rounded]) -> Finding:
     if fine:
         said = f"{_listed(rough)} {'is' if len(rough) == 1 else 'are'} too coarse"
     moved = [f"the state changes by up to {', '.join(changes)}"] if changes else []
-    return _finding(
+    return finding_of(
         "MC404",
-        "warning" if any(parameter.dtype in EIGHT for parameter in parameters) else "info",
+        "warning",
         f"{said} for {names}: {'; '.join([*moved, *others])}",
         f"keep {_listed([_tensor(parameter) for parameter in parameters])} in 16 bits or more"
         + (f", or in {' or '.join(fine)}" if fine else ""),
@@ -477,27 +434,24 @@ def _assumptions(facts: Facts) -> Iterator[Finding]:
     """Gates that depend on input or state, slopes taken as 1, and what λ leaves out."""
     dense, correction = facts.layer.dense, facts.recurrence.rank_one
     if facts.recurrence.input_dependent:
-        message = "λ depends on the input; every figure is that of the gates at zero input"
-        yield _finding("MC501", "info", message)
+        yield finding_of("MC501", "info", "every figure is that of the gates at zero input")
     if dense is not None and dense.activation != "linear":
-        yield _finding("MC502", "info", _linearised(facts))
+        yield finding_of("MC502", "info", _linearised(facts))
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
     if correction is not None and correction.count > 1:
-        yield _finding(
+        yield finding_of(
             "MC504",
             "info",
-            f"λ leaves out {correction.count} factors {correction.term} of every step, which are 1 "
-            f"at zero input; with an input up to {correction.count} eigenvalues of each head move, "
-            "anywhere within the unit disk",
+            f"λ leaves out {correction.count} factors {correction.term} of every step: with an "
+            f"input up to {correction.count} eigenvalues of each head move within the unit disk",
         )
     elif correction is not None:
-        yield _finding(
+        yield finding_of(
             "MC504",
             "info",
-            f"λ leaves out the rank-one term {correction.term}, which is none at zero input; with "
-            f"one, a single eigenvalue of each head can come down to {number(correction.lowest)}, "
-            "whatever the input, and the others stay within the λ of their head",
+            f"λ leaves out the rank-one term {correction.term}: with an input one eigenvalue of "
+            f"each head can come down to {number(correction.lowest)}",
         )
     if facts.layer.gates is not None:
         yield from _moving(facts.layer.gates)
@@ -511,19 +465,11 @@ def _linearised(facts: Facts) -> str:
     if point is None or largest is None:
         if facts.withheld is not None:
             return f"the {dense.activation} has no linear figures here: {facts.withheld}"
-        return (
-            f"the {dense.activation} is taken with slope 1; where its slope is smaller, memory is "
-            "shorter and sensitivities are smaller"
-        )
-    taken, longest = (
-        "no decay" if steps is None else f"τ = {number(steps)}"
-        for steps in (point.time_constant, spectrum.time_constant.max)
-    )
+        return f"the {dense.activation} is taken with slope 1, at which memory is longest"
     return (
-        f"under inputs of unit variance mean field theory has the slope of the {dense.activation} "
-        f"at {number(point.slope)}, E h² at {number(point.second_moment)} and the largest |λ| at "
-        f"{number(point.spectral_radius)} ({taken}) instead of {number(largest)} ({longest})"
-        + ("; the figures are those there" if facts.withheld is None else "")
+        f"the {dense.activation} is taken with slope {number(point.slope)}, that under inputs of "
+        f"unit variance, which brings the largest |λ| from {number(largest)} to "
+        f"{number(point.spectral_radius)}"
     )
 
 
@@ -546,12 +492,11 @@ def _moving(gates: GateSummary) -> Iterator[Finding]:
         "divergent" if value is None else number(value)
         for value in (getattr(figure.nominal, level), getattr(figure.moving, level))
     )
-    yield _finding(
+    yield finding_of(
         "MC505",
         "info",
-        f"with gates that move under inputs of RMS {number(gates.input_scale)} the {level} of "
-        f"{name} is {moving} instead of {nominal} at their bias",
-        "read E h² and κ of the moving gates; give the real RMS with --input-scale",
+        f"with gates that move, under inputs of RMS {number(gates.input_scale)}, the {level} of "
+        f"{name} is {moving} instead of {nominal}",
     )
 
 
@@ -570,29 +515,18 @@ def _hidden(facts: Facts) -> Finding:
     if jacobian is None:
         # A family that says without being asked why it has none has none when asked either.
         measured = facts.settings.spectra or facts.recurrence.hidden is not None
-        return _finding(
-            "MC503",
-            "info",
-            "gates also see the state through dense hidden weights; memory that runs through them "
-            "is not in λ, so the true memory can be longer",
-            "" if measured else "measure it near the zero state with --spectra",
-        )
-    gates = facts.layer.eigenvalues.time_constant.max
+        said = "its gates alone were read: the hidden weights can hold a longer memory"
+        return finding_of("MC503", "info", said, "" if measured else "--spectra looks at them")
+    radius = number(jacobian.spectral_radius)
     if jacobian.time_constant is None:
-        message = (
-            "memory also runs through the hidden weights: with them one step near the zero state "
-            f"has spectral radius {number(jacobian.spectral_radius)}, so small changes of the "
-            "state grow until the activations saturate"
+        said = (
+            f"with the hidden weights |λ| is {radius} near the zero state: the activations end it"
         )
-        if gates is not None:
-            message += f"; the memory is not bounded by the gates' {duration(gates)}"
-        return _finding("MC503", "warning", message, NOT_THE_WHOLE)
-    message = (
-        "with the hidden weights the longest time constant near the zero state is "
-        f"{duration(jacobian.time_constant)}"
-    )
+        return finding_of("MC503", "warning", said)
+    gates = facts.layer.eigenvalues.time_constant.max
+    longer = gates is not None and jacobian.time_constant >= LONGER * gates
+    memory = number(jacobian.time_constant)
+    said = f"with the hidden weights the memory near the zero state is {memory} steps"
     if gates is not None:
-        message += f", against {number(gates)} of the gates alone"
-        if jacobian.time_constant >= LONGER * gates:
-            return _finding("MC503", "warning", message, NOT_THE_WHOLE)
-    return _finding("MC503", "info", message)
+        said += f", of the gates alone {number(gates)}"
+    return finding_of("MC503", "warning" if longer else "info", said)

@@ -72,7 +72,7 @@ def summarise_hessian(
         return None, str(error)
     if scores is None:
         return None, NO_PARAMETER if dense is None else NO_ENTRY
-    effect = settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
+    effect = settings.rate * math.sqrt(scores.trace / output) if output > 0 else None
     return scores_as(HessianSummary, scores, output_step_effect=effect), None
 
 

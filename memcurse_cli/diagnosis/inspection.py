@@ -14,8 +14,13 @@ from memcurse_cli.checkpoints.safetensors import sibling_shards
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
+from memcurse_cli.diagnosis.model import (
+    actions,
+    model_findings,
+    model_verdict,
+    sentence,
+)
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import sentence, worst
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import (
     attention_layers,
@@ -34,6 +39,8 @@ from memcurse_cli.schema.report import (
     NotRecurrent,
     Report,
     SkippedLayer,
+    longest_memory,
+    smallest_rate,
 )
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
@@ -45,7 +52,8 @@ if TYPE_CHECKING:
     from memcurse_cli.schema.hessian import HessianReport
 
 HORIZON_KEY = "memcurse.horizon"
-EXAMPLES = 3
+ASSUMED_HORIZON = 1024
+ASSUMED_RATE = 1e-3
 
 Checkpoint = str | os.PathLike[str] | Mapping[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -59,11 +67,10 @@ def inspect(
     *,
     rho: float | None = None,
     autocorrelation: Autocorrelation | str | None = None,
-    horizon: int | None = None,
+    horizon: float | None = None,
     readout: str | None = None,
-    learning_rate: float = 1e-3,
-    watch_limit: float = 0.1,
-    cursed_limit: float = 1.0,
+    learning_rate: float | None = None,
+    step_limit: float = 0.1,
     family: str | None = None,
     layers: Sequence[str] = (),
     assume: Mapping[str, str] | None = None,
@@ -86,13 +93,14 @@ def inspect(
         rho: the drive's autocorrelation is ρ^|Δ|; white noise (0) by default.
         autocorrelation: a mixture instead of one ρ, as `Autocorrelation`, as ``"w:ρ,…"``, or as
             the path of the JSON that memcurse autocorrelation wrote.
-        horizon: the number of steps T of a sequence that starts from a zero state. Without it
-            the horizon that the checkpoint's metadata names, else an infinite sequence.
+        horizon: the number of steps T of a sequence that starts from a zero state, or
+            ``math.inf``. Without it the horizon that the checkpoint's metadata names, else
+            `ASSUMED_HORIZON`.
         readout: ``last`` or ``every``: read states and loss at the last step, or take the mean
             over every step. By default states are read at the last, the loss at every step.
-        learning_rate: the change that one optimizer step makes to a parameter.
-        watch_limit: the step effect above which a parameter group is to be watched.
-        cursed_limit: the step effect above which it is cursed.
+        learning_rate: the change that one optimizer step makes to a parameter. Without it the
+            largest rate that the checkpoint records, of each group its own, else `ASSUMED_RATE`.
+        step_limit: the step effect above which a parameter group is told.
         family: read with this family only, instead of all that are recognised.
         layers: glob patterns of layer names; all layers by default.
         assume: what the checkpoint does not store, e.g. ``{"discretization": "bilinear"}``.
@@ -130,9 +138,9 @@ def inspect(
         autocorrelation,
         horizon,
         readout,
-        learning_rate=learning_rate,
-        watch_limit=watch_limit,
-        cursed_limit=cursed_limit,
+        learning_rate=ASSUMED_RATE if learning_rate is None else learning_rate,
+        learning_rate_source="assumed" if learning_rate is None else "option",
+        step_limit=step_limit,
         values=values,
         spectra=spectra,
         gates=gates or input_scale is not None,
@@ -147,7 +155,7 @@ def inspect(
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
-        settings = _with_stored_horizon(settings, store.metadata)
+        settings = _told(settings, store, source, horizon=horizon)
         found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
         matches = select_layers(found, layers)
 
@@ -175,16 +183,23 @@ def inspect(
         everything = found if family is None else layers_of_every_family(store.tensors)
         claimed = [name for _, match in everything for name in match.tensors.values()]
         attention = attention_layers(store.tensors, claimed, store.aliases)
+        of_model = model_findings(reports, settings, attention=bool(attention))
         return Report(
             version=VERSION,
             checkpoint=_summarise_checkpoint(store, matches),
             input=settings.input,
             device=options.device,
-            verdict=worst(layer.verdict for layer in reports),
+            verdict=model_verdict(reports, of_model),
             sentence=sentence(reports, settings),
+            usable_rate=smallest_rate(layer.usable_rate for layer in reports),
+            memory=longest_memory(layer.memory for layer in reports),
+            findings=of_model,
+            actions=actions(
+                reports, of_model, None if isinstance(checkpoint, Mapping) else store.path
+            ),
             layers=reports,
             skipped=skipped,
-            not_recurrent=(NotRecurrent("attention", len(attention), attention[:EXAMPLES]),)
+            not_recurrent=(NotRecurrent("attention", len(attention), attention),)
             if attention
             else (),
             curves=sensitivity_curves(settings) if settings.values else (),
@@ -198,7 +213,7 @@ def hessian(
     *,
     rho: float | None = None,
     autocorrelation: Autocorrelation | str | None = None,
-    horizon: int | None = None,
+    horizon: float | None = None,
     readout: str | None = None,
     family: str | None = None,
     layers: Sequence[str] = (),
@@ -217,7 +232,7 @@ def hessian(
     settings = Settings.asked(rho, autocorrelation, horizon, readout)
     options = _options(device, assume)
     with _open(checkpoint) as store, threads_by_order():
-        settings = _with_stored_horizon(settings, store.metadata)
+        settings = _told(settings, store, horizon=horizon)
         matches = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
         reports, skipped = _each(
             store, matches, options, progress, lambda layer: diagnose_hessian(layer, settings)
@@ -293,11 +308,19 @@ def _summarise_checkpoint(store: TensorStore, found: Found) -> CheckpointSummary
     )
 
 
-def _with_stored_horizon(settings: Settings, metadata: Mapping[str, str]) -> Settings:
-    """The settings, with the horizon that a checkpoint says it was trained at."""
-    stored = metadata.get(HORIZON_KEY, "")
+def _told(
+    settings: Settings,
+    store: TensorStore,
+    source: TensorStore | None = None,
+    *,
+    horizon: float | None,
+) -> Settings:
+    """The settings, with what a checkpoint says of the horizon and of the optimizer."""
+    stored = store.metadata.get(HORIZON_KEY, "")
     steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
-    if settings.horizon is None and steps >= 1:
+    if horizon is None and steps >= 1:
         settings = replace(settings, horizon=steps, horizon_source="checkpoint")
+    elif horizon is None:
+        settings = replace(settings, horizon=ASSUMED_HORIZON, horizon_source="assumed")
     settings.check_readout_has_horizon()
     return settings

@@ -21,11 +21,11 @@ from memcurse_cli.diagnosis.hessian import (
     layer_hessian,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import FACTOR, effect_rate
+from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
+from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import (
     AdamGroup,
     GroupRate,
@@ -219,36 +219,31 @@ def learning_rates(
     recurrence: Recurrence,
     parameters: Sequence[ParameterSummary],
     usable: UsableRate,
-    hessian: HessianSummary | None,
     settings: Settings,
 ) -> LearningRates:
-    """The rates at which one Adam step changes the state by the limit called watch.
-
-    A group whose steps only turn angles bears the measured rate, a factor of its uncertainty
-    below it, where the output is known: the state alone says little of such steps.
-    """
-    measured = usable.rate / FACTOR if usable.rate is not None and hessian is not None else 0.0
+    """The rate to give to each recurrent group: the usable one, where the network's is larger."""
     sharpness, reason = _sharpness(recurrence, settings)
     return LearningRates(
         rest=settings.learning_rate,
-        limit=settings.watch_limit,
-        groups=tuple(_group_rate(parameter, measured, settings) for parameter in parameters),
+        limit=settings.step_limit,
+        groups=tuple(_group_rate(parameter, usable, settings) for parameter in parameters),
         sharpness=sharpness,
         sharpness_reason=reason,
     )
 
 
-def _group_rate(parameter: ParameterSummary, measured: float, settings: Settings) -> GroupRate:
-    name, tensor, rest = parameter.name, parameter.tensor, settings.learning_rate
-    stable = effect_rate(parameter, settings.watch_limit, settings)
-    if stable is None:
-        if parameter.step_effect == 0:  # no step on it changes the state
-            return GroupRate(name, tensor, None, rest, 1.0)
-        return GroupRate(name, tensor, None, None, None)
-    if parameter.direction == "decorrelating":
-        stable = max(stable, measured)
-    rate = min(stable, rest)
-    return GroupRate(name, tensor, stable, rate, rate / rest)
+def _group_rate(parameter: ParameterSummary, usable: UsableRate, settings: Settings) -> GroupRate:
+    rest = settings.learning_rate
+    rate = rest if parameter.step_effect == 0 else None  # no step on it changes the state
+    if rate is None and usable.rate is not None:
+        rate = min(usable.rate, rest)
+    return GroupRate(
+        parameter.name,
+        parameter.tensor,
+        effect_rate(parameter, settings.step_limit),
+        rate,
+        None if rate is None else rate / rest,
+    )
 
 
 def _sharpness(

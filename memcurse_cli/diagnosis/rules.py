@@ -89,6 +89,21 @@ _RULES = (
         "symmetric, penalise ‖AᵀA - AAᵀ‖, or use a diagonal recurrence, which has no transients.",
     ),
     RuleDocument(
+        "MC107",
+        "memory too short for the sequence",
+        "Zucchet & Orvieto 2024, section 2.2",
+        what="The longest memory of the whole model is below a tenth of the sequences' length; of "
+        "severity error below a hundredth. Where attention layers can carry the rest it is one "
+        "step milder.",
+        why="What a sequence held longer ago than that no longer reaches the output: no rate and "
+        "no optimizer makes the model use it.",
+        equation="max over the layers of the steps to 1/e < T/10, < T/100; of a dense matrix the "
+        "last k with ‖A^k‖ ≥ 1/e counts, of hidden weights where they were looked at their "
+        "spectrum. Only where T is known, and no gate sees hidden weights that were not looked at",
+        change="Initialise |λ| closer to 1, so that the memory spans the sequence: "
+        "|λ| = exp(-1/steps).",
+    ),
+    RuleDocument(
         "MC201",
         "a step can destabilise the recurrence",
         "Zucchet & Orvieto 2024, eq. 6 and section 3",
@@ -164,23 +179,23 @@ _RULES = (
         "Zucchet & Orvieto 2024, eq. 6 and section 3",
         what="The sensitivity to a parameter group is not known: the computation was refused, for "
         "the reason that the message gives.",
-        why="For want of the figure the layer is to be watched, whether or not a step harms it.",
+        why="What a step on the group does to the state is left open.",
         equation="E‖dh/dA‖²_F of a dense matrix at the --horizon that was asked for",
-        change="Give a shorter --horizon, or none where every |λ| < 1.",
+        change="Give a shorter --horizon.",
     ),
     RuleDocument(
         "MC207",
-        "the learning rate is near or above the largest usable one",
+        "the learning rate is near or above the usable one",
         "docs/verdict.md; Zucchet & Orvieto 2024, section 4.2",
         what="The learning rate is at least a third of the largest one that training with Adam is "
-        "expected to bear on this layer.",
+        "expected to bear on this layer; of severity error above three times it.",
         why="Beyond it training ends in one of two ways. Where a step can push eigenvalues out of "
         "the unit disk, the loss explodes; where it cannot, every step changes the output by as "
         "much as the output itself, and the loss stalls.",
         equation="divergence: lr √κ(λ) |Δλ| = 1.2, with |Δλ| an eigenvalue's shift by a step of 1 "
-        "on every entry; stall: lr √(tr H / E y²) = 2.3",
-        change="Lower the learning rate of the recurrent parameters below the rate that is given; "
-        "for a dense matrix, use a diagonal recurrence, whose eigenvalues a step moves far less.",
+        "on every entry; stall: lr √(tr H / E y²) = 2.3; known within a factor of 3",
+        change="Give the recurrent parameters at most the rate that is given; for a dense matrix, "
+        "use a diagonal recurrence, whose eigenvalues a step moves far less.",
     ),
     RuleDocument(
         "MC301",

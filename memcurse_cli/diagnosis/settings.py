@@ -8,11 +8,12 @@ only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -51,11 +52,15 @@ class Settings:
 
     autocorrelation: Autocorrelation = WHITE  # R(Δ) of the drive of each state
     horizon: int | None = None  # T in steps; None for an infinite sequence
-    horizon_source: str | None = None  # ``option`` or ``checkpoint``
+    horizon_source: str | None = None  # ``option``, ``checkpoint`` or ``assumed``
     readout: Readout | None = None
     learning_rate: float = 1e-3  # what one step of an adaptive optimizer changes a parameter by
-    watch_limit: float = 0.1  # the step effect above which a group is to be watched
-    cursed_limit: float = 1.0  # above which it is cursed: at 1 a step replaces the state
+    learning_rate_source: str | None = None  # ``option``, ``assumed``, or where it is recorded
+    rates: Mapping[str, float] = field(default_factory=dict)  # of tensors with one of their own
+    current_learning_rate: float | None = None  # that of the checkpoint's last step
+    optimizer: str | None = None  # its name
+    adaptive: bool | None = None  # whether it moves parameters by about their rate
+    step_limit: float = 0.1  # the step effect above which a group is told
     values: bool = False  # every eigenvalue goes into the report
     spectra: bool = False  # the spectra of gated layers' hidden weights do
     what_if: tuple[Rewriting, ...] = ()  # other parameters that every layer is reported under
@@ -68,18 +73,41 @@ class Settings:
         cls,
         rho: float | None,
         autocorrelation: Autocorrelation | str | None,
-        horizon: int | None,
+        horizon: float | None,
         readout: str | None,
         **others: Any,
     ) -> Settings:
-        """The settings of a call; raises `UsageError` where an option is outside its domain."""
+        """The settings of a call; raises `UsageError` where an option is outside its domain.
+
+        A ``horizon`` of infinity, as of None, is a sequence without end.
+        """
+        if horizon is not None and not math.isinf(horizon) and horizon != int(horizon):
+            raise UsageError(
+                f"a horizon of {horizon:g} steps is not whole",
+                where="--horizon",
+                remedy="give a number of steps, or inf for a sequence without end",
+            )
         return cls(
             autocorrelation=choose_autocorrelation(rho, autocorrelation),
-            horizon=horizon,
+            horizon=None if horizon is None or math.isinf(horizon) else int(horizon),
             horizon_source=None if horizon is None else "option",
             readout=check_readout(readout),
             **others,
         )
+
+    def rate_of(self, tensor: str) -> float:
+        """The learning rate of a tensor."""
+        return self.rates.get(tensor, self.learning_rate)
+
+    def of_layer(self, tensors: Iterable[str]) -> Settings:
+        """The settings for a layer with these recurrent tensors; see `rate`."""
+        rates = {tensor: self.rate_of(tensor) for tensor in tensors}
+        return replace(self, rates=rates)
+
+    @property
+    def rate(self) -> float:
+        """The largest rate at which the layer's recurrent tensors are trained."""
+        return max(self.rates.values(), default=self.learning_rate)
 
     @property
     def state_readout(self) -> Readout:
@@ -105,6 +133,9 @@ class Settings:
             readout=self.readout,
             learning_rate=self.learning_rate,
             input_scale=self.input_scale if self.gates else None,
+            learning_rate_source=self.learning_rate_source,
+            current_learning_rate=self.current_learning_rate,
+            optimizer=self.optimizer,
         )
 
     def check_readout_has_horizon(self) -> None:
@@ -126,10 +157,10 @@ class Settings:
                 "give the optimizer's rate, for example 1e-3",
             ),
             (
-                not 0 < self.watch_limit <= self.cursed_limit < float("inf"),
-                f"the limits {self.watch_limit:g} and {self.cursed_limit:g} are not in order",
-                "limits",
-                "give 0 < watch <= cursed",
+                not 0 < self.step_limit < float("inf"),
+                f"a step effect of {self.step_limit:g} is not positive",
+                "--step-limit",
+                "give a fraction of the state, for example 0.1",
             ),
             (
                 not 0 <= self.input_scale < float("inf"),

@@ -35,6 +35,12 @@ def share_having(items: int, total: int, noun: str) -> str:
     return f"{items} of {count(total, noun)} {'has' if items == 1 else 'have'}"
 
 
+def about(value: float) -> str:
+    """A figure known within a factor: two significant digits, `4.9e-5`, `0.018`, `20`."""
+    rounded = float(f"{value:.1e}")
+    return number(rounded)
+
+
 def duration(steps: float) -> str:
     """`1 step`, `38.4 steps`."""
     said = number(steps)

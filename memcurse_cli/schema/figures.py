@@ -89,7 +89,7 @@ TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13)
 Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
 """
 
-Verdict = Literal["ok", "watch", "cursed"]
+Verdict = Literal["ok", "not_judged", "watch", "cursed"]
 Direction = Literal["destabilising", "decorrelating", "scaling"]
 
 
@@ -158,14 +158,9 @@ class ParameterSummary:
         "lr √κ of the p99 scalar: the relative change of the state in one step; of all entries of "
         "a dense matrix, the RMS over independent signs.",
     ]
-    max_lr: Annotated[
-        float | None,
-        "the learning rate at which that change reaches the limit called cursed; the usable rate "
-        "where that is larger and a decorrelating group is judged by the output.",
-    ]
+    learning_rate: Annotated[float, "the rate that the step is taken at."]
     direction: Annotated[Direction, "what a step does to the eigenvalues."]
     rounding: Annotated[Rounding, "what storing it in fewer bits does."]
-    verdict: Annotated[Verdict, "this group alone."]
     int8_own_scale: Annotated[
         float | None,
         "the error in int8 with a scale of the group's own, where the largest value of its tensor "
@@ -229,15 +224,12 @@ class HessianPicture:
     eigenvectors: Annotated[NDArray[np.float64], "(top, cells) |v_a| of the 10 largest."]
 
 
-ORDER: tuple[Verdict, ...] = ("ok", "watch", "cursed")
+ORDER: tuple[Verdict, ...] = ("ok", "not_judged", "watch", "cursed")
+"""From the best to the worst; a model is as bad as its worst layer."""
 
 
-class Judged(Protocol):
+class Stepped(Protocol):
     """A parameter group, of a report or of a time series."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """This group alone."""
 
     @property
     def step_effect(self) -> float | None:
@@ -248,14 +240,13 @@ class Judged(Protocol):
         """κ(ω) over its scalars."""
 
 
-def diverges(parameter: Judged) -> bool:
+def diverges(parameter: Stepped) -> bool:
     """Whether a step effect is missing because it is infinite, not because it was not computed."""
     return parameter.step_effect is None and parameter.relative_sensitivity.divergent > 0
 
 
-def parameter_rank(parameter: Judged) -> tuple[int, float]:
-    """How bad a group is: its verdict, then its step effect, one that diverges above all others."""
-    effect = parameter.step_effect
-    if effect is None:
-        effect = math.inf if diverges(parameter) else -1.0
-    return ORDER.index(parameter.verdict), effect
+def effect_rank(parameter: Stepped) -> float:
+    """A group's step effect; one that diverges above all others, one not computed below."""
+    if parameter.step_effect is None:
+        return math.inf if diverges(parameter) else -1.0
+    return parameter.step_effect

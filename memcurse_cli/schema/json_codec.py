@@ -17,8 +17,17 @@ from functools import cache
 from typing import Any, Literal, NoReturn, TypeVar
 
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.figures import COMPONENTS, DETAIL, NEVER, Component
-from memcurse_cli.schema.report import Report
+from memcurse_cli.schema.figures import COMPONENTS, DETAIL, NEVER, ORDER, Component
+from memcurse_cli.schema.layer import JACOBIAN
+from memcurse_cli.schema.report import (
+    NOT_KNOWN,
+    Report,
+    UsableRate,
+    known_rate,
+    longest_memory,
+    rate_verdict,
+    smallest_rate,
+)
 
 Part = TypeVar("Part")
 
@@ -79,6 +88,8 @@ def encode(value: Any, *, values: bool = True) -> Any:
 def from_json(document: object, *, where: str = "report") -> Report:
     """The report that a JSON object holds; fields that a later version added are passed over.
 
+    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates.
+
     Args:
         document: what `json.loads` gave.
         where: what errors name as the place.
@@ -94,13 +105,80 @@ def from_json(document: object, *, where: str = "report") -> Report:
         raise UsageError(
             "not a memcurse report", where=where, remedy="write one with memcurse inspect --json"
         )
-    if schema.partition("/")[2].split(".")[0] != Report.SCHEMA.partition("/")[2]:
+    major = schema.partition("/")[2].split(".")[0]
+    if major == "1":
+        try:
+            document = _from_first(document)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise not_a_report(f"{error} is not what {schema[:40]!r} has", where) from error
+    elif major != Report.SCHEMA.partition("/")[2]:
         raise UsageError(
             f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}",
             where=where,
             remedy="write the report again with this version of memcurse",
         )
     return decode(Report, document, where=where)
+
+
+def _from_first(document: Mapping[str, Any]) -> dict[str, Any]:
+    """``memcurse.report/1`` as this version would have written it, but for sentence and findings.
+
+    Raises:
+        AttributeError, KeyError, TypeError: a field that is needed is missing, or another thing.
+    """
+    rate = document["input"]["learning_rate"]
+    layers = []
+    for layer in document["layers"]:
+        usable = _with_range(layer.get("usable_rate"))
+        verdict = rate_verdict(usable, rate)
+        dense, spectra = layer.get("dense") or {}, layer.get("hidden_spectra") or ()
+        steps = [layer["eigenvalues"]["time_constant"]["max"]]
+        steps += [dense["memory"]] if dense.get("memory") is not None else []
+        steps += [one["time_constant"] for one in spectra if one["name"] == JACOBIAN]
+        derived = layer.get("learning_rates")
+        if derived is not None:
+            rates = [{**one, "effect_rate": one["stable_lr"]} for one in derived["groups"]]
+            derived = {**derived, "groups": rates}
+        layers.append(
+            {
+                **layer,
+                "verdict": verdict,
+                "not_judged": usable.reason or NOT_KNOWN if verdict == "not_judged" else None,
+                "usable_rate": encode(usable),
+                "learning_rate": rate,
+                "memory": longest_memory(steps),
+                "parameters": [{**one, "learning_rate": rate} for one in layer["parameters"]],
+                "what_if": [
+                    {
+                        **version,
+                        "usable_rate": encode(_with_range(version.get("usable_rate"))),
+                        "parameters": [
+                            {**one, "learning_rate": rate} for one in version["parameters"]
+                        ],
+                    }
+                    for version in layer.get("what_if") or ()
+                ],
+                "learning_rates": derived,
+            }
+        )
+    known = [_with_range(layer["usable_rate"]) for layer in layers]
+    others = document.get("not_recurrent") or ()
+    return {
+        **document,
+        "verdict": max((layer["verdict"] for layer in layers), key=ORDER.index, default="ok"),
+        "usable_rate": encode(smallest_rate(known)),
+        "memory": longest_memory(layer["memory"] for layer in layers),
+        "findings": [],
+        "actions": [],
+        "layers": layers,
+        "not_recurrent": [{**one, "names": one["examples"]} for one in others],
+    }
+
+
+def _with_range(usable: Mapping[str, Any] | None) -> UsableRate:
+    if usable is None or usable["rate"] is None:
+        return UsableRate(None, None, None if usable is None else usable.get("reason"))
+    return known_rate(_number(usable["rate"]), usable["limited_by"])
 
 
 def decode(kind: type[Part], document: object, *, where: str) -> Part:

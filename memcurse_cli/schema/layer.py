@@ -292,14 +292,15 @@ class GroupRate:
 
     name: Annotated[str, "the group's name in the family."]
     tensor: Annotated[str, "the tensor's name in the checkpoint."]
-    stable_lr: Annotated[
+    effect_rate: Annotated[
         float | None,
-        "the rate at which one step changes the state by the limit; a third of the usable rate "
-        "where that is larger and known, and steps only turn angles. None where the sensitivity "
-        "is 0, diverges or is not known.",
+        "the rate at which one step changes the state by the limit, a figure and no advice; None "
+        "where the sensitivity is 0, diverges or is not known.",
     ]
     learning_rate: Annotated[
-        float | None, "the smaller of that and the rate of the rest of the network."
+        float | None,
+        "the rate to give it: the layer's usable rate, or that of the rest where that is smaller; "
+        "None where the layer was not judged.",
     ]
     relative: Annotated[float | None, "that over the rate of the rest, at most 1."]
 
@@ -327,9 +328,7 @@ class LearningRates:
     """Learning rates for a layer, on the assumption that the rest of the network's is right."""
 
     rest: Annotated[float, "the learning rate of the rest of the network."]
-    limit: Annotated[
-        float, "the relative change of the state that one step may make, that called watch."
-    ]
+    limit: Annotated[float, "the relative change of the state at ``effect_rate``."]
     groups: Annotated[tuple[GroupRate, ...], "the recurrent ones."]
     sharpness: Annotated[
         RelativeSharpness | None, "against B, C and D; None where they are not known."

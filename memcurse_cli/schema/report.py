@@ -1,4 +1,4 @@
-"""The schema `memcurse.report/1`: everything that a report says, before it is drawn.
+"""The schema `memcurse.report/2`: everything that a report says, before it is drawn.
 
 Every class turns into the JSON object of the same fields. A number that does not exist is None
 here and null there; inf and nan never stand in a report. `scalars` flattens a report for a logger.
@@ -6,11 +6,13 @@ here and null there; inf and nan never stand in a report. `scalars` flattens a r
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import (
     COMPONENTS,
     DETAIL,
@@ -23,7 +25,7 @@ from memcurse_cli.schema.figures import (
     ParameterSummary,
     StateSummary,
     Verdict,
-    parameter_rank,
+    effect_rank,
 )
 from memcurse_cli.schema.layer import (
     AdamGroup,
@@ -70,17 +72,63 @@ class RuleDocument:
     change: Annotated[str, "what to do about it."]
 
 
+Limit = Literal["divergence", "stall"]
+
+
 @dataclass(frozen=True)
 class UsableRate:
-    """The largest learning rate that training with Adam is expected to bear."""
+    """The largest learning rate that training with Adam is expected to bear.
+
+    The rates that were measured lay between a third and three times the predicted one.
+    """
 
     rate: Annotated[float | None, "the rate, or None where it is not known."]
     limited_by: Annotated[
-        Literal["divergence", "stall"] | None,
+        Limit | None,
         "what ends training beyond it: ``divergence`` where eigenvalues can leave the unit disk, "
         "``stall`` where every step changes the output by as much as itself.",
     ]
     reason: Annotated[str | None, "why the rate is not known, or None."] = None
+    low: Annotated[float | None, "the lower end of the range that it is known within."] = None
+    high: Annotated[float | None, "the upper end."] = None
+
+
+FACTOR = 3.0
+"""Within which the measured rates were of the predicted ones, in four setups of five."""
+
+
+def known_rate(rate: float, limited_by: Limit) -> UsableRate:
+    """A usable rate with the range that it is known within."""
+    return UsableRate(rate, limited_by, None, rate / FACTOR, rate * FACTOR)
+
+
+def rate_verdict(usable: UsableRate | None, learning_rate: float) -> Verdict:
+    """A rate against the usable one: ok below its range, to watch in it, cursed above."""
+    if usable is None or usable.low is None or usable.high is None:
+        return "not_judged"
+    if learning_rate > usable.high:
+        return "cursed"
+    return "watch" if learning_rate >= usable.low else "ok"
+
+
+def smallest_rate(rates: Iterable[UsableRate | None]) -> UsableRate:
+    """The smallest of the layers' usable rates, or why none is known."""
+    all_rates = [one for one in rates if one is not None]
+    known = [(one.rate, place) for place, one in enumerate(all_rates) if one.rate is not None]
+    if known:
+        return all_rates[min(known)[1]]
+    reasons = (one.reason for one in all_rates if one.reason)
+    return UsableRate(None, None, next(reasons, NOT_KNOWN))
+
+
+NOT_KNOWN = "no layer has one"
+
+
+def longest_memory(memories: Iterable[float | None]) -> float | None:
+    """The longest of some memories in steps; None where one never forgets."""
+    steps = list(memories)
+    known = [one for one in steps if one is not None]
+    return max(known) if known and len(known) == len(steps) else None
 
 
 @dataclass(frozen=True)
@@ -107,7 +155,6 @@ class WhatIf:
     ] = None
     hessian_reason: Annotated[str | None, "why it has none, or None."] = None
     usable_rate: Annotated[UsableRate | None, "as that of a layer."] = None
-    verdict: Annotated[Verdict | None, "as that of a layer; None without figures."] = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +177,18 @@ class LayerReport:
     ]
     hessian_reason: Annotated[str | None, "why it has none, or None."]
     dense: Annotated[DenseSummary | None, "what only a dense recurrence has, or None."]
-    verdict: Annotated[Verdict, "the worst of its groups' and of its learning rate's."]
+    verdict: Annotated[
+        Verdict,
+        "its learning rate against the usable one: ``ok`` below the range, ``watch`` in it, "
+        "``cursed`` above; ``not_judged`` where no usable rate is known.",
+    ]
+    learning_rate: Annotated[float, "the largest rate that its recurrent groups are trained at."]
+    memory: Annotated[
+        float | None,
+        "the steps after which it has forgotten to 1/e: the longest of its time constants, of what "
+        "the powers of a dense matrix hold and, where they were looked at, of its hidden weights; "
+        "None where it never forgets.",
+    ]
     findings: Annotated[tuple[Finding, ...], "what is worth telling, in the order of their codes."]
     hidden_feedback: Annotated[
         bool,
@@ -145,6 +203,12 @@ class LayerReport:
     ] = None
     usable_rate: Annotated[
         UsableRate | None, "the largest learning rate to expect training to bear."
+    ] = None
+    not_judged: Annotated[str | None, "why it was not judged, or None where it was."] = None
+    lru_rate: Annotated[
+        UsableRate | None,
+        "the usable rate of the same eigenvalues as an LRU has them, γ = √(1-|λ|²) of its own; "
+        "only where the layer is not ok and another parametrisation could help.",
     ] = None
     what_if: Annotated[
         tuple[WhatIf, ...], "the layer in other parameters, where that was asked for."
@@ -183,7 +247,7 @@ class NotRecurrent:
 
     kind: Annotated[str, "what they are: ``attention``."]
     count: Annotated[int, "how many; blocks that several layers share count once."]
-    examples: Annotated[tuple[str, ...], "the names of the first few."]
+    names: Annotated[tuple[str, ...], "their names, in the order of the file."]
 
 
 @dataclass(frozen=True)
@@ -208,8 +272,13 @@ class InputAssumption:
         "with a frequency.",
     ] = field(metadata=COMPONENTS)
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
-    horizon_source: Annotated[str | None, "``option``, ``checkpoint`` or None."]
-    learning_rate: Annotated[float, "the rate that step effects are taken at."]
+    horizon_source: Annotated[
+        str | None, "``option``, ``checkpoint``, or ``assumed`` where nothing says."
+    ]
+    learning_rate: Annotated[
+        float,
+        "the largest rate that parameters are trained at; a layer and a group have their own.",
+    ]
     readout: Annotated[
         Literal["last", "every"] | None,
         "``last`` for states and a loss at the last of the steps, ``every`` for their mean over "
@@ -219,6 +288,21 @@ class InputAssumption:
         float | None,
         "the RMS of every component of the gates' input; None where gates stand at their bias.",
     ] = None
+    learning_rate_source: Annotated[
+        str | None, "``option``, where the checkpoint records it, or ``assumed``."
+    ] = None
+    current_learning_rate: Annotated[
+        float | None, "the rate at the checkpoint's last step, where it is another."
+    ] = None
+    optimizer: Annotated[str | None, "the optimizer's name, where the checkpoint tells it."] = None
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do, the first the most urgent."""
+
+    text: Annotated[str, "what to do, with the figure that it was measured to help by."]
+    command: Annotated[str, "what to run or to paste for it; empty where there is nothing."] = ""
 
 
 @dataclass(frozen=True)
@@ -238,16 +322,22 @@ class SensitivityCurve:
 class Report:
     """A report on one checkpoint; several checkpoints are an array of these."""
 
-    SCHEMA: ClassVar = "memcurse.report/1"
+    SCHEMA: ClassVar = "memcurse.report/2"
 
     version: Annotated[str, "of memcurse."]
     checkpoint: Annotated[CheckpointSummary, "the file."]
     input: Annotated[InputAssumption, "what was assumed of the input and of the optimizer."]
     device: Annotated[str, "where eigendecompositions ran."]
-    verdict: Annotated[Verdict, "the worst of the layers'."]
-    sentence: Annotated[
-        str, "the verdict in words, on the worst layer; a rate in it holds for all layers."
+    verdict: Annotated[
+        Verdict,
+        "the worst of the layers'; ``watch`` at least where the memory is below a tenth of a known "
+        "horizon and nothing else carries what it forgets.",
     ]
+    sentence: Annotated[str, "the verdict in words, with the rate that training bears."]
+    usable_rate: Annotated[UsableRate, "the smallest of the layers'; a reason where none is known."]
+    memory: Annotated[float | None, "the longest of the layers'; None where one never forgets."]
+    findings: Annotated[tuple[Finding, ...], "what is worth telling of the model as a whole."]
+    actions: Annotated[tuple[Action, ...], "what to do, the most urgent first."]
     layers: Annotated[tuple[LayerReport, ...], "the recurrent layers, in the checkpoint's order."]
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
     not_recurrent: Annotated[
@@ -262,20 +352,82 @@ class Report:
     ] = None
 
     def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:
-        """The figures as a flat dictionary for a logger; see `memcurse_cli.schema.report`."""
-
+        """The figures as a flat dictionary for a logger; see `scalars`."""
         return scalars(self, prefix)
+
+    def groups(self, parameters: Iterable[tuple[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """Parameter groups with their learning rates, as `torch.optim` takes them; see `groups`."""
+        return groups(self, parameters)
+
+    def __str__(self) -> str:
+        """The page of `memcurse inspect`, 80 columns wide."""
+        return str(_reports("terminal.page").to_text(self, width=80))
+
+    def _repr_html_(self) -> str:
+        """The box of the HTML page, for a notebook."""
+        return str(_reports("html.report").box(self))
+
+
+def _reports(module: str) -> Any:
+    """A module of the reports, by its name: imports never run from here to there."""
+    return importlib.import_module(f"memcurse_cli.reports.{module}")
+
+
+def groups(
+    report: Report, parameters: Iterable[tuple[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Parameter groups: every recurrent tensor at its layer's usable rate, the rest at its own.
+
+    A rate above that of the network is not given; a layer that was not judged stays with the rest.
+
+    Args:
+        report: whose usable rates to take.
+        parameters: ``model.named_parameters()``; without it the groups hold names of tensors, and
+            that of the rest, the last one, none.
+
+    Raises:
+        UsageError: a recurrent tensor is not among the parameters.
+    """
+    slow: dict[float, list[str]] = {}
+    for layer in report.layers:
+        usable = None if layer.usable_rate is None else layer.usable_rate.rate
+        if usable is not None and usable < layer.learning_rate:
+            slow.setdefault(usable, []).extend(one.tensor for one in layer.parameters)
+    rest = report.input.learning_rate
+    if parameters is None:
+        found = [{"params": list(dict.fromkeys(names)), "lr": lr} for lr, names in slow.items()]
+        return [*found, {"params": [], "lr": rest}]
+    named = dict(parameters)
+    found = []
+    for rate, names in slow.items():
+        held = {_parameter(name, named) for name in names}
+        found.append(
+            {"params": [named.pop(name) for name in list(named) if name in held], "lr": rate}
+        )
+    return [*found, {"params": list(named.values()), "lr": rest}]
+
+
+def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
+    """The parameter that a tensor of the checkpoint is, which may have a prefix before its name."""
+    for name in named:
+        if tensor == name or tensor.endswith(f".{name}") or name.endswith(f".{tensor}"):
+            return name
+    raise UsageError(
+        f"no parameter is called {tensor}",
+        where="groups",
+        remedy="give model.named_parameters() of the model that the checkpoint is of",
+    )
 
 
 def scalars(report: Report, prefix: str = "memcurse/") -> dict[str, float]:
     """Names and numbers: a few of the whole report, then those of each layer and group.
 
-    A verdict is 0 for ok, 1 for watch, 2 for cursed. A figure that diverges or does not exist is
-    left out, and so is the worst of several where one of them diverges. Of the whole report:
-    ``verdict``, ``unstable`` (eigenvalues with |λ| >= 1), ``time_constant`` (the longest, in
-    steps), ``step_effect`` (the worst), ``usable_lr`` (the smallest). Of each layer the same under
-    ``<layer>/``, with ``step_effect/<parameter>`` and ``relative_sensitivity/<parameter>`` (κ,
-    p99), and ``adam_residual``, ``sharpness``, ``output_step_effect`` where there is a Hessian.
+    A verdict is 0 for ok, 1 for not judged, 2 for watch, 3 for cursed. A figure that diverges or
+    does not exist is left out, and so is the worst of several where one of them diverges. Of the
+    whole report: ``verdict``, ``unstable`` (eigenvalues with |λ| >= 1), ``memory`` (the longest,
+    in steps), ``step_effect`` (the worst), ``usable_rate`` (the smallest). Of each layer the same
+    under ``<layer>/``, with ``step_effect/<parameter>`` and ``relative_sensitivity/<parameter>``
+    (κ, p99), and ``adam_residual``, ``sharpness``, ``output_step_effect`` where there is a Hessian.
 
     Args:
         report: what to flatten.
@@ -286,7 +438,7 @@ def scalars(report: Report, prefix: str = "memcurse/") -> dict[str, float]:
         "verdict": float(ORDER.index(report.verdict)),
         "unstable": sum(numbers["unstable"] for _, numbers in layers),
     }
-    for name, choose in (("time_constant", max), ("step_effect", max), ("usable_lr", min)):
+    for name, choose in (("memory", max), ("step_effect", max), ("usable_rate", min)):
         known = [numbers[name] for _, numbers in layers if name in numbers]
         if known:
             found[name] = choose(known)
@@ -300,12 +452,11 @@ def _layer(layer: LayerReport) -> Iterator[tuple[str, float]]:
     yield "verdict", float(ORDER.index(layer.verdict))
     yield "unstable", float(spectrum.unstable)
     yield from _known("modulus", spectrum.modulus.max)
-    longest = spectrum.time_constant
-    yield from _known("time_constant", math.inf if longest.divergent else longest.max)
+    yield "memory", math.inf if layer.memory is None else layer.memory
     yield from _known("time_constant/p50", spectrum.time_constant.p50)
     if layer.usable_rate is not None:
-        yield from _known("usable_lr", layer.usable_rate.rate)
-    effects = [parameter_rank(one)[1] for one in layer.parameters]
+        yield from _known("usable_rate", layer.usable_rate.rate)
+    effects = list(map(effect_rank, layer.parameters))
     if max(effects, default=-1.0) >= 0:
         yield "step_effect", max(effects)
     for parameter in layer.parameters:

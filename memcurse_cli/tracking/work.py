@@ -7,7 +7,7 @@ file can do it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_text
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.diagnosis.settings import Settings, check_readout, choose_autocorrelation
+from memcurse_cli.diagnosis.settings import Settings, choose_autocorrelation
 from memcurse_cli.diagnosis.verdicts import smallest_rate
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
@@ -48,11 +48,10 @@ class Reading:
 
     # (weight, ρ) or (weight, ρ, ω) of each part of the input's
     autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] = ((1.0, 0.0),)
-    horizon: int | None = None  # T in steps, or None
+    horizon: float | None = None  # T in steps; None is what the checkpoint says
     readout: str | None = None  # ``last``, ``every`` or None
-    learning_rate: float = 1e-3  # the rate that step effects are taken at
-    watch_limit: float = 0.1  # the step effect to watch from
-    cursed_limit: float = 1.0  # the step effect called cursed
+    learning_rate: float | None = None  # the optimizer's; None is what the checkpoint records
+    step_limit: float = 0.1  # the step effect from which a group is told
     family: str | None = None  # the only family to read with, or None
     layers: tuple[str, ...] = ()  # globs of layer names
     assume: tuple[tuple[str, str], ...] = ()  # what the checkpoints do not store, as pairs
@@ -77,13 +76,11 @@ class Reading:
             assume=tuple(sorted((assume or {}).items())),
             **others,
         )
-        Settings(
-            horizon=reading.horizon,
-            learning_rate=reading.learning_rate,
-            watch_limit=reading.watch_limit,
-            cursed_limit=reading.cursed_limit,
+        checked = Settings.asked(
+            None, None, reading.horizon, reading.readout, step_limit=reading.step_limit
         )
-        check_readout(reading.readout)
+        if reading.learning_rate is not None:
+            replace(checked, learning_rate=reading.learning_rate)
         validate_device(reading.device)
         validate_assumptions(dict(reading.assume))
         return reading
