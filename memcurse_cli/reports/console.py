@@ -25,7 +25,7 @@ NAME = "bold"
 CODE = "cyan"
 SPECTRUM = "cyan"
 ALARM = "bold red"
-VERDICT_STYLES = {"ok": "green", "watch": "yellow", "cursed": ALARM}
+VERDICT_STYLES = {"ok": "green", "not_judged": LABEL, "watch": "yellow", "cursed": ALARM}
 SEVERITY_STYLES = {"info": "blue", "warning": "yellow", "error": ALARM}
 
 FILE_WIDTH = 80

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from memcurse_cli.schema.figures import (
+    ORDER,
     Direction,
     ParameterSummary,
     Rounding,
     diverges,
-    parameter_rank,
+    effect_rank,
 )
 from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport
 
-VERDICTS = ("ok", "watch", "cursed")
 SEVERITIES = ("info", "warning", "error")
 
 ALIKE_SHOWN = 3
@@ -32,13 +32,7 @@ Rank = tuple[float, ...]
 
 def worst_parameter(layer: LayerReport) -> ParameterSummary | None:
     """The parameter group that decides a layer's verdict; None where it has none."""
-    return max(layer.parameters, key=parameter_rank, default=None)
-
-
-def lowest_rate(parameters: Sequence[ParameterSummary]) -> float | None:
-    """The largest rate that no group is cursed at; None where one is at every rate, or none is."""
-    rates = [one.max_lr for one in parameters if one.max_lr is not None]
-    return None if any(map(diverges, parameters)) else min(rates, default=None)
+    return max(layer.parameters, key=effect_rank, default=None)
 
 
 def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
@@ -53,10 +47,9 @@ def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
         for dtype in Rounding.__dataclass_fields__
     }
     return replace(
-        max(parameters, key=parameter_rank),
+        max(parameters, key=effect_rank),
         relative_sensitivity=largest.relative_sensitivity,
         step_effect=_largest([one.step_effect for one in computed]),
-        max_lr=lowest_rate(computed),
         direction=min((one.direction for one in parameters), key=get_args(Direction).index),
         rounding=Rounding(**errors),
     )
@@ -74,8 +67,8 @@ def _size(figure: float | None) -> float:
 def layer_rank(layer: LayerReport) -> Rank:
     """The verdict, the worst step effect, the unstable eigenvalues, the longest memory."""
     parameter = worst_parameter(layer)
-    effect = parameter_rank(parameter)[1] if parameter is not None else -1.0
-    return VERDICTS.index(layer.verdict), effect, *memory_rank(layer)
+    effect = effect_rank(parameter) if parameter is not None else -1.0
+    return ORDER.index(layer.verdict), effect, *memory_rank(layer)
 
 
 def memory_rank(layer: LayerReport) -> Rank:

@@ -251,7 +251,6 @@ class TrackedGroup:
         float | None, "lr √κ of the p99 scalar; null where it diverges or is not computed."
     ]
     direction: Annotated[Direction, "what a step of the optimizer does to the eigenvalues."]
-    verdict: Annotated[Verdict, "this group alone."]
 
 
 @dataclass(frozen=True)
@@ -347,7 +346,7 @@ class TrackedStep:
 class Tracking:
     """A training run, checkpoint by checkpoint."""
 
-    SCHEMA: ClassVar = "memcurse.track/1"
+    SCHEMA: ClassVar = "memcurse.track/2"
 
     version: Annotated[str, "of memcurse."]
     steps: Annotated[tuple[TrackedStep, ...], "the checkpoints, by step, ascending."]

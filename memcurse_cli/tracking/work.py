@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.untrusted.names import shown_text
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.settings import Settings, choose_autocorrelation
-from memcurse_cli.diagnosis.verdicts import smallest_rate
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
 from memcurse_cli.schema.derived import (
@@ -27,13 +26,14 @@ from memcurse_cli.schema.derived import (
     TrackedLayer,
     WorstGroup,
 )
-from memcurse_cli.schema.figures import Quantiles, diverges, parameter_rank
+from memcurse_cli.schema.figures import Quantiles, diverges, effect_rank
 from memcurse_cli.schema.report import (
     EigenvalueSummary,
     LayerReport,
     ParameterSummary,
     Report,
     SkippedLayer,
+    smallest_rate,
 )
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
@@ -158,7 +158,6 @@ def _layer(layer: LayerReport) -> TrackedLayer:
                 relative_sensitivity=group.relative_sensitivity,
                 step_effect=group.step_effect,
                 direction=group.direction,
-                verdict=group.verdict,
             )
             for group in layer.parameters
         ),
@@ -223,7 +222,7 @@ def summarise(layers: Sequence[LayerReport]) -> Summary:
         time_constant_median=_quantile(_time_constants(decays), 0.5),
         time_constant=max(known) if len(known) == len(longest) else None,
         worst=_worst(layers),
-        usable_rate=smallest_rate(layers),
+        usable_rate=smallest_rate(layer.usable_rate for layer in layers).rate,
     )
 
 
@@ -236,7 +235,7 @@ def _worst(layers: Sequence[LayerReport]) -> WorstGroup | None:
     ]
     if not ranked:
         return None
-    layer, group = max(ranked, key=lambda pair: parameter_rank(pair[1]))
+    layer, group = max(ranked, key=lambda pair: effect_rank(pair[1]))
     return WorstGroup(
         layer=layer.name,
         name=group.name,

@@ -25,7 +25,7 @@ from memcurse_cli.reports.html.page import (
 )
 from memcurse_cli.reports.numbers import Level, count, number, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
-from memcurse_cli.reports.ranking import SEVERITIES, VERDICTS, layer_rank, worst_parameter
+from memcurse_cli.reports.ranking import SEVERITIES, layer_rank, worst_parameter
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.reports.terminal.steps import (
     ADAM_COLUMNS,
@@ -46,7 +46,7 @@ from memcurse_cli.reports.terminal.structure import (
     missing_part,
 )
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable, says
-from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
+from memcurse_cli.schema.figures import ORDER, HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Finding, LayerReport, Report
 
@@ -78,7 +78,7 @@ def sections(report: Report, layer: LayerReport) -> Iterator[Section]:
         ]
         texts = tuple(tuple(row[index].text for index in kept) for row in rows)
         heads = tuple(
-            columns[index].heading or ("verdict" if texts[0][place] in VERDICTS else "from")
+            columns[index].heading or ("verdict" if texts[0][place] in ORDER else "from")
             for place, index in enumerate(kept)
         )
         meanings = " ".join(columns[index].meaning for index in kept if columns[index].meaning)
@@ -216,12 +216,10 @@ LAYERS: Table = {
 }
 PARAMETERS: Table = {
     "parameter": lambda one: word(one.name),
-    "verdict": lambda one: verdict_cell(one.verdict),
     "size": lambda one: figure(one.size, "{:,}".format),
     "type": lambda one: word(one.dtype),
     "κ p99": lambda one: _quantile(one.relative_sensitivity, "p99"),
     "step effect": _effect,
-    "max lr": lambda one: figure(one.max_lr, absent=BEYOND),
 }
 
 SHOWN_ELSEWHERE = {

@@ -17,10 +17,10 @@ from memcurse_cli.reports.console import (
     Screen,
 )
 from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw
-from memcurse_cli.reports.numbers import ABSENT, count, largest, number_or_absent, percent
+from memcurse_cli.reports.numbers import ABSENT, count, largest, percent
 from memcurse_cli.reports.ranking import Alike, alike, layer_rank, together
 from memcurse_cli.reports.terminal.tables import Names, effect_cell, fitting, legend, table_lines
-from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, ParameterSummary, parameter_rank
+from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, ParameterSummary, effect_rank
 from memcurse_cli.schema.report import LayerReport
 
 NAME_WIDTH = 24
@@ -121,7 +121,7 @@ def _row(
         resolution,
     )
     parameters = [parameter for layer in layers for parameter in layer.parameters]
-    parameter = max(parameters, key=parameter_rank, default=None)
+    parameter = max(parameters, key=effect_rank, default=None)
     step = Cell(ABSENT)
     if parameter is not None:
         parameter = together([one for one in parameters if one.name == parameter.name])
@@ -233,12 +233,12 @@ def _entries(layers: Sequence[LayerReport], *, every: bool) -> list[Entry]:
     entries = [
         (
             together([parameter for parameter, _ in group]),
-            max(group, key=lambda pair: parameter_rank(pair[0]))[1],
+            max(group, key=lambda pair: effect_rank(pair[0]))[1],
             len(group),
         )
         for group in groups.values()
     ]
-    return sorted(entries, key=lambda entry: parameter_rank(entry[0]), reverse=True)
+    return sorted(entries, key=lambda entry: effect_rank(entry[0]), reverse=True)
 
 
 def _parameter_columns(dense: set[bool]) -> list[Column]:
@@ -251,7 +251,7 @@ def _parameter_columns(dense: set[bool]) -> list[Column]:
     rounding = "bf16, fp16, fp32: the state's error, in %, when the group is stored so."
     eight_bits = "int8: one scale per tensor; e4m3 and e5m2: float8."
     return [
-        Column("", lambda one: Cell(one[0].verdict, VERDICT_STYLES[one[0].verdict]), align="left"),
+        Column("", align="left"),
         Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
         Column(
             WHERE,
@@ -265,13 +265,6 @@ def _parameter_columns(dense: set[bool]) -> list[Column]:
             "effect",
             lambda one: effect_cell(one[0]),
             meaning=f"Effect: the state's change by one step on {moved}.",
-        ),
-        Column(
-            "max lr",
-            lambda one: number_or_absent(one[0].max_lr, 2),
-            leaves=1,
-            meaning="Max lr: where that is cursed; of angles, judged by the output where it is "
-            "known, the usable rate.",
         ),
         Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
         Column("bf16", _rounded("bfloat16"), leaves=3, meaning=rounding),

@@ -35,7 +35,7 @@ from memcurse_cli.reports.numbers import (
     setting,
     size,
 )
-from memcurse_cli.reports.ranking import VERDICTS, Told, lowest_rate, together, told_once
+from memcurse_cli.reports.ranking import Told, together, told_once
 from memcurse_cli.reports.terminal.layers import by_family, layer_lines, parameter_lines
 from memcurse_cli.reports.terminal.steps import (
     WHAT_IF,
@@ -53,7 +53,7 @@ from memcurse_cli.reports.terminal.structure import (
     gate_lines,
     mean_field_lines,
 )
-from memcurse_cli.schema.figures import ParameterSummary, parameter_rank
+from memcurse_cli.schema.figures import ORDER, ParameterSummary, effect_rank
 from memcurse_cli.schema.report import (
     InputAssumption,
     LayerReport,
@@ -143,7 +143,7 @@ def _layers(report: Report) -> str:
         f"{len(members):,} {family}" for family, members in by_family(report.layers).items()
     )
     verdicts = [layer.verdict for layer in report.layers]
-    said = [f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS if verdict in verdicts]
+    said = [f"{verdicts.count(verdict):,} {verdict}" for verdict in ORDER if verdict in verdicts]
     if report.skipped:
         said.append(f"{len(report.skipped):,} skipped")
     return f"{families or 'none'}: {', '.join(said)}"
@@ -258,7 +258,7 @@ def assumption_lines(screen: Screen, layers: Sequence[LayerReport]) -> Iterator[
 def not_recurrent_lines(screen: Screen, others: Sequence[NotRecurrent]) -> Iterator[Text]:
     """The layers that have no recurrence: how many, and the names of the first."""
     for other in others:
-        named = [_name(screen, name) for name in other.examples]
+        named = [_name(screen, name) for name in other.names[:3]]
         if other.count > len(named):
             named.append(screen.glyphs.ellipsis)
         text = screen.sentence(f"{count(other.count, f'{other.kind} layer')}, with no recurrence: ")
@@ -317,7 +317,7 @@ def _step_cell(entry: tuple[str, Report]) -> str:
 def _worst(report: Report) -> ParameterSummary | None:
     """The worst parameter group of all layers, with those of its name."""
     parameters = [one for layer in report.layers for one in layer.parameters]
-    worst = max(parameters, key=parameter_rank, default=None)
+    worst = max(parameters, key=effect_rank, default=None)
     return worst and together([one for one in parameters if one.name == worst.name])
 
 
@@ -338,14 +338,7 @@ SUMMARY_COLUMNS = [
         "worst step", lambda one: getattr(_worst(one[1]), "name", ABSENT), align="left", leaves=1
     ),
     Column("effect", _step_cell),
-    Column(
-        "max lr",
-        lambda one: number_or_absent(
-            lowest_rate([group for layer in one[1].layers for group in layer.parameters]), 2
-        ),
-        leaves=5,
-        meaning="Max lr: the lowest of all groups.",
-    ),
+    Column("usable rate", lambda one: number_or_absent(one[1].usable_rate.rate, 2), leaves=5),
     Column(
         "a step is",
         lambda one: getattr(_worst(one[1]), "direction", ABSENT),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
+from memcurse_cli.reports.console import LABEL, NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, Row, cells
 from memcurse_cli.reports.numbers import (
     ABSENT,
@@ -63,7 +63,7 @@ RATE_COLUMNS = (
         shrinks=True,
     ),
     Column("tensor", lambda one: one[0].tensor or one[1], align="left", shrinks=True, leaves=2),
-    Column("bears", lambda one: number_or_absent(one[0].stable_lr, 2)),
+    Column("bears", lambda one: number_or_absent(one[0].effect_rate, 2)),
     Column(
         "rate",
         lambda one: _rate_to_give(one[0]),
@@ -113,9 +113,9 @@ def _lowest(rates: Sequence[tuple[str, str, GroupRate]]) -> list[Rate]:
 
 def _order(one: Rate) -> float:
     """A rate that does not exist is below every other, unless nothing needs one."""
-    if one[0].stable_lr is None:
+    if one[0].effect_rate is None:
         return float("inf") if one[0].relative == 1 else -1.0
-    return one[0].stable_lr
+    return one[0].effect_rate
 
 
 def _sharpness(derived: Sequence[tuple[LayerReport, LearningRates]], names: Names) -> Iterator[str]:
@@ -316,18 +316,12 @@ WHAT_IF = LayerTable(
             leaves=3,
         ),
         Column("effect", lambda row: effect_cell(row[1]) if row[1] else ABSENT),
-        Column(
-            "max lr",
-            lambda row: number_or_absent(row[1].max_lr, 2) if row[1] else ABSENT,
-            leaves=2,
-        ),
         Column("Adam left", lambda row: row[2][0], leaves=4),
         Column("output", lambda row: row[2][1], leaves=5),
     ),
     entries=_versions,
     rank=layer_rank,
     shown=3,
-    gutter=lambda row: Cell(row[1].verdict, VERDICT_STYLES[row[1].verdict]) if row[1] else Cell(""),
     alone=False,
 )
 

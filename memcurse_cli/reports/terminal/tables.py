@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
+from memcurse_cli.reports.console import LABEL, NAME, Screen
 from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect
 from memcurse_cli.schema.figures import ParameterSummary
@@ -156,6 +156,5 @@ def whose(names: Sequence[str]) -> str:
 
 
 def effect_cell(group: ParameterSummary) -> Cell:
-    """What one step on a group does to the state, in the colour of its verdict."""
-    divergent = group.relative_sensitivity.divergent
-    return Cell(effect(group.step_effect, divergent=divergent), VERDICT_STYLES[group.verdict])
+    """What one step on a group does to the state."""
+    return Cell(effect(group.step_effect, divergent=group.relative_sensitivity.divergent))

@@ -31,7 +31,7 @@ from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, 
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.schema.derived import Spread, Summary, TrackedLayer, TrackedStep, Tracking
-from memcurse_cli.schema.figures import parameter_rank
+from memcurse_cli.schema.figures import effect_rank
 from memcurse_cli.tracking.track import modulus_text
 
 MOST_ROWS = 24
@@ -296,7 +296,7 @@ def _csv_rows(step: TrackedStep) -> Iterator[CsvRow]:
 
 
 def _csv_layer(layer: TrackedLayer) -> CsvRow:
-    worst = max(layer.groups, key=lambda group: parameter_rank(group)[1], default=None)
+    worst = max(layer.groups, key=lambda group: effect_rank(group), default=None)
     hessian = layer.hessian
     return {
         "layer": layer.name,
