@@ -119,11 +119,11 @@ class Told:
     """A finding that several layers share: the range of each of its figures, the worst layer."""
 
     finding: Finding
-    layer: LayerReport
+    layer: LayerReport | None  # None of a finding on the whole model
     layers: int
 
 
-def told_once(layers: Iterable[LayerReport]) -> list[Told]:
+def told_once(layers: Iterable[LayerReport], of_model: Sequence[Finding] = ()) -> list[Told]:
     """Findings that say the same but for their numbers, once each; the severest first.
 
     An advice's numbers are rates to stay below, so that the lowest of them holds for every layer.
@@ -132,7 +132,7 @@ def told_once(layers: Iterable[LayerReport]) -> list[Told]:
     for layer in layers:
         for finding in layer.findings:
             groups.setdefault(_wording(finding), []).append((finding, layer))
-    told = []
+    told = [Told(finding, None, 0) for finding in of_model]
     for group in groups.values():
         finding, layer = max(group, key=lambda pair: _finding_rank(*pair))
         finding = replace(

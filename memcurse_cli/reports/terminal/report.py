@@ -215,7 +215,7 @@ def finding_lines(
 
 def _finding(screen: Screen, told: Told) -> Iterator[Text]:
     finding = told.finding
-    said = [_place(screen, told.layer.name, told.layers)]
+    said = [_place(screen, "the model" if told.layer is None else told.layer.name, told.layers)]
     said[0].append(": ", LABEL).append_text(screen.sentence(finding.message))
     if finding.advice:
         advice = Text(f"{screen.glyphs.advice} ", LABEL)
