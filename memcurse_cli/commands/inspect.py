@@ -16,7 +16,7 @@ from memcurse_cli.commands.options import (
     emit_json,
     write_file,
 )
-from memcurse_cli.commands.request import STDIN, Request, with_request
+from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
 from memcurse_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ FormatOption = Annotated[
 @with_request()
 def inspect(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Checkpoints: files, directories or URLs.")
+        list[str],
+        typer.Argument(metavar="PATH", help="Checkpoints: files, directories, quoted globs, URLs."),
     ],
     request: Request,
     values: Annotated[
@@ -117,7 +118,7 @@ def inspect(
             optimizer=optimizer,
             pictures=drawn,
         )
-        for path in paths
+        for path in expanded(paths)
     ]
     if plot is not None:
         from memcurse_cli.reports.figures import spectrum_figure

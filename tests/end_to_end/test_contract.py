@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -50,6 +51,26 @@ def test_help_has_an_example_and_fits(command: str) -> None:
 @pytest.mark.parametrize(("command", "line"), COMMANDS.items())
 def test_the_list_of_commands_says_what_the_commands_say(command: str, line: str) -> None:
     assert (load(command).__doc__ or "").splitlines()[0] == line
+
+
+def test_a_pattern_stands_for_the_files_that_match_in_order(tmp_path: Path) -> None:
+    for name in ("b.safetensors", "a/c.safetensors", "a/notes.txt", "[b].safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(Path(SAMPLE).read_bytes())
+
+    def checked(*paths: str) -> list[str]:
+        done = memcurse("check", *paths, "--json", folder=tmp_path)
+        return [report["path"] for report in json.loads(done.stdout)["reports"]]
+
+    every = ["[b].safetensors", "a/c.safetensors", "b.safetensors"]
+    assert checked("**/*.safetensors") == every
+    assert checked("b.safetensors", "*.safetensors") == ["b.safetensors", "[b].safetensors"]
+    assert checked("**") == sorted([*every, "a/notes.txt"])  # no folder that it only crosses
+    assert checked("[b].safetensors") == ["[b].safetensors"]
+    assert checked("[[]b*") == ["[b].safetensors"]
+    assert checked("?") == ["a"]
+    done = memcurse("inspect", "[!x].*rs", "--json", folder=tmp_path)
+    assert json.loads(done.stdout)["checkpoint"]["path"] == "b.safetensors"
 
 
 @each_call
