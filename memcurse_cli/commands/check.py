@@ -91,7 +91,7 @@ def check(
     *,
     request: Request,
 ) -> None:
-    """Hold checkpoints or reports to limits; exit with 1 where one is broken.
+    """Hold checkpoints to limits; exit with 1 if one is broken.
 
     Without a limit, cursed layers and findings of severity error fail. Limits
     also stand in memcurse.toml, or in pyproject.toml under tool.memcurse.check.

@@ -160,7 +160,7 @@ def hessian(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """The curvature of the loss: which parameters couple, and what Adam can mend.
+    """Which parameters the loss couples, and what Adam can mend.
 
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
@@ -197,7 +197,7 @@ def compare(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Compare two checkpoints layer by layer: what moved towards the unit circle.
+    """Compare two checkpoints layer by layer: what moved.
 
     Example: memcurse compare step_1000.safetensors step_2000.safetensors
     """

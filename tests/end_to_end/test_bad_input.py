@@ -47,7 +47,12 @@ def test_a_bad_checkpoint_is_one_line(content: bytes | None, said: str, tmp_path
 REFUSED = {
     "inspect": ["PATH"],
     "inspect LRU --nonsense": ["--nonsense"],
-    "nonsense": ["nonsense"],
+    "inspect LRU --horzion 3": ["--horzion", "--horizon"],
+    "nonsense": ["nonsense: no such command; see memcurse --help"],
+    "Inspct LRU --lr 1": [f"did you mean: memcurse inspect {SAMPLE} --lr 1"],
+    "LRU --lr 1": [f"did you mean: memcurse inspect {SAMPLE} --lr 1"],
+    "runs/*.pt": ["did you mean: memcurse inspect 'runs/*.pt'"],
+    "https://me:secret@host/model": ["did you mean: memcurse inspect https://host/model"],
     "inspect no*.pt": ["no*.pt: no file matches"],
     "check LRU no*/**": ["no*/**: no file matches"],
     "check s4://a/*": ["s4:// is not a kind of path"],
