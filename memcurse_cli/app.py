@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import os
+import re
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-COMMANDS = {
-    "inspect": "Report on every recurrent layer of a checkpoint.",
-    "predict": "The theory alone: what memory costs under a parametrisation, no checkpoint needed.",
-    "landscape": "How narrow the loss is around an eigenvalue, and how parametrisations widen it.",
-    "check": "Hold checkpoints or reports to limits; exit with 1 where one is broken.",
-    "compare": "Compare two checkpoints layer by layer: what moved towards the unit circle.",
-    "track": "Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.",
-    "rule": "Explain a finding by its code: what, why, the equation, what to change.",
-    "autocorrelation": "Estimate an input's autocorrelation and fit a mixture of decays to it.",
-    "hessian": "The curvature of the loss: which parameters couple, and what Adam can mend.",
-    "families": "List the recurrent families that are recognised, and by what.",
-    "formats": "List the checkpoint formats that are read, and by what each is recognised.",
-    "schema": "Print the JSON Schema of what memcurse writes with --json.",
-    "settings": "Show every default that is in force, and where it comes from.",
-    "train": "Train a small network on the linear teacher-student task and save it.",
+from memcurse_cli.errors import UsageError
+
+PANELS = {
+    "Look": {
+        "inspect": "Report on every recurrent layer of a checkpoint.",
+        "compare": "Compare two checkpoints layer by layer: what moved.",
+        "track": "Follow a training run, checkpoint by checkpoint.",
+        "hessian": "Which parameters the loss couples, and what Adam can mend.",
+    },
+    "Decide": {
+        "check": "Hold checkpoints to limits; exit with 1 if one is broken.",
+    },
+    "Understand": {
+        "rule": "Explain a finding by its code, and what to change.",
+        "predict": "What memory costs at one eigenvalue; no checkpoint needed.",
+        "landscape": "How narrow the loss is around one eigenvalue.",
+        "autocorrelation": "Fit the autocorrelation of an input, for --autocorrelation.",
+        "train": "Train a small network on a linear task, to try memcurse on.",
+    },
+    "About": {
+        "families": "List the recurrent families that are recognised.",
+        "formats": "List the checkpoint formats that are read.",
+        "schema": "Print the JSON Schema of what memcurse writes with --json.",
+        "settings": "Show every default in force, and where it comes from.",
+    },
 }
+"""The first line of every command's help, by the panel of `memcurse --help` that it stands in."""
+
+COMMANDS = {name: line for commands in PANELS.values() for name, line in commands.items()}
 
 HOMES = {
     **dict.fromkeys(("families", "formats", "rule", "schema", "settings"), "listings"),
@@ -53,11 +69,18 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(name=cmd_name, help=COMMANDS[cmd_name])(_listed)
+        panel = next(panel for panel, commands in PANELS.items() if cmd_name in commands)
+        single.command(name=cmd_name, help=COMMANDS[cmd_name], rich_help_panel=panel)(_listed)
         return typer.main.get_command(single)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was called, imported now."""
+        """The command that was called, imported now.
+
+        Raises:
+            UsageError: there is none of that name; it says what was meant.
+        """
+        if not (args[0] in COMMANDS or args[0].startswith("-") or ctx.resilient_parsing):
+            raise _no_command(args)
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
             from memcurse_cli.commands.defaults import prepare
@@ -65,6 +88,26 @@ class LazyGroup(TyperGroup):
             command = build(name)
             prepare(name, command, load(name), rest, all_options)
         return name, command, rest
+
+
+def _no_command(arguments: Sequence[str]) -> UsageError:
+    """The error of a first word that is no command: a checkpoint, or a command misspelt."""
+    from difflib import get_close_matches
+
+    from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
+    from memcurse_cli.commands.request import report_text
+
+    name, *rest = arguments
+    there = is_url(name) or os.path.lexists(name)
+    near = [] if there else get_close_matches(name.lower(), COMMANDS, 1)
+    if near:
+        meant = [near[0], *rest]
+    elif there or re.search(r"[./\\]", name):
+        meant = ["inspect" if report_text(name) is None else "check", *arguments]
+    else:
+        return UsageError("no such command", where=shown_place(name), remedy="see memcurse --help")
+    call = shlex.join(["memcurse", *map(shown_place, meant)])
+    return UsageError("no such command", where=shown_place(name), remedy=f"did you mean: {call}")
 
 
 def build(name: str) -> Any:

@@ -1,12 +1,15 @@
-"""Which file of a directory is the checkpoint."""
+"""Which file of a directory is the checkpoint, and which files a pattern names."""
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from memcurse_cli.checkpoints.registry import Format
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import is_url, printable
 from memcurse_cli.checkpoints.untrusted.source import Directory, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 
@@ -49,6 +52,19 @@ _STEP = re.compile(r"global_step\d+")
 MERGE = "run the zero_to_fp32.py that DeepSpeed left beside the folder, and name what it writes"
 # Bounds what is read of a file that names the latest checkpoint.
 MAX_STATE_BYTES = 1 << 20
+
+
+def matching(path: str) -> list[str]:
+    """What a path names: itself, or what matches a glob pattern, sorted, which may be nothing.
+
+    A URL is no pattern, nor is what exists, whatever its name. Of ``**`` the folders are left out
+    that hold another match, through which it only led.
+    """
+    if is_url(path) or os.path.lexists(path) or not glob.has_magic(path):
+        return [path]
+    found = sorted(set(glob.iglob(path, recursive=True)))
+    crossed = {folder for one in found for folder in PurePath(one).parents}
+    return [one for one in found if PurePath(one) not in crossed]
 
 
 def choose_file(directory: Directory, formats: Sequence[Format]) -> str:

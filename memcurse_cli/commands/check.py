@@ -15,7 +15,7 @@ from memcurse_cli.commands.options import (
     choose_format,
     emit,
 )
-from memcurse_cli.commands.request import Request, load_baseline, with_request
+from memcurse_cli.commands.request import Request, expanded, load_baseline, with_request
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def check(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", help="Checkpoints, reports of memcurse inspect --json, or - for stdin."
+            metavar="PATH",
+            help="Checkpoints, reports of memcurse inspect --json, quoted globs of either, or -.",
         ),
     ],
     max_verdict: Annotated[str | None, _limit("ok|watch", "The worst verdict.")] = None,
@@ -90,7 +91,7 @@ def check(
     *,
     request: Request,
 ) -> None:
-    """Hold checkpoints or reports to limits; exit with 1 where one is broken.
+    """Hold checkpoints to limits; exit with 1 if one is broken.
 
     Without a limit, cursed layers and findings of severity error fail. Limits
     also stand in memcurse.toml, or in pyproject.toml under tool.memcurse.check.
@@ -124,7 +125,7 @@ def check(
         tolerance = positive(file, TOLERANCE_KEY)
 
     earlier = None if baseline is None else load_baseline(baseline)
-    reports = [report for path in paths for report in request.reports(path, context)]
+    reports = [report for path in expanded(paths) for report in request.reports(path, context)]
     if not request.quiet:
         _warn(policy.unmatched(reports))
     outcome = hold(

@@ -16,7 +16,7 @@ from memcurse_cli.commands.options import (
     emit_json,
     write_file,
 )
-from memcurse_cli.commands.request import STDIN, Request, with_request
+from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
 from memcurse_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ FormatOption = Annotated[
 @with_request()
 def inspect(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Checkpoints: files, directories or URLs.")
+        list[str],
+        typer.Argument(metavar="PATH", help="Checkpoints: files, directories, quoted globs, URLs."),
     ],
     request: Request,
     values: Annotated[
@@ -117,7 +118,7 @@ def inspect(
             optimizer=optimizer,
             pictures=drawn,
         )
-        for path in paths
+        for path in expanded(paths)
     ]
     if plot is not None:
         from memcurse_cli.reports.figures import spectrum_figure
@@ -159,7 +160,7 @@ def hessian(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """The curvature of the loss: which parameters couple, and what Adam can mend.
+    """Which parameters the loss couples, and what Adam can mend.
 
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
@@ -196,7 +197,7 @@ def compare(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Compare two checkpoints layer by layer: what moved towards the unit circle.
+    """Compare two checkpoints layer by layer: what moved.
 
     Example: memcurse compare step_1000.safetensors step_2000.safetensors
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
-    """List the recurrent families that are recognised, and by what.
+    """List the recurrent families that are recognised.
 
     Names and shapes of tensors decide; the first family that recognises a
     layer has it, unless --family of memcurse inspect names another.
@@ -59,7 +59,7 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
-    """List the checkpoint formats that are read, and by what each is recognised.
+    """List the checkpoint formats that are read.
 
     A file's content decides, never its extension. A directory is read through
     a conventional name such as model.safetensors, its index of shards, or the
@@ -88,7 +88,7 @@ def rule(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Explain a finding by its code: what, why, the equation, what to change.
+    """Explain a finding by its code, and what to change.
 
     Without a code, list every one. Example: memcurse rule MC204
     """
@@ -144,7 +144,7 @@ def settings(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Show every default that is in force, and where it comes from.
+    """Show every default in force, and where it comes from.
 
     The command line comes first, then a variable such as MEMCURSE_LR, then
     memcurse.toml or the table tool.memcurse of pyproject.toml.

@@ -12,13 +12,14 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memcurse_cli.checkpoints.directory import matching
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.commands.options import (
@@ -119,7 +120,7 @@ class Request:
             UsageError: an option of reading beside a report, which has been taken already.
             MemcurseError: what cannot be read.
         """
-        text = _stdin() if path == STDIN else _report_text(path)
+        text = _stdin() if path == STDIN else report_text(path)
         if text is None:
             return [self.inspect(path, values=values)]
         where = "standard input" if path == STDIN else shown_place(path)
@@ -170,6 +171,25 @@ def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[...
         return asked
 
     return decorate
+
+
+def expanded(paths: Sequence[str]) -> list[str]:
+    """The paths that a command was given, a pattern replaced by what it matches, each once.
+
+    Raises:
+        UsageError: a pattern matches nothing.
+    """
+    found: dict[str, None] = {}
+    for path in paths:
+        named = matching(path)
+        if not named:
+            raise UsageError(
+                "no file matches",
+                where=shown_place(path),
+                remedy="check the pattern and the folder that it starts from; ** crosses folders",
+            )
+        found |= dict.fromkeys(named)
+    return list(found)
 
 
 def _assumption(text: str) -> tuple[str, str]:
@@ -239,8 +259,12 @@ def _stdin() -> bytes:
     return text
 
 
-def _report_text(path: str) -> bytes | None:
-    """The text of a file whose content is a report's; None for whatever else it is."""
+def report_text(path: str) -> bytes | None:
+    """The text of a file whose content is a report's; None for whatever else it is.
+
+    Raises:
+        CheckpointError: the file cannot be read to its end.
+    """
     if is_url(path):
         return None
     try:

@@ -75,7 +75,7 @@ def predict(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """The theory alone: what memory costs under a parametrisation, no checkpoint needed.
+    """What memory costs at one eigenvalue; no checkpoint needed.
 
     Example: memcurse predict --rho 0.5 --parametrization lru --normalization lru
     """
@@ -155,7 +155,7 @@ def landscape(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """How narrow the loss is around an eigenvalue, and how parametrisations widen it.
+    """How narrow the loss is around one eigenvalue.
 
     Example: memcurse landscape --modulus 0.999 --angle 0.3
     """
@@ -233,7 +233,7 @@ def autocorrelation(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Estimate an input's autocorrelation and fit a mixture of decays to it.
+    """Fit the autocorrelation of an input, for --autocorrelation.
 
     Example: memcurse autocorrelation embeddings.npy --json --output input.json
     then: memcurse inspect model.safetensors --autocorrelation input.json

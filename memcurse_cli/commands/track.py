@@ -81,7 +81,7 @@ def track(
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Follow a training run: spectrum, sensitivity and verdict, checkpoint by checkpoint.
+    """Follow a training run, checkpoint by checkpoint.
 
     Example: memcurse track 'run/step_*.safetensors' --format csv --output run.csv
     """

@@ -73,7 +73,7 @@ def train(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a small network on the linear teacher-student task and save it.
+    """Train a small network on a linear task, to try memcurse on.
 
     Example: memcurse train lru --output lru.safetensors
     """

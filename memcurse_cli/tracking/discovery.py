@@ -6,7 +6,6 @@ holds, or by its name.
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from memcurse_cli.checkpoints.directory import (
     INDEX_SUFFIXES,
     TRAINER_FILES,
     choose_file,
+    matching,
 )
 from memcurse_cli.checkpoints.npy import array_names
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -93,15 +93,13 @@ def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str
 
 
 def _expand(given: str, *, waiting: bool) -> Iterator[str]:
-    if is_url(given):
-        yield given
-    elif os.path.lexists(given):
-        yield from _one(given, waiting=waiting)
-    elif glob.has_magic(given):
-        for path in sorted(glob.iglob(given, recursive=True)):
+    for path in matching(given):
+        if is_url(path):
+            yield path
+        elif os.path.lexists(path):
             yield from _one(path, waiting=waiting)
-    elif not waiting:
-        raise unreadable(shown_place(given), FileNotFoundError(2, "no such file"))
+        elif not waiting:
+            raise unreadable(shown_place(path), FileNotFoundError(2, "no such file"))
 
 
 def _one(path: str, *, waiting: bool) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ import safetensors.numpy
 from end_to_end.calls import FIRST, SAMPLE, each_call, words
 from end_to_end.command import assert_refused, exit_code, memcurse
 
-from memcurse_cli.app import COMMANDS, load
+from memcurse_cli.app import COMMANDS, PANELS, load
 
 Here = Callable[..., tuple[int, str, str]]
 
@@ -50,6 +51,42 @@ def test_help_has_an_example_and_fits(command: str) -> None:
 @pytest.mark.parametrize(("command", "line"), COMMANDS.items())
 def test_the_list_of_commands_says_what_the_commands_say(command: str, line: str) -> None:
     assert (load(command).__doc__ or "").splitlines()[0] == line
+
+
+def test_the_commands_stand_in_panels_a_line_each_within_80_columns() -> None:
+    shown = memcurse("--help", environment={"NO_COLOR": "1"}).stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    told = [line.strip("│ ") for line in shown]
+    for panel, commands in PANELS.items():
+        start = next(at for at, line in enumerate(shown) if line.startswith(f"╭─ {panel} ─"))
+        found = [line.split(maxsplit=1) for line in told[start + 1 : start + 1 + len(commands)]]
+        assert found == [[name, line] for name, line in commands.items()]
+
+
+def test_a_report_given_for_a_command_is_checked(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    memcurse("inspect", SAMPLE, "--json", "--output", report)
+    assert_refused(memcurse(report), f"did you mean: memcurse check {report}")
+
+
+def test_a_pattern_stands_for_the_files_that_match_in_order(tmp_path: Path) -> None:
+    for name in ("b.safetensors", "a/c.safetensors", "a/notes.txt", "[b].safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(Path(SAMPLE).read_bytes())
+
+    def checked(*paths: str) -> list[str]:
+        done = memcurse("check", *paths, "--json", folder=tmp_path)
+        return [report["path"] for report in json.loads(done.stdout)["reports"]]
+
+    every = ["[b].safetensors", "a/c.safetensors", "b.safetensors"]
+    assert checked("**/*.safetensors") == every
+    assert checked("b.safetensors", "*.safetensors") == ["b.safetensors", "[b].safetensors"]
+    assert checked("**") == sorted([*every, "a/notes.txt"])  # no folder that it only crosses
+    assert checked("[b].safetensors") == ["[b].safetensors"]
+    assert checked("[[]b*") == ["[b].safetensors"]
+    assert checked("?") == ["a"]
+    done = memcurse("inspect", "[!x].*rs", "--json", folder=tmp_path)
+    assert json.loads(done.stdout)["checkpoint"]["path"] == "b.safetensors"
 
 
 @each_call
