@@ -189,7 +189,7 @@ def inspect(
             checkpoint=_summarise_checkpoint(store, matches),
             input=settings.input,
             device=options.device,
-            verdict=model_verdict(reports, of_model),
+            verdict=model_verdict(reports, of_model, skipped=bool(skipped)),
             sentence=sentence(reports, settings),
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
             memory=longest_memory(layer.memory for layer in reports),

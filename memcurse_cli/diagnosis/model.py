@@ -56,10 +56,17 @@ def model_findings(
     return (finding_of("MC107", severity, said, advice),)
 
 
-def model_verdict(layers: Sequence[LayerReport], findings: Sequence[Finding]) -> Verdict:
-    """That of the worst layer; to be watched at least where the memory is too short."""
-    short: list[Verdict] = ["watch" for one in findings if one.severity != "info"]
-    return max([*(layer.verdict for layer in layers), *short], key=ORDER.index, default="ok")
+def model_verdict(
+    layers: Sequence[LayerReport], findings: Sequence[Finding], *, skipped: bool
+) -> Verdict:
+    """That of the worst layer; to be watched at least where the memory is too short.
+
+    Ok only if every recurrent layer was judged, so not where one was ``skipped``.
+    """
+    verdicts: list[Verdict] = [layer.verdict for layer in layers]
+    verdicts += ["watch" for one in findings if one.severity != "info"]
+    verdicts += ["not_judged"] * skipped
+    return max(verdicts, key=ORDER.index, default="ok")
 
 
 def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
