@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
-from memcurse_cli.families.projections import Matrix, stored_parts
 from memcurse_cli.families.reading import (
+    Matrix,
     parameter_group,
     read_pairs,
     read_real,
     read_vector,
     shown_shape,
+    stored_parts,
 )
 from memcurse_cli.families.recurrence import (
     Complexes,

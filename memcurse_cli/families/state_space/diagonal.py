@@ -10,16 +10,14 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.projections import (
+from memcurse_cli.families.reading import (
     IMAGINARY,
+    LARGEST_DECAY,
     REAL,
     beside,
     channel_direct_part,
-    layer_projections,
-)
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
     complex_roles,
+    layer_projections,
     log_of_eigenvalues,
     misfit,
     read_finite,

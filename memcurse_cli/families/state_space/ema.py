@@ -7,8 +7,13 @@ import math
 import numpy as np
 
 from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.projections import channel_direct_part
-from memcurse_cli.families.reading import LARGEST_DECAY, log_sigmoid, require_finite, sigmoid
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    channel_direct_part,
+    log_sigmoid,
+    require_finite,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import apply_transform
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.projections import IMAGINARY, REAL
 from memcurse_cli.families.reading import (
+    IMAGINARY,
+    REAL,
     read_finite,
     require_eigenvalues,
     require_shape,
