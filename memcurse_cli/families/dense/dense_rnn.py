@@ -24,8 +24,7 @@ from memcurse_cli.families.reading import (
     complex_roles,
     misfit,
     read_finite,
-    read_readin,
-    read_readout,
+    read_matrix,
     read_real,
     require_order,
     require_shape,
@@ -139,8 +138,8 @@ class DenseLinearRNN(LayoutFamily):
             layer,
             "A",
             layer.real("A", (size, size)),
-            readin=read_readin(layer.store, layer.names, size),
-            readout=read_readout(layer.store, layer.names, size),
+            readin=read_matrix(layer.store, layer.names, "B", size),
+            readout=read_matrix(layer.store, layer.names, "C", size),
         )
 
 
@@ -191,8 +190,8 @@ class BlockDiagonalRNN(LayoutFamily):
         heads, size, _ = shape = layer.shape("A")
         head = int(layer.match.layer.rpartition(_HEAD)[2])
         units = slice(head * size, (head + 1) * size)
-        readin = read_readin(layer.store, layer.names, heads * size)
-        readout = read_readout(layer.store, layer.names, heads * size)
+        readin = read_matrix(layer.store, layer.names, "B", heads * size)
+        readout = read_matrix(layer.store, layer.names, "C", heads * size)
         recurrence = dense_layer(
             layer,
             "A",

@@ -9,7 +9,7 @@ import numpy as np
 from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Shapes
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    channel_direct_part,
+    direct_part,
     log_sigmoid,
     require_finite,
     sigmoid,
@@ -187,7 +187,7 @@ class EMA(LayoutFamily):
         stored: Complexes = layer.pairs("gamma", shape, paired=is_complex)
         readout = scale * stored.reshape(1, size)
         along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
-        along += channel_direct_part(layer.store, layer.names.get("omega"), 1, channels)
+        along += direct_part(layer.store, layer.names.get("omega"), 1, channels, channels=True)
         both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
         return layer.recurrence(
             -decay + 1j * turn,

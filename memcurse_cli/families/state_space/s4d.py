@@ -23,7 +23,6 @@ from memcurse_cli.families.reading import (
     IMAGINARY,
     REAL,
     beside,
-    channel_direct_part,
     direct_part,
     misfit,
     named_parts,
@@ -283,7 +282,11 @@ def _read_readout(
         groups = named_parts(store, names, "C", readout)
         direct = names["param_D"]
     both = reads_both_directions(layer, direct, readout)
-    return readout, both, (*groups, *channel_direct_part(store, direct, len(readout), channels))
+    return (
+        readout,
+        both,
+        (*groups, *direct_part(store, direct, len(readout), channels, channels=True)),
+    )
 
 
 DISCRETIZATION = Assumption(
@@ -386,7 +389,7 @@ class S4D(LayoutFamily):
                     replace(each, derivative=each.derivative * heard[each.column])
                     for each in along_readout
                 ),
-                *channel_direct_part(store, direct, len(readout), system.size),
+                *direct_part(store, direct, len(readout), system.size, channels=True),
             )
         if both or readout is None:
             projections = ()
@@ -440,7 +443,7 @@ class AnnotatedS4D(LayoutFamily):
             stable_by_construction=True,
             projections=(
                 *layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
-                *channel_direct_part(layer.store, direct, 1, channels),
+                *direct_part(layer.store, direct, 1, channels, channels=True),
             ),
         )
 
