@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,10 +41,8 @@ def left_eigenvectors(
 ) -> Complexes:
     """The left eigenvectors, as rows, of right ones (..., n, n), as columns of norm 1.
 
-    The norm of one is its eigenvalue's condition number.
-
-    Raises:
-        TensorError: a matrix has no basis of eigenvectors.
+    The norm of one is its eigenvalue's condition number; where a matrix has no basis of
+    eigenvectors, ``reason`` says so in a TensorError.
     """
     try:
         left = np.linalg.inv(vectors).astype(np.complex128, copy=False)
@@ -65,15 +62,14 @@ def dense_layer(
     readin: Floats | Complexes | None = None,
     scale: float = 1.0,
     bias: Floats | None = None,
+    heads: int = 1,
     **fields: Any,
 ) -> Recurrence:
     """``h[t+1] = A h[t] + B x[t+1]`` with the eigenvalues of A, which comes from a role's tensor.
 
     B (n, inputs) and a C (outputs, n) stay in the coordinates of h, not of the eigenvectors; the
-    other arguments are those of `DenseDynamics`, and what else `Layer.recurrence` takes.
-
-    Raises:
-        TensorError: the matrix is not square, or larger than any that is decomposed.
+    other arguments are those of `DenseDynamics`, and what else `Layer.recurrence` takes. Raises a
+    TensorError where A is not square, or larger than any that is decomposed.
     """
     tensor = layer.names[role]
     if matrix.shape[0] != matrix.shape[1]:
@@ -90,6 +86,7 @@ def dense_layer(
         activation=activation,
         scale=scale,
         bias=bias,
+        heads=heads,
     )
     return layer.recurrence(
         log_of_eigenvalues(decomposition.values),
@@ -110,41 +107,24 @@ LEAK = Assumption(
 _UNKNOWN_ACTIVATION = "the activation is taken as a ReLU, as in pycog: these names do not tell it"
 
 
-@dataclass(frozen=True)
-class _Naming:
-    """What a library calls the weights of a rate network.
+class _Naming(NamedTuple):
+    """What a library calls the weights of a rate network."""
 
-    Attributes:
-        recurrent: W (H, H), row = target.
-        readin: W_in (H, inputs), or (inputs, H) where it multiplies from the right.
-        others: what else is read, or known to leave λ alone.
-        activation: that of the library.
-        from_right: whether W_in does.
-        leak: the default of the library, where it is not that of `LEAK`.
-        sentence: what is assumed of its files.
-        loose: a W_in of another shape is found too, and reported as unreadable.
-    """
-
-    recurrent: str
-    readin: str
-    others: tuple[str, ...]
+    recurrent: str  # W (H, H), row = target
+    readin: str  # W_in (H, inputs), or (inputs, H) where it multiplies from the right
+    others: tuple[str, ...]  # what else is read, or known to leave λ alone
     activation: str = "relu"
     from_right: bool = False
-    leak: str | None = None
-    sentence: str = ""
-    loose: bool = False
+    leak: str | None = None  # the library's default, where it is not that of `LEAK`
+    sentence: str = ""  # what is assumed of its files
+    loose: bool = False  # a W_in of another shape is found too, and reported as unreadable
 
-    @property
-    def layout(self) -> Layout:
-        """How a layer of the library is found."""
-
-        def fits(shapes: Shapes) -> bool:
-            square, readin = shapes[self.recurrent], shapes[self.readin]
-            side = slice(1, None) if self.from_right else slice(1)
-            fitting = self.loose or readin[side] == square[side]
-            return len(square) == 2 and square[0] == square[1] and fitting
-
-        return Layout((self.recurrent, self.readin), (*self.others, *LEAK.roles), fits=fits)
+    def fits(self, shapes: Shapes) -> bool:
+        """Whether W is square and W_in has its width."""
+        square, readin = shapes[self.recurrent], shapes[self.readin]
+        side = slice(1, None) if self.from_right else slice(1)
+        fitting = self.loose or readin[side] == square[side]
+        return len(square) == 2 and square[0] == square[1] and fitting
 
 
 _PSYCHRNN = ("rec_connectivity", "input_connectivity", "Dale_rec", "W_out")
@@ -176,17 +156,19 @@ class LeakyRNN(LayoutFamily):
     )
     assumptions = (LEAK,)
 
-    layouts = tuple(naming.layout for naming in _NAMINGS)
+    layouts = tuple(
+        Layout((each.recurrent, each.readin), (*each.others, *LEAK.roles), fits=each.fits)
+        for each in _NAMINGS
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
         naming = next(each for each in _NAMINGS if each.recurrent in names)
         size = layer.shape(naming.recurrent)[0]
         weight = layer.real(naming.recurrent, (size, size))
-        if naming.from_right:
-            readin = layer.real(naming.readin, (None, size)).T
-        else:
-            readin = layer.real(naming.readin, (size, None))
+        from_right = naming.from_right
+        readin = layer.real(naming.readin, (None, size) if from_right else (size, None))
+        readin = readin.T if from_right else readin
         if "si" in names:
             readin = readin * layer.real("si", (readin.shape[1],))
         if "rec_connectivity" in names:
@@ -203,7 +185,7 @@ class LeakyRNN(LayoutFamily):
             naming.recurrent,
             (1 - leak) * np.eye(size) + leak * weight,
             activation=naming.activation,
-            readin=(leak * readin).astype(np.complex128),
+            readin=leak * readin,
             scale=leak,
             also=(naming.sentence,) if naming.sentence else (),
         )
@@ -215,15 +197,12 @@ CONNECTIVITY = Assumption(
     choices=("mean", "sum"),
     meaning="whether a low-rank network's connectivity is m nᵀ / N or m nᵀ",
 )
-_FACTORS = ("m", "n")
-_SIDES = ("wi", "wo")
-_DEFAULT_LEAK = "0.2"
 _DEFECTIVE = "the overlap of m and n cannot be diagonalised"
 _LINEARISED = "the activation is taken with slope 1, which tanh has at the zero state"
 
 
 def _factors_fit(shapes: Shapes) -> bool:
-    m, n, readin, readout = (shapes[role] for role in (*_FACTORS, *_SIDES))
+    m, n, readin, readout = (shapes[role] for role in ("m", "n", "wi", "wo"))
     return (
         m == n
         and len(m) == 2
@@ -253,16 +232,21 @@ class LowRankRNN(LayoutFamily):
     )
     assumptions = (LEAK, CONNECTIVITY)
 
-    layouts = (Layout((*_FACTORS, *_SIDES), LEAK.roles, fits=_factors_fit),)
+    layouts = (Layout(("m", "n", "wi", "wo"), LEAK.roles, fits=_factors_fit),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        m, n = (layer.real(role, (None, None)) for role in _FACTORS)
+        m, n = (layer.real(role, (None, None)) for role in "mn")
         units, rank = m.shape
-        leak = layer.assumed.fraction(LEAK, default=_DEFAULT_LEAK)
+        leak = layer.assumed.fraction(LEAK, default="0.2")
         scale = leak / units if layer.assumed.choose(CONNECTIVITY) == "mean" else leak
         with np.errstate(over="ignore", invalid="ignore"):
             overlap = scale * (n.T @ m)
-        values, right, left = _decompose(overlap, layer.names["m"])
+        if not np.isfinite(overlap).all():
+            raise misfit(_DEFECTIVE, layer.names["m"], "use a checkpoint from another step")
+        values, right = np.linalg.eig(overlap)
+        order = np.lexsort((values.imag, values.real))
+        values, right = values[order], right[:, order]
+        left = left_eigenvectors(right, layer.names["m"], _DEFECTIVE)
         eigenvalues = np.concatenate([1 - leak + values, np.full(units - rank, 1 - leak)])
         # (k, i, a): eigenvalue, unit, rank.
         moved = np.arange(rank)[:, None, None]
@@ -277,16 +261,6 @@ class LowRankRNN(LayoutFamily):
             also=(_LINEARISED,),
             activation="tanh",
         )
-
-
-def _decompose(overlap: Floats, tensor: str) -> tuple[Complexes, Complexes, Complexes]:
-    """The eigenvalues of J, its right eigenvectors as columns and its left ones as rows."""
-    if not np.isfinite(overlap).all():
-        raise misfit(_DEFECTIVE, tensor, "use a checkpoint from another step")
-    values, right = np.linalg.eig(overlap)
-    order = np.lexsort((values.imag, values.real))
-    left = left_eigenvectors(right[:, order], tensor, _DEFECTIVE)
-    return values[order].astype(np.complex128), right[:, order].astype(np.complex128), left
 
 
 STEP = Assumption("dt", "0.042", (), "the time step of a coRNN", tensors=("dt",))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch_names import (
     Lookalikes,
@@ -23,14 +23,10 @@ from memcurse_cli.families.module_names import group_by_module
 from memcurse_cli.families.reading import (
     complex_roles,
     misfit,
-    read_finite,
     read_matrix,
-    read_real,
-    require_order,
-    require_shape,
     shown_shape,
 )
-from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
+from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
 _EXPORT = "export the layer under torch's names and shapes"
@@ -54,34 +50,31 @@ class ElmanRNN(LayoutFamily):
     assumptions = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Layers whose hidden weight is (H, H), and those whose shape fits no torch layer.
-
-        The latter are found to be reported as unreadable, not passed over in silence.
-        """
+        """Also those whose shape fits no torch layer, to be reported as unreadable."""
         return hidden_weights(tensors, self.name)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, match, options = layer.store, layer.match, layer.options
-        assumed = CELLS.choose(store, match, options).sentences
-        tensor = match.tensors["weight_hh"]
-        shape = store.tensors[tensor].shape
-        if shape[0] != shape[1]:
+        names, options = layer.names, layer.options
+        assumptions = [*CELLS.choose(layer.store, layer.match, options).sentences]
+        shape = layer.shape("weight_hh")
+        size = shape[0]
+        if shape[1] != size:
             raise misfit(
                 f"its shape {shown_shape(shape)} is neither (H, H) of an RNN, (3H, H) of a GRU "
                 "nor (4H, H) of an LSTM",
-                tensor,
+                names["weight_hh"],
                 _EXPORT,
             )
-        require_order(shape[0], tensor)
         matrix = layer.real("weight_hh", (None, None))
-        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in layer.names else None
+        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in names else None
         activation, chosen = options.choose(ACTIVATION)
-        assumptions = [*assumed, *(() if chosen else (f"the activation is {activation}",))]
-        if readin is not None and readin.shape[0] != shape[0]:
-            if readin.shape[1] != shape[0]:
+        if not chosen:
+            assumptions.append(f"the activation is {activation}")
+        if readin is not None and readin.shape[0] != size:
+            if readin.shape[1] != size:
                 raise misfit(
-                    f"its shape {shown_shape(readin.shape)} does not fit {shape[0]} hidden units",
-                    match.tensors["weight_ih"],
+                    f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units",
+                    names["weight_ih"],
                     _EXPORT,
                 )
             matrix, readin = matrix.T, readin.T
@@ -121,7 +114,7 @@ class DenseLinearRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a square real A and a B of as many rows."""
+        """As `Family.find`."""
         return [
             Match(module or self.name, names)
             for module, names, shape in _with_state_matrix(tensors, 2)
@@ -156,7 +149,7 @@ class LinearSystem(DenseLinearRNN):
     source = "Ljung 1999, System Identification; Kalman 1960"
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a square real A and a B of as many rows or a C of as many columns."""
+        """As `Family.find`."""
         matches = []
         for module, names, shape in _with_state_matrix(tensors, 2):
             b, c = (tensors[names[role]].shape if role in names else () for role in "BC")
@@ -178,7 +171,7 @@ class BlockDiagonalRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 2.2"
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """A layer for each head of a module whose B has a row for each unit of each head."""
+        """A layer for each head."""
         return [
             Match(f"{module or self.name}{_HEAD}{head}", names)
             for module, names, (heads, size, _) in _with_state_matrix(tensors, 3)
@@ -192,18 +185,16 @@ class BlockDiagonalRNN(LayoutFamily):
         units = slice(head * size, (head + 1) * size)
         readin = read_matrix(layer.store, layer.names, "B", heads * size)
         readout = read_matrix(layer.store, layer.names, "C", heads * size)
-        recurrence = dense_layer(
+        return dense_layer(
             layer,
             "A",
             layer.real("A", shape)[head],
             readin=None if readin is None else readin[units],
             readout=None if readout is None else readout[:, units],
+            heads=heads,
         )
-        assert recurrence.dense is not None
-        return replace(recurrence, dense=replace(recurrence.dense, heads=heads))
 
 
-_ROLES = ("A", "B", "e_x", "e_h", "e_m", "W_x", "W_h", "W_m")
 _MEMORY_ALONE = (
     "λ is that of the memory, A + B e_m; what returns to it through the hidden state is left out:"
     " its path is e_h, W_m and a tanh"
@@ -225,7 +216,7 @@ class LMU(LayoutFamily):
     equation = "λ = eig(A + B e_m)"
     source = "pytorch-lmu; Voelker, Kajić & Eliasmith 2019, NeurIPS 32"
 
-    layouts = (Layout(_ROLES),)
+    layouts = (Layout(("A", "B", "e_x", "e_h", "e_m", "W_x", "W_h", "W_m")),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size = layer.shape("A")[-1:] or (None,)
@@ -260,7 +251,6 @@ _LINEAR = re.compile(
 # expRNN keeps the skew-symmetric matrix's upper triangle, called _A at first, and multiplies from
 # the right.
 _EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\._?A")
-_READINS = ("input_kernel.weight",)
 Square: TypeAlias = NDArray[Any]
 ROUGHLY_ORTHOGONAL = 1e-2
 """How far BᵀB of a half-precision base may be from the identity."""
@@ -301,7 +291,7 @@ class OrthogonalRNN(LayoutFamily):
     assumptions = (MAP, ACTIVATION)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Square matrices under these names, each beside a base of its shape."""
+        """As `Family.find`."""
         matches = []
         for name, spec in tensors.items():
             if len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or not spec.shape[0]:
@@ -322,35 +312,36 @@ class OrthogonalRNN(LayoutFamily):
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, match = layer.store, layer.match
-        role = "upper" if "upper" in match.tensors else "lower"
-        tensor = match.tensors[role]
-        shape = store.tensors[tensor].shape
-        size = shape[0]
+        names = layer.names
+        role = "upper" if "upper" in names else "lower"
+        shape = layer.shape(role)
+        dtype = layer.store.tensors[names[role]].dtype
         # expRNN's own maps are those of a real matrix.
-        is_complex = role == "lower" and store.tensors[tensor].dtype.startswith("complex")
-        reader = _read_complex if is_complex else read_real
-        stored, base = (reader(store, name, shape) for name in (tensor, match.tensors["base"]))
-        if np.abs(base.conj().T @ base - np.eye(size)).max() > ROUGHLY_ORTHOGONAL:
+        is_complex = role == "lower" and dtype.startswith("complex")
+
+        def read(role: str, shape: tuple[int | None, ...]) -> Square:
+            return layer.pairs(role, shape, paired=False) if is_complex else layer.real(role, shape)
+
+        stored, base = read(role, shape), read("base", shape)
+        if np.abs(base.conj().T @ base - np.eye(shape[0])).max() > ROUGHLY_ORTHOGONAL:
             wanted = "unitary" if is_complex else "orthogonal"
             raise misfit(
                 f"the base of the parametrisation is not {wanted}",
-                match.tensors["base"],
+                names["base"],
                 "another parametrisation may bear these names; export the matrix itself",
             )
         kind = layer.assumed.choose(MAP)
         activation = layer.assumed.choose(ACTIVATION)
         if kind == "householder":
-            _require_signs(stored, tensor)
-        turned = base @ _turned(stored, kind, upper=role == "upper")
-        matrix = turned.T if role == "upper" else turned
-        readin: Complexes | None = None
-        if "readin" in match.tensors:
-            readin = reader(store, match.tensors["readin"], (size, None)).astype(np.complex128)
+            _require_signs(stored, names[role])
+        matrix = base @ _turned(stored, kind, upper=role == "upper")
+        if role == "upper":
+            matrix = matrix.T
+        readin = read("readin", (shape[0], None)) if "readin" in names else None
         if is_complex:  # what it does to real and imaginary parts, one below the other
             matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
             if readin is not None:
-                readin = np.concatenate([readin.real, readin.imag]).astype(np.complex128)
+                readin = np.concatenate([readin.real, readin.imag])
         also = (*([_COMPLEX] if is_complex else []), _TANGENT)
         recurrence = dense_layer(
             layer, role, matrix, activation=activation, readin=readin, also=also
@@ -362,12 +353,6 @@ class OrthogonalRNN(LayoutFamily):
             stable_by_construction=True,
             unitary=True,
         )
-
-
-def _read_complex(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Square:
-    """A real or complex tensor of a given shape."""
-    require_shape(store, tensor, shape)
-    return read_finite(store, tensor).astype(np.complex128)
 
 
 def _require_signs(stored: Square, tensor: str) -> None:
@@ -383,8 +368,7 @@ def _require_signs(stored: Square, tensor: str) -> None:
 
 def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:
     """The input weight, plain and of the right shape."""
-    own = parts["weight"].replace("_hh", "_ih")
-    for last in (own, *_READINS):
+    for last in (parts["weight"].replace("_hh", "_ih"), "input_kernel.weight"):
         name = f"{parts['module']}{last}"
         if name in tensors and len(tensors[name].shape) == 2 and tensors[name].shape[0] == size:
             return {"readin": name}
@@ -392,12 +376,14 @@ def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) 
 
 
 def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
-    """The orthogonal or unitary matrix that torch and geotorch make of a lower triangle.
-
-    Or expRNN of an upper one.
-    """
+    """What torch and geotorch make of a lower triangle, or expRNN of an upper one."""
     if kind == "householder" and not upper:
-        return _householder(stored.real)
+        # The product of the reflections 1 - τ v vᵀ, v of ones on the diagonal, τ = 2 / ‖v‖².
+        one = np.eye(stored.shape[0])
+        reflected = one
+        for vector in (np.tril(stored.real, -1) + one).T:
+            reflected = reflected - np.outer(reflected @ vector, 2 * vector / np.sum(vector**2))
+        return reflected * np.trunc(np.diagonal(stored))
     skew = np.triu(stored, 1) if upper else np.tril(stored)
     skew = skew - skew.conj().T
     if kind == "matrix_exp":
@@ -408,15 +394,3 @@ def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
     half, one = (-skew if upper else skew / 2), np.eye(skew.shape[0])
     solved: Square = np.linalg.solve(one - half, one + half)
     return solved
-
-
-def _householder(stored: Floats) -> Floats:
-    """The product of the reflections 1 - τ v vᵀ, v of ones on the diagonal, τ = 2 / ‖v‖²."""
-    size = stored.shape[0]
-    vectors = np.tril(stored, -1) + np.eye(size)
-    turned = np.eye(size)
-    for column in range(size):
-        vector: Floats = vectors[:, column]
-        turned -= np.outer(turned @ vector, 2 * vector / np.sum(vector**2))
-    signed: Floats = turned * np.trunc(np.diagonal(stored))
-    return signed
