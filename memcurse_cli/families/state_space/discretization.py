@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.families.family import Assumed, Assumption, Layer, Shapes
+from memcurse_cli.families.family import Assumption, Layer, Shapes
 from memcurse_cli.families.reading import LARGEST_DECAY, misfit
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
@@ -39,28 +39,19 @@ _TAYLOR_RADIUS = 0.5
 
 @dataclass(frozen=True)
 class DiscreteModes:
-    """λ and g = γ/Δ as functions of ``z = Δ a``.
+    """λ and g = γ/Δ as functions of ``z = Δ a``."""
 
-    Attributes:
-        log_eigenvalue: log λ.
-        eigenvalue_slope: dλ/dz.
-        log_gain: log g.
-        log_gain_slope: d log g/dz.
-    """
-
-    log_eigenvalue: Complexes
-    eigenvalue_slope: Complexes
-    log_gain: Complexes
-    log_gain_slope: Complexes
+    log_eigenvalue: Complexes  # log λ
+    eigenvalue_slope: Complexes  # dλ/dz
+    log_gain: Complexes  # log g
+    log_gain_slope: Complexes  # d log g/dz
 
 
 def discretise(z: Complexes, method: str) -> DiscreteModes:
-    """Discretise continuous modes.
+    """Continuous modes of any shape, by one of `METHODS`.
 
     Zero-order hold: ``λ = e^z``, ``g = (e^z - 1)/z``. Bilinear: ``λ = (1 + z/2)/(1 - z/2)``,
     ``g = 1/(1 - z/2)``. Gu et al. 2022, arXiv 2206.11893, equations 3 and 4.
-
-    ``z`` has any shape; the method is one of `METHODS`.
     """
     z = np.asarray(z, dtype=np.complex128)
     return _bilinear(z) if method == BILINEAR else _zero_order_hold(z)
@@ -112,24 +103,15 @@ class Part:
     """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
     The arrays of entries broadcast against each other.
-
-    Attributes:
-        role: the tensor's role.
-        stored: the scalars, in any shape.
-        scalar: index of the scalar in the flattened ones.
-        z_slope: dz/dω.
-        log_step_slope: d log(γ/g)/dω, as of the step size itself.
-        mode: index of the mode that an entry moves; None where each moves the mode of its place.
-        name: the group's name, where a tensor holds several; else the role.
     """
 
     role: str
-    stored: Floats
-    scalar: Integers
-    z_slope: NDArray[Any]
-    log_step_slope: NDArray[Any] | float = 0.0
-    mode: Integers | None = None
-    name: str = ""
+    stored: Floats  # the scalars, in any shape
+    scalar: Integers  # index of the scalar in the flattened ones
+    z_slope: NDArray[Any]  # dz/dω
+    log_step_slope: NDArray[Any] | float = 0.0  # d log(γ/g)/dω, as of the step size itself
+    mode: Integers | None = None  # that an entry moves; None where each moves that of its place
+    name: str = ""  # the group's, where a tensor holds several; else the role
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes, whose shape is that of the entries' places."""
@@ -150,19 +132,12 @@ class Part:
 
 @dataclass(frozen=True)
 class PositiveParameter:
-    """A stored parameter p and the quantity f(p) that the layer computes with.
+    """A stored parameter p and the quantity f(p) that the layer computes with."""
 
-    Attributes:
-        value: f(p).
-        slope: df/dp.
-        log: log f(p); complex, since ``none`` lets a step size be negative.
-        log_slope: d log f/dp.
-    """
-
-    value: Floats
-    slope: Floats
-    log: Complexes
-    log_slope: Floats
+    value: Floats  # f(p)
+    slope: Floats  # df/dp
+    log: Complexes  # log f(p); complex, since ``none`` lets a step size be negative
+    log_slope: Floats  # d log f/dp
 
     def times(self, factor: float) -> PositiveParameter:
         """The same of ``factor f(p)``, for a positive factor."""
@@ -237,26 +212,16 @@ FAST_STEP = Assumption(
 
 @dataclass(frozen=True)
 class Version:
-    """How one version names and transforms its parameters.
+    """How one version names and transforms its parameters."""
 
-    Attributes:
-        step: the tensor that gives Δ.
-        real: the tensor that gives -Re A; A itself, in pairs, where it is that of ``imag`` too.
-        imag: the tensor that gives Im A.
-        sign: of ``imag`` in A.
-        transforms: those of the assumptions that are arguments of its constructor; the other
-            transforms are written into its code.
-        relu_offset: what its rectifier adds.
-        kernel: the default of S4D's discretisation.
-    """
-
-    step: str
-    real: str
-    imag: str
-    sign: int = 1
+    step: str  # the tensor that gives Δ
+    real: str  # that gives -Re A; A itself, in pairs, where it is that of ``imag`` too
+    imag: str  # that gives Im A
+    sign: int = 1  # of ``imag`` in A
+    # Those that are arguments of its constructor; the others are written into its code.
     transforms: tuple[Assumption, ...] = ()
-    relu_offset: float = RELU_OFFSET
-    kernel: str = ZERO_ORDER_HOLD
+    relu_offset: float = RELU_OFFSET  # what its rectifier adds
+    kernel: str = ZERO_ORDER_HOLD  # the default of S4D's discretisation
 
 
 _EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
@@ -299,23 +264,31 @@ class Diagonal:
         return Diagonal(self.values[system], tuple(parts), self.stable)
 
 
+def diagonal_of(
+    *entries: tuple[str, Floats, NDArray[Any], NDArray[Any]],
+    stable: bool,
+    names: tuple[str, str] = ("", ""),
+) -> Diagonal:
+    """A from the role, the stored scalars, the addend and dA/dω of each of its parts."""
+    shape = entries[0][1].shape
+    scalar = np.arange(math.prod(shape)).reshape(shape)
+    values = sum((addend for _, _, addend, _ in entries), np.zeros(shape, np.complex128))
+    parts = (
+        Part(role, stored, scalar, slope, name=name)
+        for (role, stored, _, slope), name in zip(entries, names, strict=False)
+    )
+    return Diagonal(values, tuple(parts), stable)
+
+
 @dataclass(frozen=True)
 class Step:
-    """The step size of every channel and mode.
-
-    Attributes:
-        role: the tensor that holds it.
-        parameter: Δ, (channels, 1) where a channel's modes share it, else (channels, modes).
-        stored: (channels, 1 or modes) the stored scalars.
-        positive: Δ > 0 whatever the parameters.
-        rescaled: the factor on Δ that it holds.
-    """
+    """The step size of every channel and mode."""
 
     role: str
-    parameter: PositiveParameter
-    stored: Floats
-    positive: bool = True
-    rescaled: float = 1.0
+    parameter: PositiveParameter  # Δ, (channels, 1) where a channel's modes share it, or as stored
+    stored: Floats  # (channels, 1 or modes)
+    positive: bool = True  # Δ > 0 whatever the parameters
+    rescaled: float = 1.0  # the factor on Δ that it holds
 
     @property
     def channels(self) -> int:
@@ -354,15 +327,12 @@ def read_diagonal(layer: Layer, version: Version) -> Diagonal:
     stored = layer.real(version.real, (None, None))
     real_transform = transform(REAL_TRANSFORM)
     real = apply_transform(stored, real_transform, relu_offset=version.relu_offset)
-    values = -real.value.astype(np.complex128)
-    scalar = np.arange(stored.size).reshape(stored.shape)
-    parts = [Part(version.real, stored, scalar, -real.slope)]
+    entries = [(version.real, stored, -real.value, -real.slope)]
     if version.imag in layer.names:
         frequency = layer.real(version.imag, stored.shape)
-        imag = apply_transform(frequency, transform(IMAG_TRANSFORM))
-        values = values + 1j * version.sign * imag.value
-        parts.append(Part(version.imag, frequency, scalar, 1j * version.sign * imag.slope))
-    return Diagonal(values, tuple(parts), real_transform != "none")
+        imag, sign = apply_transform(frequency, transform(IMAG_TRANSFORM)), 1j * version.sign
+        entries.append((version.imag, frequency, sign * imag.value, sign * imag.slope))
+    return diagonal_of(*entries, stable=real_transform != "none")
 
 
 def read_step(layer: Layer, version: Version, modes: int) -> Step:
@@ -380,14 +350,14 @@ def read_step(layer: Layer, version: Version, modes: int) -> Step:
         parameter, steepness = np.sinh(bounded), np.cosh(bounded)
     step = apply_transform(parameter, transform)
     step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
-    factor = step_factor(layer.assumed)
+    factor = step_factor(layer)
     return Step(version.step, step.times(factor), stored, transform != "none", factor)
 
 
-def step_factor(assumed: Assumed) -> float:
+def step_factor(layer: Layer) -> float:
     """The factor on Δ that the layer runs with."""
     remedy = "give the factor on Δ, e.g. 0.5 at twice the sampling rate"
-    return assumed.positive(STEP_RESCALE, remedy, finite=True)
+    return layer.assumed.positive(STEP_RESCALE, remedy, finite=True)
 
 
 def mapped(shapes: Shapes) -> bool:
@@ -404,15 +374,12 @@ def clipped_diagonal(
     names: tuple[str, str] = ("", ""),
 ) -> Diagonal:
     """``min(real, largest) + i imag``, both stored; the groups' names are given or the roles."""
-    index = np.arange(real.size).reshape(real.shape)
-    slopes = ((real < largest).astype(np.float64), np.full(imag.shape, 1j))
-    return Diagonal(
-        np.minimum(real, largest) + 1j * imag,
-        tuple(
-            Part(role, stored, index, slope, name=name)
-            for role, stored, slope, name in zip(roles, (real, imag), slopes, names, strict=True)
-        ),
+    below = (real < largest).astype(np.float64)
+    return diagonal_of(
+        (roles[0], real, np.minimum(real, largest), below),
+        (roles[1], imag, 1j * imag, np.full(imag.shape, 1j)),
         stable=largest < 0,
+        names=names,
     )
 
 
@@ -438,11 +405,7 @@ def as_scalars(values: Complexes) -> Floats:
 
 
 def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
-    """(channels,) which row of A and B each channel uses: ``h mod systems``.
-
-    Raises:
-        TensorError: the systems do not divide the channels.
-    """
+    """(channels,) which row of A and B each channel uses: ``h mod systems``, which must divide."""
     if channels % systems:
         raise misfit(
             f"its {systems} systems do not divide the {channels} channels of the step size",

@@ -11,7 +11,6 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import (
-    Assumed,
     Assumption,
     Layer,
     Layout,
@@ -51,6 +50,7 @@ from memcurse_cli.families.state_space.discretization import (
     Step,
     apply_transform,
     clipped_diagonal,
+    diagonal_of,
     discretise,
     mapped,
     read_diagonal,
@@ -134,7 +134,7 @@ class DSS(LayoutFamily):
         else:
             z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
         if version == "softmax":
-            discrete = _with_softmax(z, _kernel_length(assumed))
+            discrete = _with_softmax(z, _kernel_length(layer))
         else:
             discrete = discretise(z, ZERO_ORDER_HOLD)
         if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
@@ -169,12 +169,11 @@ def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Dia
     stored = layer.real(imag, logarithm.shape)
     decay = apply_transform(logarithm, "exp")
     frequency = apply_transform(stored, "exp" if exponential else "none")
-    every = np.arange(logarithm.size)
-    parts = (
-        Part(real, logarithm, every, -decay.slope),
-        Part(imag, stored, every, 1j * frequency.slope),
+    return diagonal_of(
+        (real, logarithm, -decay.value, -decay.slope),
+        (imag, stored, 1j * frequency.value, 1j * frequency.slope),
+        stable=True,
     )
-    return Diagonal(-decay.value + 1j * frequency.value, parts, stable=True)
 
 
 def _read_gated(layer: Layer) -> _Modes:
@@ -250,9 +249,9 @@ def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
     )
 
 
-def _kernel_length(assumed: Assumed) -> float:
+def _kernel_length(layer: Layer) -> float:
     """The length of the softmax, at least one step."""
-    text = assumed.choose(KERNEL_LENGTH)
+    text = layer.assumed.choose(KERNEL_LENGTH)
     length = float(text)
     if not length >= 1:
         raise UsageError(
@@ -357,7 +356,7 @@ class S4D(LayoutFamily):
         parts = (step.part(diagonal.values), *step.scaled(diagonal))
         z = step.parameter.value * diagonal.values
         if method == "dss":
-            discrete = _with_softmax(z, _kernel_length(assumed))
+            discrete = _with_softmax(z, _kernel_length(layer))
         else:
             discrete = discretise(z, method)
         # Every kernel but the softmax's is doubled, and the real one's too.
@@ -523,7 +522,7 @@ class S5(LayoutFamily):
         # log Δ is stored with a last axis of one in JAX.
         column = len(layer.shape("log_step")) == 2
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
-        delta = apply_transform(log_step, "exp").times(step_factor(assumed))
+        delta = apply_transform(log_step, "exp").times(step_factor(layer))
         step = Step("log_step", delta, log_step)
         modes = discretise(delta.value * diagonal.values, method)
         parts = (*step.scaled(diagonal), step.part(diagonal.values))
