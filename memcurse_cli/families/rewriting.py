@@ -36,19 +36,12 @@ LARGEST_CONDITION = 1e8
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Other parameters for the eigenvalues of a layer.
+    """Other parameters for the eigenvalues of a layer; a UsageError for what is not known."""
 
-    Attributes:
-        parametrization: one of `theory.parametrization.INVERTIBLE`, or None to keep the layer's.
-        gain: ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a
-            parameter ``gamma_log`` of its own, as in an LRU; ``coupled`` is the same γ computed
-            from λ, so that a step on λ moves it too.
-
-    Raises:
-        UsageError: an unknown name, or nothing to change.
-    """
-
-    parametrization: str | None
+    parametrization: str | None  # one of `INVERTIBLE`, or None to keep the layer's
+    # ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a parameter
+    # ``gamma_log`` of its own, as in an LRU; ``coupled`` is the same γ computed from λ, so that a
+    # step on λ moves it too.
     gain: Gain = "held"
 
     def __post_init__(self) -> None:
@@ -113,9 +106,8 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
         logs = recurrence.log_eigenvalues
         moved = parametrize(logs, rewriting.parametrization).derivatives
         groups = tuple(
-            replace(
-                parameter_group(name, "", values, "", moved[name].eigenvalue),
-                keeps_stable=name == "theta",
+            parameter_group(
+                name, "", values, "", moved[name].eigenvalue, keeps_stable=name == "theta"
             )
             for name, values in coordinates(logs, rewriting.parametrization).items()
         )
@@ -234,11 +226,7 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
 
 
 def rewritings(parametrizations: Sequence[str], gain: str | None = None) -> tuple[Rewriting, ...]:
-    """One rewriting per parametrisation, or that of the gain alone; none where neither is named.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
+    """One rewriting per parametrisation, or that of the gain alone; none where neither is named."""
     names: Sequence[str | None] = tuple(dict.fromkeys(parametrizations))
     if gain is not None:
         names = names or (None,)

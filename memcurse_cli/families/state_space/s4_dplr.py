@@ -11,9 +11,12 @@ eigenvalues come in exact conjugate pairs and cost a quarter of the complex form
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
@@ -108,8 +111,6 @@ class S4DPLR(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
-        # is decomposed for every channel.
         tensors = tuple(layer.names.values())
         names = layer.names = dict(layer.names)
         first = "P" not in names
@@ -135,7 +136,8 @@ class S4DPLR(LayoutFamily):
             if "Q" in names:
                 q = layer.pairs("Q", p.shape)
 
-        # The system of each decomposed matrix, that of each channel, and what scales them.
+        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
+        # is, for every channel: the system of each matrix, the row of each channel, their scales.
         delta, one = step.parameter.value, np.ones((1, 1))
         if step.tied:
             source, row, weight, scale = np.arange(systems), system, one, delta
@@ -234,37 +236,29 @@ class AnnotatedS4(LayoutFamily):
         stored = read_finite(store, names["P"])
         p = stored.T.astype(np.complex128)
         matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
-        spectrum = eigendecompose(matrix, layer.options.device)
-        order = np.lexsort((spectrum.values.real, spectrum.values.imag))
-        values = np.take_along_axis(spectrum.values, order, axis=-1)
-        vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
-        left, right = left_eigenvectors(vectors, names["P"]), np.swapaxes(vectors, -1, -2)
+        device = layer.options.device
+        values, left, right = _eigensystem(
+            matrix, device, names["P"], lambda found: (found.real, found.imag)
+        )
         discrete = discretise(step.parameter.value * values, BILINEAR)
 
         # da = l dA r, for every eigenvalue and every mode: (channels, modes, modes).
         share = left * right
         met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
         seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
-        real, imag = diagonal.parts
-        scalar = real.scalar
-        slopes = [(each, each.z_slope[:, None] * share) for each in (real, imag)]
-        if np.iscomplexobj(stored):
-            named = Part("P", stored.real, scalar, scalar, name=f"P[{REAL}]")
-            slopes.append((named, -(met + seen)))
-            named = Part("P", stored.imag, scalar, scalar, name=f"P[{IMAGINARY}]")
-            slopes.append((named, -1j * (met - seen)))
-        else:
-            slopes.append((Part("P", stored, scalar, scalar), -(met + seen)))
+        scalar = diagonal.parts[0].scalar[:, None]
         mode = np.arange(values.size).reshape(*values.shape, 1)
-        parts = [
-            replace(
-                part,
-                scalar=scalar[:, None],
-                z_slope=step.parameter.value[..., None] * slope,
-                mode=mode,
-            )
-            for part, slope in slopes
-        ]
+        delta = step.parameter.value[..., None]
+
+        def moving(role: str, scalars: Floats, slope: NDArray[Any], name: str = "") -> Part:
+            return Part(role, scalars, scalar, delta * slope, mode=mode, name=name)
+
+        parts = [moving(on.role, on.stored, on.z_slope[:, None] * share) for on in diagonal.parts]
+        if np.iscomplexobj(stored):
+            parts.append(moving("P", stored.real, -(met + seen), f"P[{REAL}]"))
+            parts.append(moving("P", stored.imag, -1j * (met - seen), f"P[{IMAGINARY}]"))
+        else:
+            parts.append(moving("P", stored, -(met + seen)))
         readin = read_finite(store, names["B"]).T.astype(np.complex128)
         return layer.recurrence(
             discrete.log_eigenvalue,
@@ -279,25 +273,17 @@ class AnnotatedS4(LayoutFamily):
 
 @dataclass(frozen=True)
 class LowRankSpectrum:
-    """The eigendecomposition of one matrix per row.
+    """The eigendecomposition of one matrix per row."""
 
-    Attributes:
-        values: (rows, 2 modes) eigenvalues, by frequency.
-        left, right: (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1,
-            by the parts that meet Re s and Im s.
-        weight: (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one.
-        left_p: (rank, rows, 2 modes) l·p, weighted.
-        right_q: (rank, rows, 2 modes) q·r.
-        tied: Q is P's conjugate.
-    """
-
-    values: Complexes
+    values: Complexes  # (rows, 2 modes) eigenvalues, by frequency
+    # (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1, by the parts
+    # that meet Re s and Im s.
     left: Complexes
     right: Complexes
-    weight: Floats
-    left_p: Complexes
-    right_q: Complexes
-    tied: bool
+    weight: Floats  # (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one
+    left_p: Complexes  # (rank, rows, 2 modes) l·p, weighted
+    right_q: Complexes  # (rank, rows, 2 modes) q·r
+    tied: bool  # Q is P's conjugate
 
     def along_diagonal(self, slope: Complexes) -> Complexes:
         """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
@@ -353,15 +339,13 @@ def decompose(
     matrix[:, lower, upper] += diagonal.imag
     doubled = np.broadcast_to(weight, (rows, modes))
     matrix *= np.concatenate([doubled, doubled], axis=-1)[..., None]
-    spectrum = eigendecompose(matrix, device)
     # By frequency, so that a small change of a parameter does not reorder them.
-    order = np.lexsort((spectrum.values.imag, spectrum.values.real, np.abs(spectrum.values.imag)))
-    vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
-    left = left_eigenvectors(vectors, tensor)
-    right = np.swapaxes(vectors, -1, -2)
+    values, left, right = _eigensystem(
+        matrix, device, tensor, lambda found: (found.imag, found.real, np.abs(found.imag))
+    )
     weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
     return LowRankSpectrum(
-        values=np.take_along_axis(spectrum.values, order, axis=-1),
+        values=values,
         left=left.reshape(rows, 2 * modes, 2, modes),
         right=right.reshape(rows, 2 * modes, 2, modes),
         weight=weight[:, None],
@@ -369,3 +353,17 @@ def decompose(
         right_q=np.einsum("sim,rsm->rsi", right, q_real),
         tied=q is None,
     )
+
+
+def _eigensystem(
+    matrix: NDArray[Any],
+    device: str,
+    tensor: str,
+    keys: Callable[[Complexes], tuple[Floats, ...]],
+) -> tuple[Complexes, Complexes, Complexes]:
+    """Eigenvalues in the order of the keys, left eigenvectors and right ones, as rows."""
+    spectrum = eigendecompose(matrix, device)
+    order = np.lexsort(keys(spectrum.values))
+    vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
+    values = np.take_along_axis(spectrum.values, order, axis=-1)
+    return values, left_eigenvectors(vectors, tensor), np.swapaxes(vectors, -1, -2)

@@ -281,11 +281,8 @@ def _read_readout(
         groups = named_parts(store, names, "C", readout)
         direct = names["param_D"]
     both = reads_both_directions(layer, direct, readout)
-    return (
-        readout,
-        both,
-        (*groups, *direct_part(store, direct, len(readout), channels, channels=True)),
-    )
+    groups += direct_part(store, direct, len(readout), channels, channels=True)
+    return readout, both, groups
 
 
 DISCRETIZATION = Assumption(
@@ -493,7 +490,7 @@ class S5(LayoutFamily):
     )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Every Λ that has a ``log_step`` and a B beside it, or each of those that are stacked."""
+        """As `Family.find`, or each of those that are stacked."""
         return [
             each for match in super().find(tensors) for each in split_stack(match, tensors, _AXES)
         ]
