@@ -7,9 +7,9 @@ turns B into γB/γ', so that γB and the output stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -127,17 +127,28 @@ def _diagonalised(recurrence: Recurrence) -> tuple[Recurrence, str | None]:
     if not basis.condition <= LARGEST_CONDITION:
         reason = f"B and C have no digits left in its eigenbasis, κ(P) > {LARGEST_CONDITION:.0e}"
         readin = readout = None
-    diagonal = replace(
-        recurrence,
+    diagonal = _changed(
+        replace(recurrence, readin=readin, readout=readout),
+        lambda rows: basis.rows @ rows,
+        lambda columns: (columns @ basis.columns) * basis.weight,
         log_eigenvalues=basis.logs,
         log_gain=np.zeros(basis.half.size, np.complex128),
-        readin=None if readin is None else basis.rows @ readin,
-        readout=None if readout is None else (readout @ basis.columns) * basis.weight,
         parameters=(),
-        projections=(),
         dense=None,
     )
     return diagonal, reason
+
+
+def _changed(
+    recurrence: Recurrence,
+    readin: Callable[[Complexes], Complexes],
+    readout: Callable[[Complexes], Complexes],
+    **fields: Any,
+) -> Recurrence:
+    """The layer with what becomes of its B and C, where it has them, and other fields."""
+    b, c = recurrence.readin, recurrence.readout
+    b, c = b if b is None else readin(b), c if c is None else readout(c)
+    return replace(recurrence, readin=b, readout=c, projections=(), **fields)
 
 
 def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
@@ -161,16 +172,14 @@ def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
                 log_gain_derivative=None if rate is None else rate[entries],
             )
         )
-    readin, readout, channel = recurrence.readin, recurrence.readout, recurrence.channel
-    return replace(
+    return _changed(
         recurrence,
+        lambda rows: rows[kept],
+        lambda columns: columns[:, kept],
         log_eigenvalues=recurrence.log_eigenvalues[kept],
         log_gain=recurrence.log_gain[kept],
         parameters=tuple(groups),
-        readin=None if readin is None else readin[kept],
-        readout=None if readout is None else readout[:, kept],
-        channel=None if channel is None else channel[kept],
-        projections=(),
+        channel=None if recurrence.channel is None else recurrence.channel[kept],
     )
 
 
@@ -180,18 +189,12 @@ def _upper_half_plane(recurrence: Recurrence) -> Recurrence:
     angle = np.angle(np.exp(1j * logs.imag))
     angle = np.where(np.abs(logs.imag) <= np.pi, logs.imag, angle)  # one in place is not rounded
     lower = angle < 0
-    readin, readout = recurrence.readin, recurrence.readout
-    if readin is not None:
-        readin = np.where(lower[:, None], readin.conj(), readin)
-    if readout is not None:
-        readout = np.where(lower, readout.conj(), readout)
-    return replace(
+    return _changed(
         recurrence,
+        lambda rows: np.where(lower[:, None], rows.conj(), rows),
+        lambda columns: np.where(lower, columns.conj(), columns),
         log_eigenvalues=np.maximum(logs.real, -LARGEST_DECAY) + 1j * np.abs(angle),
         log_gain=np.where(lower, recurrence.log_gain.conj(), recurrence.log_gain),
-        readin=readin,
-        readout=readout,
-        projections=(),
     )
 
 
@@ -213,15 +216,13 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
     if gain == "own":
         nothing, one = np.zeros(logs.size), np.ones(logs.size)
         groups.append(parameter_group("gamma_log", "", log_gain.real, "", nothing, one))
-    readin = recurrence.readin
-    if readin is not None:
-        readin = np.exp(recurrence.log_gain - log_gain)[:, None] * readin
-    return replace(
+    ratio = np.exp(recurrence.log_gain - log_gain)[:, None]
+    return _changed(
         recurrence,
+        lambda rows: ratio * rows,
+        lambda columns: columns,
         log_gain=log_gain,
         parameters=tuple(groups),
-        readin=readin,
-        projections=(),
     )
 
 

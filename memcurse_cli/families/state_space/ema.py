@@ -100,8 +100,7 @@ TRANSFORMERS = {
     "omega": "residual_weight",
 }
 
-_MEGALODON = {role: role for role in ("alpha", "delta", "theta", "gamma", "omega")}
-_MEGA = {role: role for role in ("alpha", "delta", "beta", "gamma", "omega")}
+_STORED = {role: role for role in ("alpha", "delta", "beta", "theta", "gamma", "omega")}
 
 _BOTH_DIRECTIONS = (
     "the second half of the channels runs backward in time; its outputs count as separate ones,"
@@ -146,7 +145,7 @@ class EMA(LayoutFamily):
     source = "facebookresearch/mega, transformers and megalodon; arXiv 2209.10655 and 2404.08801"
     layouts = tuple(
         Layout(("alpha", "delta", last, "gamma"), ("omega",), fits=_fits, called=called)
-        for last, called in (("beta", TRANSFORMERS), ("theta", _MEGALODON), ("beta", _MEGA))
+        for last, called in (("beta", TRANSFORMERS), ("theta", _STORED), ("beta", _STORED))
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -220,11 +219,6 @@ _RECYCLING = (
 )
 
 
-def _one_width(shapes: Shapes) -> bool:
-    rate = shapes["rate"]
-    return len(rate) == 1 and shapes["step"] == rate and shapes["B"] == rate * 2
-
-
 class Parcae(LayoutFamily):
     """``h[t] = λ h[t-1] + Δ B x[t]``, ``λ = exp(-Δ e^log_state_decay)``, ``Δ = softplus(…)``.
 
@@ -245,7 +239,15 @@ class Parcae(LayoutFamily):
         "arXiv 2604.12946"
     )
     layouts = tuple(
-        Layout(("rate", "step", "B"), ("C",), fits=_one_width, called=called)
+        Layout(
+            ("rate", "step", "B"),
+            ("C",),
+            fits=lambda shapes: (
+                len(shapes["rate"]) == 1
+                and (shapes["step"], shapes["B"]) == (shapes["rate"], shapes["rate"] * 2)
+            ),
+            called=called,
+        )
         for called in (PARCAE, PARCAE_ESM)
     )
 
@@ -274,9 +276,9 @@ class Parcae(LayoutFamily):
                 layer.group("step", stored, along_step, step.log_slope, name="log_delta"),
             ),
             log_gain=step.log,
+            stable_by_construction=True,
+            also=(_RECYCLING,),
             readin=readin,
             readout=readout,
             projections=projections,
-            stable_by_construction=True,
-            also=(_RECYCLING,),
         )

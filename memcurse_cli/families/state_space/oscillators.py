@@ -20,7 +20,6 @@ from memcurse_cli.families.family import (
     LayoutFamily,
     Match,
     ReadOptions,
-    Shapes,
 )
 from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.reading import beside, direct_part, log_of_eigenvalues, misfit, sigmoid
@@ -48,19 +47,12 @@ _Values = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Pair:
-    """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``.
-
-    Attributes:
-        trace: the sum of both λ.
-        log_determinant: log of their product.
-        discriminant: ``trace² - 4 determinant``, free of cancellation.
-        drive: what one unit of input adds to the position, now or (ex) one step later.
-    """
+    """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``."""
 
     trace: _Values
     log_determinant: _Values
-    discriminant: _Values
-    drive: _Values
+    discriminant: _Values  # ``trace² - 4 determinant``, free of cancellation
+    drive: _Values  # what one unit of input adds to the position, now or (ex) one step later
 
 
 def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
@@ -82,10 +74,6 @@ def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
     return _Pair((2 + damped) / scale, log_determinant, discriminant / scale**2, square / scale)
 
 
-def _fits_linoss(shapes: Shapes) -> bool:
-    return len(shapes["A_diag"]) == 1 and len(shapes["B"]) == len(shapes["C"]) == 3
-
-
 class LinOSS(LayoutFamily):
     """``λ± = (t ± √(t² - 4d))/2`` of each oscillator's 2×2 step, position read out.
 
@@ -104,7 +92,13 @@ class LinOSS(LayoutFamily):
     source = "tk-rusch/linoss, jaredbmit/damped-linoss, linax; Rusch & Rus 2024, arXiv 2410.03943"
     assumptions = (SCHEME,)
 
-    layouts = (Layout(("A_diag", _STEPS, "B", "C"), ("G_diag",), fits=_fits_linoss),)
+    layouts = (
+        Layout(
+            ("A_diag", _STEPS, "B", "C"),
+            ("G_diag",),
+            fits=lambda shapes: [len(shapes[role]) for role in ("A_diag", "B", "C")] == [1, 3, 3],
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         store, names = layer.store, layer.names
@@ -112,8 +106,9 @@ class LinOSS(LayoutFamily):
         (size,) = layer.shape("A_diag")
         damped = "G_diag" in names
         step = next(role for role in _STEPS if role in names)
-        roles = ("A_diag", step, *(["G_diag"] if damped else []))
-        stored = {role: layer.real(role, (size,)) for role in roles}
+        stored = {role: layer.real(role, (size,)) for role in ("A_diag", step)}
+        if damped:
+            stored["G_diag"] = layer.real("G_diag", (size,))
         pair = _oscillator(scheme, *stored.values())
         gap, log_eigenvalues = _solve(pair)
         eigenvalues = np.exp(log_eigenvalues)
@@ -121,7 +116,7 @@ class LinOSS(LayoutFamily):
         if scheme != "ex":
             log_gain = log_gain + log_eigenvalues
         groups = []
-        for role in roles:
+        for role in stored:
             moved = (values + 1j * _TINY * (name == role) for name, values in stored.items())
             other = _oscillator(scheme, *moved)
             # One scalar moves both eigenvalues of its oscillator.
@@ -152,8 +147,7 @@ class LinOSS(LayoutFamily):
 def _oscillator(scheme: str, a: _Values, parameter: _Values, g: _Values | None = None) -> _Pair:
     """The oscillator with A and G where the layer's projection takes them.
 
-    Analytic in whichever argument has an imaginary part of 1e-30, so that the results' are the
-    derivatives along it to rounding.
+    Where an argument has an imaginary part of 1e-30, the results' are the derivatives along it.
     """
     step = 1 / (1 + np.exp(-parameter))
     if g is None:
@@ -220,10 +214,6 @@ _RECURRENT, _TIME = "weight_hh", "c_"
 _LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
 
 
-def _two_vectors(shapes: Shapes) -> bool:
-    return shapes[_RECURRENT] == shapes[_TIME] and len(shapes[_TIME]) == 1
-
-
 class UnICORNN(LayoutFamily):
     """``z' = z - Δ (tanh(w y + V x) + α y)``, ``y' = y + Δ z'``, Δ = dt σ(c), tanh with slope 1.
 
@@ -238,7 +228,13 @@ class UnICORNN(LayoutFamily):
     equation = "log λ = ± 2i arcsin(√s / 2), s = (dt σ(c_))² (weight_hh + α)"
     source = "tk-rusch/unicornn; Rusch & Mishra 2021, arXiv 2103.05487"
     assumptions = (STEP, CONTROL)
-    layouts = (Layout((_RECURRENT, _TIME), (*STEP.roles, *CONTROL.roles), fits=_two_vectors),)
+    layouts = (
+        Layout(
+            (_RECURRENT, _TIME),
+            (*STEP.roles, *CONTROL.roles),
+            fits=lambda shapes: shapes[_RECURRENT] == shapes[_TIME] and len(shapes[_TIME]) == 1,
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         weight, time = (layer.real(role, (None,)) for role in (_RECURRENT, _TIME))
@@ -300,7 +296,7 @@ class IndRNN(LayoutFamily):
     assumptions = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Recurrent weights that are vectors, with the input weight where one is beside them."""
+        """As `Family.find`."""
         matches = []
         for name, spec in tensors.items():
             if len(spec.shape) != 1 or not spec.shape[0]:
