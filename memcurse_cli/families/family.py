@@ -187,14 +187,21 @@ class Assumed:
             raise UsageError(what, where="--assume", remedy=remedy)
         raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
 
-    def positive(self, assumption: Assumption, remedy: str, *, finite: bool = False) -> float:
-        """As `choose`, a positive number or a UsageError; the default is taken silently."""
-        text = self.choose(assumption, silent=True)
-        number = float(text)
-        if number > 0 and not (finite and math.isinf(number)):
-            return number
+    def number(
+        self,
+        assumption: Assumption,
+        fits: Callable[[float], bool],
+        remedy: str,
+        *,
+        what: str = "a positive number",
+        silent: bool = True,
+    ) -> float:
+        """As `choose`, a number that fits, or a UsageError."""
+        text = self.choose(assumption, silent=silent)
+        if fits(float(text)):
+            return float(text)
         where = f"--assume {assumption.key}"
-        raise UsageError(f"{text[:40]} is not a positive number", where=where, remedy=remedy)
+        raise UsageError(f"{text[:40]} is not {what}", where=where, remedy=remedy)
 
     def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
         """The value that the layer holds, and the names of its tensors."""

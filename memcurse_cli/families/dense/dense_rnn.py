@@ -113,14 +113,17 @@ class DenseLinearRNN(LayoutFamily):
     equation = "λ = eig(A)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
+    # The axes of B and C that may be that of the states.
+    _sides = (("B", slice(None)), ("B_re", slice(None)), ("B_real", slice(None)))
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """As `Family.find`."""
         return [
             Match(module or self.name, names)
             for module, names, shape in _with_state_matrix(tensors, 2)
             if any(
-                shape[0] in tensors[names[role]].shape
-                for role in ("B", "B_re", "B_real")
+                shape[0] in tensors[names[role]].shape[axes]
+                for role, axes in self._sides
                 if role in names
             )
         ]
@@ -147,15 +150,7 @@ class LinearSystem(DenseLinearRNN):
     title = "Linear dynamical system"
     recognised_by = "real A (n, n) beside B (n, inputs) or C (outputs, n), with --family alone"
     source = "Ljung 1999, System Identification; Kalman 1960"
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`."""
-        matches = []
-        for module, names, shape in _with_state_matrix(tensors, 2):
-            b, c = (tensors[names[role]].shape if role in names else () for role in "BC")
-            if shape[0] in (*b[:1], *c[-1:]):
-                matches.append(Match(module or self.name, names))
-        return matches
+    _sides = (("B", slice(1)), ("C", slice(-1, None)))
 
 
 class BlockDiagonalRNN(LayoutFamily):

@@ -208,6 +208,9 @@ FAST_STEP = Assumption(
     choices=("true", "false"),
     meaning="whether inv_dt is the inverse sinh of what its transform is applied to (dt_fast)",
 )
+_EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+OF_THE_KERNEL = (*_EVERY_TRANSFORM, FAST_STEP, STEP_RESCALE)
+"""What no version of state-spaces/s4 stores beside its A and Δ."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +227,6 @@ class Version:
     kernel: str = ZERO_ORDER_HOLD  # the default of S4D's discretisation
 
 
-_EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
 S4D_MINIMAL = Version("log_dt", "log_A_real", "A_imag")
 S4D_4 = Version("inv_dt", "A_real", "A_imag", -1, _EVERY_TRANSFORM)
 S4D_2_DSS = Version("log_dt", "w", "w", kernel="dss")
@@ -357,7 +359,7 @@ def read_step(layer: Layer, version: Version, modes: int) -> Step:
 def step_factor(layer: Layer) -> float:
     """The factor on Δ that the layer runs with."""
     remedy = "give the factor on Δ, e.g. 0.5 at twice the sampling rate"
-    return layer.assumed.positive(STEP_RESCALE, remedy, finite=True)
+    return layer.assumed.number(STEP_RESCALE, lambda factor: 0 < factor < math.inf, remedy)
 
 
 def mapped(shapes: Shapes) -> bool:

@@ -30,14 +30,10 @@ from memcurse_cli.families.reading import (
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BILINEAR,
-    FAST_STEP,
-    IMAG_TRANSFORM,
     LARGEST_REAL_PART,
     METHODS,
-    REAL_TRANSFORM,
+    OF_THE_KERNEL,
     S4_VERSIONS,
-    STEP_RESCALE,
-    STEP_TRANSFORM,
     Part,
     as_scalars,
     discretise,
@@ -94,14 +90,7 @@ class S4DPLR(LayoutFamily):
     )
     equation = "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(w) - P Q*, conjugates included"
     source = "state-spaces/s4, versions 1 to 4; Gu et al. 2022, arXiv 2111.00396"
-    assumptions = (
-        DISCRETIZATION,
-        REAL_TRANSFORM,
-        IMAG_TRANSFORM,
-        STEP_TRANSFORM,
-        FAST_STEP,
-        STEP_RESCALE,
-    )
+    assumptions = (DISCRETIZATION, *OF_THE_KERNEL)
     layouts = (
         *(
             Layout((each.step, each.real, each.imag, "P"), optional=("Q", "B"))

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.family import (
     Assumption,
     Layer,
@@ -32,17 +31,14 @@ from memcurse_cli.families.reading import (
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BOTH_DIRECTIONS,
-    FAST_STEP,
-    IMAG_TRANSFORM,
     LARGEST_REAL_PART,
     METHODS,
-    REAL_TRANSFORM,
+    OF_THE_KERNEL,
     S4D_2_DSS,
     S4D_4,
     S4D_MINIMAL,
     S4D_VERSIONS,
     STEP_RESCALE,
-    STEP_TRANSFORM,
     ZERO_ORDER_HOLD,
     Diagonal,
     DiscreteModes,
@@ -251,15 +247,10 @@ def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
 
 def _kernel_length(layer: Layer) -> float:
     """The length of the softmax, at least one step."""
-    text = layer.assumed.choose(KERNEL_LENGTH)
-    length = float(text)
-    if not length >= 1:
-        raise UsageError(
-            f"{text[:40]} is not a number of steps",
-            where="--assume kernel-length",
-            remedy="give the length of the sequences, or inf",
-        )
-    return length
+    remedy, what = "give the length of the sequences, or inf", "a number of steps"
+    return layer.assumed.number(
+        KERNEL_LENGTH, lambda length: length >= 1, remedy, what=what, silent=False
+    )
 
 
 def _away_from_zero(values: Complexes) -> Complexes:
@@ -316,16 +307,7 @@ class S4D(LayoutFamily):
     )
     equation = "λ = exp(Δ A) or (1 + Δ A/2)/(1 - Δ A/2), A = -f(A_real) ± i A_imag, Δ = g(inv_dt)"
     source = "state-spaces/s4, versions 2 to 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
-    assumptions = (
-        DISCRETIZATION,
-        REAL_TRANSFORM,
-        IMAG_TRANSFORM,
-        STEP_TRANSFORM,
-        FAST_STEP,
-        STEP_RESCALE,
-        BAND_LIMIT,
-        KERNEL_LENGTH,
-    )
+    assumptions = (DISCRETIZATION, *OF_THE_KERNEL, BAND_LIMIT, KERNEL_LENGTH)
     # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
     # part is in B and C. Version 4 may be real.
     layouts = (
@@ -368,7 +350,9 @@ class S4D(LayoutFamily):
             projections = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         readout, both = None, False
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
-        limit = assumed.positive(BAND_LIMIT, "give S4's bandlimit, e.g. 0.5, or inf")
+        limit = assumed.number(
+            BAND_LIMIT, lambda band: band > 0, "give S4's bandlimit, e.g. 0.5, or inf"
+        )
         factor = 2.0 if doubled and not pairs else 1.0
         heard = factor * (np.abs(z.imag.ravel() / step.rescaled) < limit * np.pi)
         if "C" in names:
