@@ -1,8 +1,4 @@
-"""What moves input-dependent gates beside their biases: what they see, and through which weights.
-
-A drive holds the law of λ and γ and the squared norms of the rows of weights behind each of its
-pre-activations, or their inner products where several of them move λ.
-"""
+"""What moves input-dependent gates beside their biases: what they see, through which weights."""
 
 from __future__ import annotations
 

@@ -159,15 +159,10 @@ class Recurrence:
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:
-        """The eigenbasis of a dense layer: P is inverted once, whoever asks.
-
-        Raises:
-            ValueError: the layer is diagonal.
-        """
-        if self.dense is None:
-            raise ValueError("a diagonal layer has no eigenbasis of its own")
+        """The eigenbasis of a dense layer: P is inverted once, whoever asks."""
         from memcurse_cli.theory.dense.bases import Eigenbasis
 
+        assert self.dense is not None
         return Eigenbasis(self.log_eigenvalues, self.dense.eigenvectors)
 
     @property

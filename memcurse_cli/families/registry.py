@@ -1,8 +1,6 @@
 """The families that are read, the more specific first. A new family is one line.
 
-A row says where a family's code is and which parts of tensors' names a file must have for the
-family to be in it, so that the code of the others is not imported. These marks only leave out: a
-family's own `find` decides.
+A row's marks say what a file must have for its code to be imported; the family's `find` decides.
 """
 
 from __future__ import annotations
@@ -140,10 +138,7 @@ def all_families() -> tuple[Family, ...]:
 
 
 def families_marked(names: Iterable[str]) -> tuple[Family, ...]:
-    """The families that a file with these tensors may hold, in the order of the registry.
-
-    Imports the code of no other.
-    """
+    """The families that a file with these tensors may hold; imports the code of no other."""
     parts = "\n".join({part for name in names for part in re.split("[./,]", name)})
     text = f"\n{parts}\n"
     return tuple(

@@ -1,8 +1,7 @@
 """The same eigenvalues and the same output in other parameters: what a cure would look like.
 
-An eigenvalue may be conjugated together with its row of B and its column of C, since
-``Re[c h] = Re[c̄ h̄]`` for a real input: every angle is taken in [0, π]. A gain γ' in the place of γ
-turns B into γB/γ', so that γB and the output stay as they are.
+For a real input ``Re[c h] = Re[c̄ h̄]``, so that every angle is taken in [0, π]; a gain γ' in the
+place of γ turns B into γB/γ'.
 """
 
 from __future__ import annotations
@@ -59,11 +58,6 @@ class Rewriting:
             raise UsageError("nothing is to be changed", where="--as", remedy="name what is")
 
     @property
-    def needs_stable(self) -> bool:
-        """Whether no eigenvalue with |λ| >= 1 can be written so."""
-        return self.parametrization in STABLE or self.gain != "held"
-
-    @property
     def step_size(self) -> float | None:
         """Δ, which only ``s4`` has."""
         return DEFAULT_STEP_SIZE if self.parametrization == "s4" else None
@@ -93,8 +87,9 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
                 None, 0, "a dense matrix has no gain of its own to normalise: name a diagonal form"
             )
         recurrence, reason = _diagonalised(recurrence)
+    stable = rewriting.parametrization in STABLE
     kept = np.ones(recurrence.size, dtype=bool)
-    if rewriting.needs_stable:
+    if stable or rewriting.gain != "held":  # neither holds |λ| >= 1
         kept = recurrence.log_eigenvalues.real < 0
     left_out = int(np.count_nonzero(~kept))
     if not kept.any():
@@ -111,7 +106,6 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
             )
             for name, values in coordinates(logs, rewriting.parametrization).items()
         )
-        stable = rewriting.parametrization in STABLE
         # What is learnt then no longer depends on the input.
         recurrence = replace(
             recurrence, parameters=groups, stable_by_construction=stable, input_dependent=False
@@ -158,7 +152,7 @@ def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
     groups = []
     for group in recurrence.parameters:
         entries = np.flatnonzero(place[group.eigenvalue] >= 0)
-        if entries.size == 0:
+        if not entries.size:
             continue
         scalars, scalar = np.unique(group.scalar[entries], return_inverse=True)
         rate = group.log_gain_derivative

@@ -1,11 +1,7 @@
 """Layers of a continuous time: the step size Δ and the diagonal of A, discretised.
 
 A continuous mode ``dh/dt = a h + b x`` at step Δ becomes ``h[t+1] = λ h[t] + γ b x[t+1]``, where λ
-and γ/Δ depend on ``z = Δ a`` alone. Everything is returned in the log domain, so that a decay of
-1e-12 per step keeps its full precision.
-
-The tensors were renamed in every version of state-spaces/s4, the sign of ``A_imag`` changed with
-version 4, and the transforms are constructor arguments that no checkpoint stores.
+and γ/Δ depend on ``z = Δ a`` alone. In the log domain a decay of 1e-12 keeps its full precision.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ RELU_OFFSET = 1e-4
 
 # Past these a mode is dead or overflows whatever the network does; products of two stay finite.
 _LARGEST_EXPONENT = 150.0
-_SMALLEST = 1e-150
+SMALLEST = 1e-150
 
 # B_2k / (2k)!, the Taylor coefficients of 1/(1 - e^-z) - 1/z after the constant 1/2.
 _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
@@ -84,10 +80,10 @@ def _zero_order_hold(z: Complexes) -> DiscreteModes:
 def _bilinear(z: Complexes) -> DiscreteModes:
     x, y = z.real, z.imag
     denominator = 1 - z / 2
-    denominator = np.where(np.abs(denominator) < _SMALLEST, _SMALLEST, denominator)
+    denominator = np.where(np.abs(denominator) < SMALLEST, SMALLEST, denominator)
     # |1 + z/2|² = |1 - z/2|² + 2x: the ratio itself would lose a small decay to rounding.
     growth = 2 * x / np.abs(denominator) ** 2
-    modulus = np.maximum(np.abs(1 + z / 2), _SMALLEST) / np.abs(denominator)
+    modulus = np.maximum(np.abs(1 + z / 2), SMALLEST) / np.abs(denominator)
     log_modulus = np.where(growth > -0.5, np.log1p(np.maximum(growth, -0.5)) / 2, np.log(modulus))
     angle = np.arctan2(y, 1 - (x**2 + y**2) / 4)
     return DiscreteModes(
@@ -114,7 +110,7 @@ class Part:
     name: str = ""  # the group's, where a tensor holds several; else the role
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
-        """How the scalars move the discrete modes, whose shape is that of the entries' places."""
+        """How the scalars move the discrete modes."""
         mode = self.mode
         if mode is None:
             mode = np.arange(modes.log_gain.size).reshape(modes.log_gain.shape)
@@ -148,10 +144,7 @@ class PositiveParameter:
 def apply_transform(
     parameter: Floats, transform: str, *, relu_offset: float = RELU_OFFSET
 ) -> PositiveParameter:
-    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py.
-
-    ``relu_offset`` is added after the rectifier.
-    """
+    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
     p = np.asarray(parameter, dtype=np.float64)
     if transform == "exp":
         p = np.minimum(p, _LARGEST_EXPONENT)
@@ -173,7 +166,7 @@ def apply_transform(
         value = np.maximum(p, 0.0) + relu_offset
     else:
         slope, value = np.ones_like(p), p
-    floored = np.where(np.abs(value) < _SMALLEST, _SMALLEST, value)
+    floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value)
     return PositiveParameter(value, slope, np.log(floored.astype(np.complex128)), slope / floored)
 
 
@@ -248,14 +241,11 @@ S4_VERSIONS = (
 
 @dataclass(frozen=True)
 class Diagonal:
-    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω.
-
-    ``stable`` says that its real part is negative whatever the parameters.
-    """
+    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω."""
 
     values: Complexes
     parts: tuple[Part, ...]
-    stable: bool
+    stable: bool  # its real part is negative whatever the parameters
 
     def of(self, system: Integers) -> Diagonal:
         """That of channels of which each uses one of the rows."""
@@ -388,10 +378,7 @@ def clipped_diagonal(
 def read_mapped(
     layer: Layer, real: str, imag: str, largest: float = math.inf
 ) -> tuple[Diagonal, Step]:
-    """A (N, H) and log_step (1, H) of The Annotated S4, which maps its layer over the channels.
-
-    ``real`` and ``imag`` are the roles of A's parts; Re A is held below ``largest``.
-    """
+    """A (N, H), by the roles of its parts, and log_step (1, H) of a layer mapped over channels."""
     stored = layer.real(real, (None, None))
     frequency = layer.real(imag, stored.shape)
     logarithm = layer.real("log_step", (1, stored.shape[1])).T

@@ -1,6 +1,4 @@
-"""S4 with a diagonal plus low-rank A: Gu, Goel & Ré 2022, arXiv 2111.00396.
-
-An eigenvalue a of A with left and right eigenvectors l, r (``l r = 1``) moves by ``l dA r``.
+"""S4 with a diagonal plus low-rank A: an eigenvalue a moves by ``l dA r``, ``l r = 1``.
 
 In state-spaces/s4 a state s and its conjugate obey ``s' = w s - P (Qᵀs + Q̄ᵀs̄)``. On
 ``x = [Re s, Im s]`` that is the real matrix ``A = W - 2 p qᵀ`` with

@@ -38,6 +38,7 @@ from memcurse_cli.families.state_space.discretization import (
     S4D_4,
     S4D_MINIMAL,
     S4D_VERSIONS,
+    SMALLEST,
     STEP_RESCALE,
     ZERO_ORDER_HOLD,
     Diagonal,
@@ -79,7 +80,6 @@ VERSION = Assumption(
 )
 
 _CLIPPED_REAL_PART = 1e-4  # where DSS's clip versions hold Re Λ: above zero
-_SMALLEST = 1e-150
 
 
 # Of torch with Λ's logarithm or Λ, of Flax, and of GSS.
@@ -155,8 +155,7 @@ class DSS(LayoutFamily):
 
 
 _Modes = tuple[Complexes, Complexes, tuple[Part, ...]]
-"""The exponents of λ, (channels, modes) ``z = Δ_re Re Λ + i Δ_im Im Λ``; log(z/Λ), which is log Δ
-where there is one Δ, (channels, 1 or modes); and what moves them."""
+"""(channels, modes) ``z = Δ_re Re Λ + i Δ_im Im Λ``; log(z/Λ); and what moves them."""
 
 
 def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
@@ -254,7 +253,7 @@ def _kernel_length(layer: Layer) -> float:
 
 
 def _away_from_zero(values: Complexes) -> Complexes:
-    return np.where(np.abs(values) < _SMALLEST, _SMALLEST, values).astype(np.complex128)
+    return np.where(np.abs(values) < SMALLEST, SMALLEST, values).astype(np.complex128)
 
 
 def _read_readout(
@@ -540,9 +539,8 @@ class S5(LayoutFamily):
 def _read_both(layer: Layer, size: int) -> tuple[Complexes | None, bool]:
     """C (outputs, P), and whether it has a second half for the backward direction.
 
-    A bidirectional layer has C1 and C2, or one C of twice the width. The two directions' states
-    at one time share no input but the current one, so that at white input no derivative of one
-    is correlated with the other's: they add to a Hessian as separate outputs do.
+    Both directions share no input but the current one: at white input no derivative of one is
+    correlated with the other's, and they add to a Hessian as separate outputs do.
     """
     if "C1" in layer.names and "C2" in layer.names:
         forward = layer.pairs("C1", (None, size))
