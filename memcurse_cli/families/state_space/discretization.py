@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -272,6 +272,14 @@ def diagonal_of(
     return Diagonal(values, tuple(parts), stable)
 
 
+class Modes(NamedTuple):
+    """The continuous modes of a layer."""
+
+    z: Complexes  # (channels, modes), Δ a
+    log_step: Complexes  # log(z/a), (channels, 1 or modes)
+    parts: tuple[Part, ...]  # what moves them
+
+
 @dataclass(frozen=True)
 class Step:
     """The step size of every channel and mode."""
@@ -298,10 +306,11 @@ class Step:
         slope = rate * self.parameter.slope
         return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
 
-    def scaled(self, diagonal: Diagonal) -> tuple[Part, ...]:
-        """What moves the channels' rows of A, as it moves ``z = Δ A``."""
-        delta = self.parameter.value
-        return tuple(replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
+    def modes(self, diagonal: Diagonal) -> Modes:
+        """Those of the channels' rows of A, of which what moves Δ comes last."""
+        delta, rate = self.parameter.value, diagonal.values
+        scaled = (replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
+        return Modes(delta * rate, self.parameter.log, (*scaled, self.part(rate)))
 
 
 def read_diagonal(layer: Layer, version: Version) -> Diagonal:

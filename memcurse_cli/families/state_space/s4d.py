@@ -43,6 +43,7 @@ from memcurse_cli.families.state_space.discretization import (
     ZERO_ORDER_HOLD,
     Diagonal,
     DiscreteModes,
+    Modes,
     Part,
     Step,
     apply_transform,
@@ -115,20 +116,18 @@ class DSS(LayoutFamily):
     layouts = tuple(map(Layout, _FORMS))
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        names, assumed = layer.names, layer.assumed
+        names = layer.names
         gated = "param_D" in names
-        version = "exp"
-        if not gated:
-            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
-            version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
         if gated:
-            z, log_step, parts = _read_gated(layer)
-        elif "Lambda_re" in names:
-            diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
-            z, log_step = step.parameter.value * diagonal.values, step.parameter.log
-            parts = (*step.scaled(diagonal), step.part(diagonal.values))
+            version, (z, log_step, parts) = "exp", _read_gated(layer)
         else:
-            z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
+            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
+            version = layer.assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
+            if "Lambda_re" in names:
+                diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
+                z, log_step, parts = step.modes(diagonal)
+            else:
+                z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
         if version == "softmax":
             discrete = _with_softmax(z, _kernel_length(layer))
         else:
@@ -154,10 +153,6 @@ class DSS(LayoutFamily):
         )
 
 
-_Modes = tuple[Complexes, Complexes, tuple[Part, ...]]
-"""(channels, modes) ``z = Δ_re Re Λ + i Δ_im Im Λ``; log(z/Λ); and what moves them."""
-
-
 def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
     """Λ (N) with ``-Re Λ`` stored as a logarithm and perhaps Im Λ too."""
     logarithm = layer.real(real, (None,))
@@ -171,7 +166,7 @@ def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Dia
     )
 
 
-def _read_gated(layer: Layer) -> _Modes:
+def _read_gated(layer: Layer) -> Modes:
     """Λ (N), shared by the channels, at a step size of one."""
     exponential = layer.assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
     diagonal = _logarithms(layer, "Lambda_real", "Lambda_imag", exponential=exponential)
@@ -180,11 +175,11 @@ def _read_gated(layer: Layer) -> _Modes:
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
-    return z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts
+    return Modes(z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts)
 
 
-def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
-    """Λ (N), shared by the channels, and log_dt (H) or (H, 2): one of Re Λ, one of Im Λ."""
+def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
+    """Λ (N), shared by the channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` where log_dt is (H, 2)."""
     if "Lambda" in layer.names:
         values = layer.pairs("Lambda", (None,))
         diagonal = clipped_diagonal(
@@ -198,7 +193,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
         exponential = "Lambda_log_im" in layer.names
         imag = "Lambda_log_im" if exponential else "Lambda_im"
         diagonal = _logarithms(layer, "Lambda_log_neg_re", imag, exponential=exponential)
-    rate, parts = diagonal.values, diagonal.parts
+    rate = diagonal.values
     shape = layer.shape("log_dt")
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
         raise misfit(
@@ -208,23 +203,20 @@ def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
     require_eigenvalues(shape[0] * rate.size, layer.names["log_dt"])
     stored = layer.real("log_dt", shape).reshape(shape[0], -1)
     step = apply_transform(stored, "exp")
-    channel = np.arange(len(stored))[:, None]
     if stored.shape[1] == 1:
-        z = step.value * rate
-        scaled = (replace(part, z_slope=step.value * part.z_slope) for part in parts)
-        return z, step.log, (*scaled, Part("log_dt", stored, channel, z, 1.0))
+        return Step("log_dt", step, stored).modes(diagonal)
     real_step, imag_step = step.value[:, :1], step.value[:, 1:]
     z = _away_from_zero(real_step * rate.real + 1j * (imag_step * rate.imag))
     rate = _away_from_zero(rate)
-    untied = []
-    for part in parts:
+    untied, channel = [], np.arange(len(stored))[:, None]
+    for part in diagonal.parts:
         slope = part.z_slope
         z_slope = real_step * slope.real + 1j * (imag_step * slope.imag)
         untied.append(replace(part, z_slope=z_slope, log_step_slope=z_slope / z - slope / rate))
     for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
         one = stored[:, column].copy()
         untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
-    return z, np.log(z / rate), tuple(untied)
+    return Modes(z, np.log(z / rate), tuple(untied))
 
 
 def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
@@ -331,8 +323,7 @@ class S4D(LayoutFamily):
         require_eigenvalues(step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
         diagonal = diagonal.of(system)
-        parts = (step.part(diagonal.values), *step.scaled(diagonal))
-        z = step.parameter.value * diagonal.values
+        z, log_step, (*moved, own) = step.modes(diagonal)
         if method == "dss":
             discrete = _with_softmax(z, _kernel_length(layer))
         else:
@@ -375,8 +366,8 @@ class S4D(LayoutFamily):
         roles = (version.step, *(part.role for part in diagonal.parts), "B", "C")
         return layer.recurrence(
             discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in parts],
-            log_gain=discrete.log_gain + step.parameter.log,
+            [part.group(layer, discrete) for part in (own, *moved)],
+            log_gain=discrete.log_gain + log_step,
             tensors=[names[role] for role in roles if role in names],
             channels=step.channels,
             readin=readin,
@@ -405,17 +396,15 @@ class AnnotatedS4D(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         diagonal, step = read_mapped(layer, "A_re", "A_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
-        discrete = discretise(step.parameter.value * diagonal.values, ZERO_ORDER_HOLD)
+        z, log_step, parts = step.modes(diagonal)
+        discrete = discretise(z, ZERO_ORDER_HOLD)
         readout = layer.pairs("C", (modes, channels)).T.reshape(1, -1)
         scalar = diagonal.parts[0].scalar.ravel()
         direct = beside(layer.store, layer.names["C"], "D")
         return layer.recurrence(
             discrete.log_eigenvalue,
-            [
-                part.group(layer, discrete)
-                for part in (*step.scaled(diagonal), step.part(diagonal.values))
-            ],
-            log_gain=discrete.log_gain + step.parameter.log,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + log_step,
             channels=channels,
             readin=np.ones((scalar.size, 1), dtype=np.complex128),
             readout=readout,
@@ -503,9 +492,8 @@ class S5(LayoutFamily):
         column = len(layer.shape("log_step")) == 2
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
         delta = apply_transform(log_step, "exp").times(step_factor(layer))
-        step = Step("log_step", delta, log_step)
-        modes = discretise(delta.value * diagonal.values, method)
-        parts = (*step.scaled(diagonal), step.part(diagonal.values))
+        z, log_delta, parts = Step("log_step", delta, log_step).modes(diagonal)
+        modes = discretise(z, method)
         readin = layer.pairs("B", (size, None)) if "B" in names else None
         readout, bidirectional = _read_both(layer, size)
         projections: tuple[ProjectionGroup, ...] = ()
@@ -525,7 +513,7 @@ class S5(LayoutFamily):
                 replace(part.group(layer, modes), keeps_stable=part.name != "Lambda_re")
                 for part in parts
             ],
-            log_gain=modes.log_gain + delta.log,
+            log_gain=modes.log_gain + log_delta,
             tensors=[name for role, name in names.items() if role != "BP"],
             readin=readin,
             readout=readout,
