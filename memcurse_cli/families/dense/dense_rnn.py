@@ -114,7 +114,9 @@ class DenseLinearRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
     # The axes of B and C that may be that of the states.
-    _sides = (("B", slice(None)), ("B_re", slice(None)), ("B_real", slice(None)))
+    _sides: tuple[tuple[str, slice], ...] = tuple(
+        (role, slice(None)) for role in ("B", "B_re", "B_real")
+    )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """As `Family.find`."""
@@ -375,10 +377,11 @@ def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
     if kind == "householder" and not upper:
         # The product of the reflections 1 - τ v vᵀ, v of ones on the diagonal, τ = 2 / ‖v‖².
         one = np.eye(stored.shape[0])
-        reflected = one
+        reflected: Square = one
         for vector in (np.tril(stored.real, -1) + one).T:
             reflected = reflected - np.outer(reflected @ vector, 2 * vector / np.sum(vector**2))
-        return reflected * np.trunc(np.diagonal(stored))
+        reflected = reflected * np.trunc(np.diagonal(stored.real))
+        return reflected
     skew = np.triu(stored, 1) if upper else np.tril(stored)
     skew = skew - skew.conj().T
     if kind == "matrix_exp":

@@ -256,11 +256,10 @@ class Diagonal:
         return Diagonal(self.values[system], tuple(parts), self.stable)
 
 
-def diagonal_of(
-    *entries: tuple[str, Floats, NDArray[Any], NDArray[Any]],
-    stable: bool,
-    names: tuple[str, str] = ("", ""),
-) -> Diagonal:
+_Entry = tuple[str, Floats, NDArray[Any], NDArray[Any]]
+
+
+def diagonal_of(*entries: _Entry, stable: bool, names: tuple[str, str] = ("", "")) -> Diagonal:
     """A from the role, the stored scalars, the addend and dA/dω of each of its parts."""
     shape = entries[0][1].shape
     scalar = np.arange(math.prod(shape)).reshape(shape)
@@ -328,7 +327,7 @@ def read_diagonal(layer: Layer, version: Version) -> Diagonal:
     stored = layer.real(version.real, (None, None))
     real_transform = transform(REAL_TRANSFORM)
     real = apply_transform(stored, real_transform, relu_offset=version.relu_offset)
-    entries = [(version.real, stored, -real.value, -real.slope)]
+    entries: list[_Entry] = [(version.real, stored, -real.value, -real.slope)]
     if version.imag in layer.names:
         frequency = layer.real(version.imag, stored.shape)
         imag, sign = apply_transform(frequency, transform(IMAG_TRANSFORM)), 1j * version.sign
