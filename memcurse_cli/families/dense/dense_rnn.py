@@ -380,7 +380,7 @@ def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
         reflected: Square = one
         for vector in (np.tril(stored.real, -1) + one).T:
             reflected = reflected - np.outer(reflected @ vector, 2 * vector / np.sum(vector**2))
-        reflected = reflected * np.trunc(np.diagonal(stored.real))
+        reflected *= np.trunc(np.diagonal(stored.real))
         return reflected
     skew = np.triu(stored, 1) if upper else np.tril(stored)
     skew = skew - skew.conj().T
