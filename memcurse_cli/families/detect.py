@@ -282,9 +282,7 @@ _KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})
 
 
 def attention_layers(
-    tensors: Mapping[str, TensorSpec],
-    claimed: Iterable[str],
-    aliases: Collection[str] = (),
+    tensors: Mapping[str, TensorSpec], claimed: Iterable[str], aliases: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The names of the attention layers, in the order of the file.
 

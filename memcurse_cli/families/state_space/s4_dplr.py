@@ -183,10 +183,7 @@ class S4DPLR(LayoutFamily):
             channels=step.channels,
             readin=readin,
             stable_by_construction=diagonal.stable and step.positive and q is None,
-            also=(
-                *([_TRAINABLE] if trainable else []),
-                _EIGENVALUES_ONLY.format(_NO_READOUT),
-            ),
+            also=(*([_TRAINABLE] if trainable else []), _EIGENVALUES_ONLY.format(_NO_READOUT)),
         )
 
 
@@ -343,10 +340,7 @@ def decompose(
 
 
 def _eigensystem(
-    matrix: NDArray[Any],
-    device: str,
-    tensor: str,
-    keys: Callable[[Complexes], tuple[Floats, ...]],
+    matrix: NDArray[Any], device: str, tensor: str, keys: Callable[[Complexes], tuple[Floats, ...]]
 ) -> tuple[Complexes, Complexes, Complexes]:
     """Eigenvalues in the order of the keys, left eigenvectors and right ones, as rows."""
     spectrum = eigendecompose(matrix, device)

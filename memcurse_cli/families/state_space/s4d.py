@@ -9,13 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.family import (
-    Assumption,
-    Layer,
-    Layout,
-    LayoutFamily,
-    Match,
-)
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.reading import (
     IMAGINARY,
