@@ -95,10 +95,7 @@ def named_family(name: str) -> Family:
 
 
 def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
-    """The layers of which a name matches any of the patterns; a UsageError where one matches none.
-
-    All where there is no pattern.
-    """
+    """The layers, or those of which a name matches a pattern; a UsageError where one has none."""
     for pattern in patterns:
         if not any(_called(match, pattern) for _, match in found):
             names = listed([match.layer for _, match in found], SHOWN_LAYERS)
@@ -107,11 +104,9 @@ def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
                 where="--layer",
                 remedy=f"the layers are {names}",
             )
-    return [
-        (family, match)
-        for family, match in found
-        if not patterns or any(_called(match, pattern) for pattern in patterns)
-    ]
+    if not patterns:
+        return found
+    return [pair for pair in found if any(_called(pair[1], pattern) for pattern in patterns)]
 
 
 def _called(match: Match, pattern: str) -> bool:

@@ -177,14 +177,12 @@ class _Member:
 
     def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
         self._store, self._stacked, self._index = store, stacked, index
-        self.tensors = {
-            name: replace(
-                spec, shape=spec.shape[1:], bytes=spec.bytes // max(int(spec.shape[0]), 1)
-            )
-            if name in stacked
-            else spec
-            for name, spec in store.tensors.items()
-        }
+        self.tensors = dict(store.tensors)
+        for name in stacked:
+            spec = store.tensors[name]
+            size, *shape = spec.shape
+            held = spec.bytes // max(int(size), 1)
+            self.tensors[name] = replace(spec, shape=tuple(shape), bytes=held)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
