@@ -44,13 +44,9 @@ def detect(
 
     A tensor belongs to one family only: where two recognise it, the more specific one has it.
 
-    Args:
-        tensors: every tensor's name, shape and type.
-        family: the name of the only family to look for, or None for all of them.
-        layers: glob patterns of layer names, ``*`` also across separators; all layers if empty.
-        path: of the checkpoint, for messages.
-        aliases: for every further name of a tensor the name that holds it; layers that have all
-            their tensors in common are one.
+    ``family`` is the name of the only one to look for, ``layers`` are glob patterns of layer names,
+    ``*`` also across separators, and all if empty, ``path`` is for messages, and ``aliases`` has
+    for every further name of a tensor the one that holds it.
 
     Raises:
         NoRecurrenceError: no layer is recognised.
@@ -74,10 +70,7 @@ def detect(
 def layers_of_every_family(
     tensors: Mapping[str, TensorSpec], first: Family | None = None
 ) -> list[Found]:
-    """The layers among the tensors, each tensor with the first family that recognises it.
-
-    ``first`` is asked before all others.
-    """
+    """The layers, each tensor with the first family that recognises it, ``first`` before others."""
     tensors = tensors if isinstance(tensors, IndexedTensors) else IndexedTensors(tensors)
     claimed: set[str] = set()
     found: list[Found] = []
@@ -90,28 +83,19 @@ def layers_of_every_family(
 
 
 def named_family(name: str) -> Family:
-    """The family of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    families = all_families()
-    for family in families:
-        if family.name == name:
-            return family
-    raise UsageError(
-        f"no family is called {shown_place(name)}",
-        where="--family",
-        remedy=f"choose one of {', '.join(family.name for family in families)}",
-    )
+    """The family of this name, or a UsageError."""
+    families = {family.name: family for family in all_families()}
+    if name not in families:
+        raise UsageError(
+            f"no family is called {shown_place(name)}",
+            where="--family",
+            remedy=f"choose one of {', '.join(families)}",
+        )
+    return families[name]
 
 
 def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
-    """The layers of which a name matches any of the patterns; all where there is no pattern.
-
-    Raises:
-        UsageError: a pattern matches no layer.
-    """
+    """The layers, or those of which a name matches a pattern; a UsageError where one has none."""
     for pattern in patterns:
         if not any(_called(match, pattern) for _, match in found):
             names = listed([match.layer for _, match in found], SHOWN_LAYERS)
@@ -120,11 +104,9 @@ def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
                 where="--layer",
                 remedy=f"the layers are {names}",
             )
-    return [
-        (family, match)
-        for family, match in found
-        if not patterns or any(_called(match, pattern) for pattern in patterns)
-    ]
+    if not patterns:
+        return found
+    return [pair for pair in found if any(_called(pair[1], pattern) for pattern in patterns)]
 
 
 def _called(match: Match, pattern: str) -> bool:
@@ -132,11 +114,7 @@ def _called(match: Match, pattern: str) -> bool:
 
 
 def validate_assumptions(assume: Mapping[str, str]) -> None:
-    """Check what the user gave with ``--assume`` before anything is read.
-
-    Raises:
-        UsageError: no family knows the key, or none that knows it understands the value.
-    """
+    """Raise a UsageError where no family knows a key of ``--assume``, or understands its value."""
     if not assume:
         return
     known: dict[str, list[Assumption]] = {}
@@ -208,11 +186,7 @@ def nothing_found(
 
 
 def in_the_way(tensors: Mapping[str, TensorSpec], family: Family) -> list[str]:
-    """The tensors but for which a layer would be one of the family.
-
-    They are those of the layer's module that what the family is recognised by does not name, and
-    that beside it leave nothing found.
-    """
+    """The tensors of a module that the family does not name, and but for which it would be one."""
     rule = _WITHOUT.split(family.recognised_by)[0]
     words = set(re.findall(r"\w+", rule)) - _COMMON
     kept = {
@@ -239,8 +213,7 @@ def in_the_way(tensors: Mapping[str, TensorSpec], family: Family) -> list[str]:
 def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     """The names whose last part is much like one of the roles, the most alike first.
 
-    Only the first name of each last part counts. Letter triples choose whom difflib compares, so
-    that 10⁵ names take a fraction of a second.
+    Letter triples choose whom difflib compares, so that 10⁵ names take a fraction of a second.
     """
     roles = list(roles)
     triples = set().union(*map(_triples, roles)) if roles else set()
@@ -304,17 +277,13 @@ _KNOWN = (*_SPELLINGS, {"in_proj"}, {"in_proj", "conv1d"})
 
 
 def attention_layers(
-    tensors: Mapping[str, TensorSpec],
-    claimed: Iterable[str],
-    aliases: Collection[str] = (),
+    tensors: Mapping[str, TensorSpec], claimed: Iterable[str], aliases: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The names of the attention layers, in the order of the file.
 
     A layer is a module with the projections of queries, keys and values and nothing that attention
-    does not have. A block that several layers share is stored, and counted, once.
-
-    One that holds a ``claimed`` tensor, which a recurrent layer was read from, is none; one of
-    nothing but ``aliases``, further names of tensors, is another's.
+    does not have. One that holds a ``claimed`` tensor, which a recurrent layer was read from, is
+    none; one of nothing but ``aliases``, further names of tensors, is another's.
     """
     parts: dict[str, set[str]] = {}
     names = [_KERAS_VARIABLES.sub("/", name) for name in tensors]

@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
-from memcurse_cli.families.projections import Matrix, stored_parts
 from memcurse_cli.families.reading import (
+    Matrix,
+    direct_part,
+    named_parts,
     parameter_group,
+    read_matrix,
     read_pairs,
     read_real,
     read_vector,
     shown_shape,
+    stored_parts,
 )
 from memcurse_cli.families.recurrence import (
     Complexes,
@@ -33,22 +37,14 @@ from memcurse_cli.families.recurrence import (
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that checkpoints of a family do not store, with the library's default.
+    """Something that checkpoints of a family do not store, with the library's default."""
 
-    Attributes:
-        key: its name in ``--assume KEY=VALUE``.
-        default: what is assumed unless the user says otherwise.
-        choices: the values that are understood; empty where any number is.
-        meaning: one line for `memcurse families`.
-        config_keys: what a model's configuration calls it, with dots into nested objects.
-        tensors: what a file that holds it beside the layer calls it; ``a/b`` is a quotient of two.
-    """
-
-    key: str
+    key: str  # its name in ``--assume KEY=VALUE``
     default: str
-    choices: tuple[str, ...]
-    meaning: str
-    config_keys: tuple[str, ...] = ()
+    choices: tuple[str, ...]  # the values that are understood; empty where any number is
+    meaning: str  # one line for `memcurse families`
+    config_keys: tuple[str, ...] = ()  # a model's configuration's, with dots into nested objects
+    # What a file that holds it beside the layer calls it; ``a/b`` is a quotient of two.
     tensors: tuple[str, ...] = ()
 
     @property
@@ -59,21 +55,13 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Match:
-    """A layer that a family recognised, not yet read.
+    """A layer that a family recognised, not yet read."""
 
-    Attributes:
-        layer: the layer's name: the tensors' common prefix, without the final separator.
-        tensors: the full tensor name of each role that the family reads.
-        place: the layer's number in its model, where the recurrence depends on it.
-        tied: the layers that have the same tensors under names of their own.
-        beside: the unexplained tensors of its module, by their names in it.
-    """
-
-    layer: str
-    tensors: Mapping[str, str]
-    place: int | None = None
-    tied: tuple[str, ...] = ()
-    beside: Mapping[str, str] = field(default_factory=dict)
+    layer: str  # its name: the tensors' common prefix, without the final separator
+    tensors: Mapping[str, str]  # the full tensor name of each role that the family reads
+    place: int | None = None  # its number in its model, where the recurrence depends on it
+    tied: tuple[str, ...] = ()  # the layers that have the same tensors under their own names
+    beside: Mapping[str, str] = field(default_factory=dict)  # unexplained in its module, by role
 
     @property
     def prefix(self) -> str:
@@ -97,19 +85,12 @@ def _module_of(role: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The user's choices that bear on reading a layer.
+    """The user's choices that bear on reading a layer."""
 
-    Attributes:
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
-        assume: the values given with ``--assume``, by key; a family looks up its own keys.
-        spectra: whether to read the hidden weights of gated layers for their spectra.
-        gates: whether to read what drives input-dependent gates.
-    """
-
-    device: str = "auto"
-    assume: Mapping[str, str] = field(default_factory=dict)
-    spectra: bool = False
-    gates: bool = False
+    device: str = "auto"  # or ``cpu``, ``cuda``, ``cuda:i``, for eigendecompositions
+    assume: Mapping[str, str] = field(default_factory=dict)  # given with ``--assume``, by key
+    spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
+    gates: bool = False  # whether to read what drives input-dependent gates
 
     def choose(self, assumption: Assumption) -> tuple[str, bool]:
         """The value to use for an assumption, and whether the user gave it."""
@@ -119,31 +100,23 @@ class ReadOptions:
 
 
 class Family(Protocol):
-    """One family of layers; a module in this package has one instance and registers it once."""
+    """One family of layers, of which the registry has one instance.
 
-    @property
-    def name(self) -> str:
-        """In ``--family`` and in the report, e.g. ``s4d``."""
+    Attributes:
+        name: in ``--family`` and in the report, e.g. ``s4d``.
+        title: its name in words, e.g. ``S4D (diagonal S4)``.
+        recognised_by: which names and shapes it is recognised by, in one line.
+        equation: λ as a function of the stored tensors, in one line.
+        source: the library and paper that the equation was read from.
+        assumptions: what its checkpoints do not store.
+    """
 
-    @property
-    def title(self) -> str:
-        """Its name in words, e.g. ``S4D (diagonal S4)``."""
-
-    @property
-    def recognised_by(self) -> str:
-        """Which names and shapes it is recognised by, in one line."""
-
-    @property
-    def equation(self) -> str:
-        """λ as a function of the stored tensors, in one line."""
-
-    @property
-    def source(self) -> str:
-        """The library and paper that the equation was read from."""
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """What its checkpoints do not store."""
+    name: str
+    title: str
+    recognised_by: str
+    equation: str
+    source: str
+    assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """The layers of this family among the tensors, by names and shapes alone."""
@@ -160,26 +133,18 @@ class Family(Protocol):
 Found = tuple[Family, Match]
 
 
+@dataclass
 class Assumed:
     """The user's choices, and a sentence for each thing that the tensors left open.
 
-    Args:
-        options: what the user chose.
-        store: the checkpoint, whose configuration may settle what the user did not.
-        match: the layer, which may hold what is assumed as a scalar of its own.
-
-    ``sentences`` is what was assumed so far, in the order it was asked for.
+    The checkpoint's configuration may settle what the user did not, and the layer may hold what is
+    assumed as a scalar of its own.
     """
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        store: TensorStore | None = None,
-        match: Match | None = None,
-    ) -> None:
-        self._options = options
-        self._store, self._match = store, match
-        self.sentences: list[str] = []
+    options: ReadOptions
+    store: TensorStore | None = None
+    match: Match | None = None
+    sentences: list[str] = field(default_factory=list)
 
     def choose(
         self,
@@ -191,17 +156,12 @@ class Assumed:
     ) -> str:
         """The value to use: the user's, else the layer's own, the configuration's, the default.
 
-        Args:
-            assumption: what the tensors do not say.
-            default: the default of this layer, where it is not the family's.
-            configured: what the configuration says, where `config_keys` do not tell it.
-            silent: the library's code leaves no choice, so that its default is no assumption.
-
-        Raises:
-            TensorError: the layer holds more than one value, or one of the two that tell it.
+        ``default`` and ``configured`` are this layer's, where the family's and `config_keys` do
+        not tell them; ``silent`` says that the library's code leaves no choice. Raises a
+        TensorError where the layer holds several values, or one of two that tell it.
         """
-        value, given = self._options.choose(assumption)
-        config = {} if self._store is None else self._store.config
+        value, given = self.options.choose(assumption)
+        config = {} if self.store is None else self.store.config
         configured = configured or configured_choice(config, assumption)
         origin = "the library's default"
         stored = None if given else self._stored(assumption)
@@ -218,36 +178,34 @@ class Assumed:
         return value if stored is None else repr(stored[0])
 
     def fraction(self, assumption: Assumption, *, default: str | None = None) -> float:
-        """As `choose`, a number in (0, 1].
-
-        Raises:
-            UsageError: the user gave another one.
-            TensorError: the layer holds another one.
-        """
+        """As `choose`, a number in (0, 1]; else the error of the user or of the layer."""
         value = float(self.choose(assumption, default=default))
         if 0 < value <= 1:
             return value
         what, remedy = f"{assumption.key}={value:g} is outside (0, 1]", f"give {assumption.meaning}"
-        if self._match is None or self._options.choose(assumption)[1]:
+        if self.match is None or self.options.choose(assumption)[1]:
             raise UsageError(what, where="--assume", remedy=remedy)
-        raise TensorError(what, where=self._match.layer, remedy=f"{remedy}, with --assume")
+        raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
 
-    def positive(self, assumption: Assumption, remedy: str, *, finite: bool = False) -> float:
-        """As `choose`, a positive number, without a sentence where the default is taken.
-
-        Raises:
-            UsageError: it is not positive.
-        """
-        text = self.choose(assumption, silent=True)
-        number = float(text)
-        if number > 0 and not (finite and math.isinf(number)):
-            return number
+    def number(
+        self,
+        assumption: Assumption,
+        fits: Callable[[float], bool],
+        remedy: str,
+        *,
+        what: str = "a positive number",
+        silent: bool = True,
+    ) -> float:
+        """As `choose`, a number that fits, or a UsageError."""
+        text = self.choose(assumption, silent=silent)
+        if fits(float(text)):
+            return float(text)
         where = f"--assume {assumption.key}"
-        raise UsageError(f"{text[:40]} is not a positive number", where=where, remedy=remedy)
+        raise UsageError(f"{text[:40]} is not {what}", where=where, remedy=remedy)
 
     def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
         """The value that the layer holds, and the names of its tensors."""
-        held = self._match.tensors if self._match else {}
+        held = self.match.tensors if self.match else {}
         for name in assumption.tensors:
             roles = name.split("/")
             if held.keys() >= set(roles):
@@ -264,15 +222,15 @@ class Assumed:
         return None
 
     def _scalar(self, tensor: str, assumption: Assumption) -> float:
-        assert self._store is not None
-        shape = self._store.tensors[tensor].shape
+        assert self.store is not None
+        shape = self.store.tensors[tensor].shape
         if math.prod(shape) != 1:
             raise TensorError(
                 f"its shape {shown_shape(shape)} does not fit, one number is needed",
                 where=tensor,
                 remedy=f"give one for the whole layer with --assume {assumption.key}=",
             )
-        return float(read_real(self._store, tensor, shape).item())
+        return float(read_real(self.store, tensor, shape).item())
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -312,23 +270,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Layout(NamedTuple):
-    """The tensors that tell a layer.
+    """The tensors that tell a layer."""
 
-    Attributes:
-        required: the roles that it must have, or several of which it must have one.
-        optional: those that are kept beside them.
-        without: those of another family, which it must not have.
-        fits: what the shapes must fulfil.
-        called: the library's names of roles that it calls otherwise.
-        numbered: the layer's number in its model is kept, as `Match.place`.
-    """
-
-    required: tuple[str | tuple[str, ...], ...]
-    optional: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    fits: Callable[[Shapes], bool | int] | None = None
-    called: Mapping[str, str] = {}
-    numbered: bool = False
+    required: tuple[str | tuple[str, ...], ...]  # roles, or several of which it must have one
+    optional: tuple[str, ...] = ()  # those that are kept beside them
+    without: tuple[str, ...] = ()  # those of another family, which it must not have
+    fits: Callable[[Shapes], bool | int] | None = None  # what the shapes must fulfil
+    called: Mapping[str, str] = {}  # the library's names of roles that it calls otherwise
+    numbered: bool = False  # the layer's number in its model is kept, as `Match.place`
 
     def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
         """Every such module; ``default`` names a layer whose tensors have none."""
@@ -355,14 +304,7 @@ class Layout(NamedTuple):
 
 @dataclass
 class Layer:
-    """A layer that a family recognised, read by its roles.
-
-    Attributes:
-        family: the name of its family.
-        store: the open checkpoint.
-        match: where it stands.
-        options: the user's choices.
-    """
+    """A layer that the family of this name recognised, read by its roles."""
 
     family: str
     store: TensorStore
@@ -384,6 +326,20 @@ class Layer:
     def vector(self, role: str, size: int | None = None) -> Floats:
         """As `read_vector`."""
         return read_vector(self.store, self.names[role], size)
+
+    def mixing(self, size: int, *, readout: bool = True) -> dict[str, Any]:
+        """B, C and what moves them and D in a layer that mixes its inputs, for `recurrence`."""
+        store, names = self.store, self.names
+        b = read_matrix(store, names, "B", size)
+        c = read_matrix(store, names, "C", size) if readout else None
+        projections: tuple[ProjectionGroup, ...] = ()
+        if b is not None and c is not None:
+            projections = (
+                *named_parts(store, names, "B", b),
+                *named_parts(store, names, "C", c),
+                *direct_part(store, names.get("D"), len(c), b.shape[1]),
+            )
+        return {"readin": b, "readout": c, "projections": projections}
 
     def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
         """As `read_pairs`."""
@@ -426,14 +382,8 @@ class Layer:
     ) -> Recurrence:
         """The layer of these eigenvalues, in any shape, to which log γ broadcasts.
 
-        Args:
-            log_eigenvalues: log λ.
-            parameters: what moves them.
-            log_gain: log γ.
-            channels: how many single-input channels have equal parts of them.
-            tensors: those that were read, if not all of the match.
-            also: what is assumed beside what was asked for.
-            fields: further ones of `Recurrence`.
+        ``channels`` single-input ones have equal parts of them, ``tensors`` were read if not all of
+        the match, and ``also`` is assumed beside what was asked for.
         """
         size = log_eigenvalues.size
         if channels is not None:
@@ -451,20 +401,14 @@ class Layer:
         )
 
 
-class LayoutFamily:
+class LayoutFamily(Family):
     """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
 
-    name: str
-    title: str
-    recognised_by: str
-    equation: str
-    source: str
-    assumptions: tuple[Assumption, ...] = ()
     layouts: tuple[Layout, ...] = ()
     layer_type: type[Layer] = Layer
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """The layers of this family among the tensors, by names and shapes alone."""
+        """As `Family.find`."""
         found: list[Match] = []
         for layout in self.layouts:
             claimed = {name for match in found for name in match.tensors.values()}

@@ -1,8 +1,4 @@
-"""What moves input-dependent gates beside their biases: what they see, and through which weights.
-
-A drive holds the law of λ and γ and the squared norms of the rows of weights behind each of its
-pre-activations, or their inner products where several of them move λ.
-"""
+"""What moves input-dependent gates beside their biases: what they see, through which weights."""
 
 from __future__ import annotations
 
@@ -38,24 +34,16 @@ class RowNorms:
 
 @dataclass(frozen=True)
 class GateInput:
-    """A pre-activation ``z = W x + U h + b`` of every unit.
+    """A pre-activation ``z = W x + U h + b`` of every unit."""
 
-    Attributes:
-        bias: (n,) b, z at zero input and zero state.
-        norms: those of W and U.
-        fixed: (n,) a variance that does not depend on the scale of the input, since a norm stands
-            between; None for none.
-        further: the (n,) variance of a further part of z, behind a low-rank layer that is not
-            linear, from the input's second moment; None for none.
-        shift: (n,) what an input adds to z on average, as behind a norm that has a bias; None for
-            nothing.
-    """
-
-    bias: Floats
+    bias: Floats  # (n,) b, z at zero input and zero state
     norms: RowNorms
+    # (n,) a variance that does not depend on the input's scale, since a norm stands between.
     fixed: Floats | None = None
+    # (n,) the variance of a further part of z, behind a low-rank layer that is not linear, from
+    # the input's second moment.
     further: Callable[[float], Floats] | None = None
-    shift: Floats | None = None
+    shift: Floats | None = None  # (n,) what an input adds to z on average, by a norm with a bias
 
     @property
     def centre(self) -> Floats:
@@ -91,84 +79,54 @@ class HiddenState:
     What the state takes in is ``f(n)``, with the hidden part of n behind the reset gate where
     there is one. What the hidden weights show is the state h itself, or ``σ(o) tanh(c)`` where
     there is an output gate, of which P entries stay where it is projected.
-
-    Attributes:
-        candidate: n of every unit.
-        function: f.
-        reset: the reset gate's pre-activation (GRU), or None.
-        output: the output gate's pre-activation (LSTM), or None.
-        opening: σ of both.
-        projection: (P,) squared norms of the rows of the matrix that h is multiplied with, or None.
-        convex: λ + γ ≤ 1, so that h is never larger than what it takes in.
-        written: where the candidate sees just what the gate sees, λ and γ f(n) as functions of the
-            gate's pre-activation (FastGRNN); None where they are taken as independent.
-        averaged: what is shown is ``σ(o) c/n``, with a normaliser n of the same gates that takes
-            in 1 for u: a weighted mean of what came in (sLSTM).
-        cascade: so many units come first that take in what the others show, and alone are shown
-            to all else (LEM); 0 where every unit sees every other.
     """
 
-    candidate: GateInput
-    function: Candidate = TANH
-    reset: GateInput | None = None
-    output: GateInput | None = None
-    opening: Opening = LOGISTIC
-    projection: Floats | None = None
-    convex: bool = True
+    candidate: GateInput  # n of every unit
+    function: Candidate = TANH  # f
+    reset: GateInput | None = None  # the reset gate's pre-activation (GRU)
+    output: GateInput | None = None  # the output gate's (LSTM)
+    opening: Opening = LOGISTIC  # σ of both
+    projection: Floats | None = None  # (P,) squared norms of the rows of h's projection
+    convex: bool = True  # λ + γ ≤ 1, so that h is never larger than what it takes in
+    # Where the candidate sees just what the gate sees, λ and γ f(n) as functions of the gate's
+    # pre-activation (FastGRNN); None where they are taken as independent.
     written: GateLaw | None = None
+    # What is shown is ``σ(o) c/n``, with a normaliser n of the same gates that takes in 1 for u: a
+    # weighted mean of what came in (sLSTM).
     averaged: bool = False
+    # So many units come first that take in what the others show, and alone are shown to all else
+    # (LEM); 0 where every unit sees every other.
     cascade: int = 0
 
 
 @dataclass(frozen=True)
 class GateDrive:
-    """What drives λ and γ of a layer beside its biases.
+    """What drives λ and γ of a layer beside its biases."""
 
-    Attributes:
-        law: λ and γ as functions of z.
-        gate: z of every eigenvalue.
-        nominal: the law at zero input where that is another, or None.
-        write: a further factor of γ with a pre-activation of its own, or None.
-        write_gate: that pre-activation, independent of z.
-        state: what is known of the hidden state; None where no gate sees it.
-        motions: for each parameter group of the recurrence that moves λ or γ, by name: the
-            parameter of the law, and what one unit of the group adds to it, alike for all of its
-            entries or (entries,).
-        sees: what W multiplies, for the sentence on the input scale.
-    """
-
-    law: GateLaw
-    gate: GateInput
-    nominal: GateLaw | None = None
-    write: Write | None = None
-    write_gate: GateInput | None = None
-    state: HiddenState | None = None
+    law: GateLaw  # λ and γ as functions of z
+    gate: GateInput  # z of every eigenvalue
+    nominal: GateLaw | None = None  # the law at zero input where that is another
+    write: Write | None = None  # a further factor of γ with a pre-activation of its own
+    write_gate: GateInput | None = None  # that pre-activation, independent of z
+    state: HiddenState | None = None  # None where no gate sees the hidden state
+    # For each parameter group of the recurrence that moves λ or γ, by name: the parameter of the
+    # law, and what one unit of the group adds to it, alike for all of its entries or (entries,).
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
-    sees: str = "the layer's input"
+    sees: str = "the layer's input"  # what W multiplies, for the sentence on the input scale
 
 
 @dataclass(frozen=True)
 class JointDrive:
-    """What drives λ and γ where several pre-activations of the same input move them.
+    """What drives λ and γ where several pre-activations of the same input move them."""
 
-    Attributes:
-        law: λ and γ as functions of all.
-        bias: (n · kinds, gates), the kinds of states that an eigenvalue drives one after the other.
-        gram: (n · kinds, gates, gates) the inner products of the rows of their weights.
-        motions: as those of `GateDrive`, of the groups whose κ is given.
-        kinds: the share of the states of each kind.
-        reason: why figures beside the band of λ are missing, as a clause, or None.
-        white_alone: E|h|² is given for a white drive alone.
-        sees: what the weights multiply.
-    """
-
-    law: JointLaw
-    bias: Floats
-    gram: Floats
+    law: JointLaw  # λ and γ as functions of all
+    bias: Floats  # (n · kinds, gates), the kinds of states that an eigenvalue drives in turn
+    gram: Floats  # (n · kinds, gates, gates) the inner products of the rows of their weights
+    # As those of `GateDrive`, of the groups whose κ is given.
     motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
-    kinds: tuple[float, ...] = (1.0,)
-    reason: str | None = None
-    white_alone: bool = False
+    kinds: tuple[float, ...] = (1.0,)  # the share of the states of each kind
+    reason: str | None = None  # why figures beside the band of λ are missing, as a clause
+    white_alone: bool = False  # E|h|² is given for a white drive alone
     sees: str = "the layer's input"
 
     def preactivations(self, input_second_moment: float) -> JointPreactivations:
@@ -178,22 +136,14 @@ class JointDrive:
 
 @dataclass(frozen=True)
 class OwnStateDrive:
-    """Gates that see the state of their own unit, of which there is a band alone.
+    """Gates that see the state of their own unit, of which there is a band alone."""
 
-    Attributes:
-        preactivations: what they have beside it, given E x² and E h² of what they see of others.
-        step: of these units.
-        opening: σ of the gate that keeps the state.
-        reason: why there are no moments, as a clause.
-        projection: what a projection makes of E h².
-        sees: what the weights multiply.
-    """
-
+    # What they have beside it, given E x² and E h² of what they see of others.
     preactivations: Callable[[float, float], JointPreactivations]
     step: OwnStep
-    opening: Opening
-    reason: str
-    projection: float = 1.0
+    opening: Opening  # σ of the gate that keeps the state
+    reason: str  # why there are no moments, as a clause
+    projection: float = 1.0  # what a projection makes of E h²
     sees: str = "the layer's input"
 
 
@@ -202,12 +152,9 @@ def mixing_drive(
 ) -> OwnStateDrive:
     """``c' = σ(z) c + (1 - σ(z)) u`` with ``z = z₀ + v c``: the SRU.
 
-    Args:
-        gate: z₀ of every unit, without a part that sees other units.
-        taken: u, likewise.
-        shared: (n,) the inner product of their weights.
-        own: (n,) v.
-        reason: why there are no moments.
+    ``gate`` is z₀ and ``taken`` u of every unit, neither of which sees other units, ``shared``
+    (n,) the inner product of their weights, ``own`` (n,) v, and ``reason`` why there are no
+    moments.
     """
 
     def preactivations(inputs: float, _: float) -> JointPreactivations:
@@ -229,11 +176,8 @@ def peephole_drive(
 ) -> OwnStateDrive:
     """``c' = σ(f + p_f c) c + σ(i + p_i c) tanh(g)``, ``h = σ(o + p_o c') tanh(c')``.
 
-    Args:
-        plain: what drives the LSTM without its peepholes.
-        state: what is known of its state, with an output gate.
-        peepholes: (n,) p_f, p_i and p_o by gate, of those that are there.
-        reason: why there are no moments.
+    ``plain`` drives the LSTM without its (n,) ``peepholes`` p, by gate, of those that are there;
+    its ``state`` has an output gate, and ``reason`` says why there are no moments.
     """
     seen = (plain.gate, plain.write_gate, state.candidate, state.output)
     none, opening = np.zeros_like(plain.gate.bias), state.opening
@@ -282,11 +226,7 @@ def projected_gate(
     rows: slice | Integers | None = None,
     factor: float = 1.0,
 ) -> GateInput | None:
-    """``z = W x + b`` with W, or some of its rows, in one tensor; None where it is not there.
-
-    Raises:
-        TensorError: NaN or inf in W.
-    """
+    """``z = W x + b`` with W, or some of its rows, in one tensor; None where it is not there."""
     if tensor is None or tensor not in store.tensors or len(store.tensors[tensor].shape) != 2:
         return None
     weight = read_finite(store, tensor)
@@ -308,20 +248,11 @@ def low_rank_gate(
 ) -> GateInput | None:
     """``z = V W x + b`` with the first rows of ``inner`` as W; None where they are not there.
 
-    V is (…, n, rank) and W (…, rank or more, inputs), one pair for each head where there are more
-    axes. The rows of V W are never formed: their squared norms are those of V with W Wᵀ between.
-
-    Args:
-        store: the open checkpoint.
-        bias: (n,) b, of all heads.
-        outer: the tensor of V.
-        inner: that of W.
-        normalised: (rank,) the scale of a norm between the two, whose output has RMS 1 whatever
-            the input is, or None.
-        last: W are the last rows of ``inner``.
-
-    Raises:
-        TensorError: NaN or inf in one of them.
+    ``outer`` holds V (…, n, rank) and ``inner`` W (…, rank or more, inputs), one pair for each head
+    where there are more axes, with (n,) b of all heads. The rows of V W are never formed: their
+    squared norms are those of V with W Wᵀ between. ``normalised`` (rank,) is the scale of a norm
+    between the two, whose output has RMS 1 whatever the input is; ``last`` takes W from the last
+    rows.
     """
     if outer not in store.tensors or inner not in store.tensors:
         return None
@@ -348,11 +279,7 @@ def inner_products(*rows: Floats) -> Floats:
 
 
 def read_rows(store: TensorStore, tensors: Sequence[str]) -> list[Floats] | None:
-    """The real (rows, inputs) weights of gates that see the same input; None where they are not.
-
-    Raises:
-        TensorError: NaN or inf in one of them.
-    """
+    """The real (rows, inputs) weights of gates that see the same input; None where they are not."""
     if any(len(store.tensors[tensor].shape) != 2 for tensor in tensors):
         return None
     found = [read_finite(store, tensor) for tensor in tensors]

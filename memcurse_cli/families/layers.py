@@ -1,9 +1,8 @@
 """A layer among others of its file: stacked, tied, what stands beside it unread, how large it is.
 
-A family reads the tensors that its library has. What a variant adds to them (a norm inside the
-cell, an imaginary part, a leak) may change λ without a trace in the numbers. So a tensor in a
-layer's module that no layer reads, and that is not known to leave λ alone, is named in the report;
-where it is known to change λ, the layer is refused.
+What a variant adds to the tensors of a family (a norm inside the cell, a leak) may change λ without
+a trace in the numbers. So a tensor in a layer's module that no layer reads, and that is not known
+to leave λ alone, is named in the report; where it is known to change λ, the layer is refused.
 """
 
 from __future__ import annotations
@@ -36,11 +35,7 @@ MOST_LAYERS = 10_000
 def read_layer(
     family: Family, store: TensorStore, match: Match, options: ReadOptions
 ) -> Recurrence:
-    """The layer, if it has no more eigenvalues than `reading.LARGEST_LAYER`.
-
-    Raises:
-        TensorError: it has more, cannot be read, or has a tensor beside it that changes λ.
-    """
+    """The layer; a TensorError where it is too large or unreadable, or one beside changes λ."""
     recurrence = family.read(store, match, options)
     require_eigenvalues(recurrence.size, match.layer)
 
@@ -50,10 +45,7 @@ def read_layer(
         return float(max(np.abs(whole.real).max(), np.abs(whole.imag).max()))
 
     def beyond(tensor: str, values: Floats) -> float | None:
-        """The largest |ω| of a tensor of which a group holds a part, if it is not in that part.
-
-        A scheme with one scale per tensor takes it from there, as for the gates of one bias.
-        """
+        """The largest |ω| of a tensor of which a group holds a part, if it is not in that part."""
         spec = store.tensors.get(tensor)
         parts = 2 if spec is not None and spec.dtype.startswith("complex") else 1
         if spec is None or parts * math.prod(spec.shape) <= values.size:
@@ -72,11 +64,7 @@ def read_layer(
 
 
 def require_layers(count: int, path: str) -> None:
-    """Check how many layers a report is to be made of.
-
-    Raises:
-        CheckpointError: they are more than `MOST_LAYERS`.
-    """
+    """Raise a CheckpointError where a report is to be made of more than `MOST_LAYERS`."""
     if count > MOST_LAYERS:
         raise CheckpointError(
             f"{count} recurrent layers are more than the {MOST_LAYERS} of one report",
@@ -94,11 +82,10 @@ def merge_tied(
 ) -> list[Found]:
     """The layers, those that have all their tensors in common as the first of them.
 
-    A module that is registered twice, or whose parameters are those of another, is trained as one:
-    a step moves both, and what is said of the first holds for all. Where one tensor is its own,
-    as the input weights of a cell that shares its recurrent ones, it is a layer of its own; and so
-    where its module has a tensor of its own that no layer claims, as a read-out. ``aliases`` has
-    for every further name of a tensor the name that holds it.
+    A module whose parameters are those of another is trained as one: what is said of the first
+    holds for all. It is a layer of its own where one tensor of the layer is, or one of its module
+    that no layer claims, as a read-out. ``aliases`` has for every further name of a tensor the one
+    that holds it.
     """
     if not aliases:
         return found
@@ -152,17 +139,13 @@ def split_stack(
 ) -> list[Match]:
     """The layers of a match: one, or each of those that a leading axis stacks.
 
-    `jax.vmap` over an ensemble and `nn.scan` over the layers of a network put an axis before all
-    others of every tensor. It is only taken for that where every tensor has it, at one size.
-    ``axes`` tells how many axes a single layer has, for the roles that are looked at.
+    `jax.vmap` and `nn.scan` put an axis before all others of every tensor: every one must have it,
+    at one size. ``axes`` tells how many a single layer has, for the roles that are looked at.
     """
     shapes = {role: tensors[match.tensors[role]].shape for role in axes if role in match.tensors}
-    sizes = {shape[:1] for shape in shapes.values()}
-    stacked = bool(shapes) and all(len(shape) == axes[role] + 1 for role, shape in shapes.items())
-    if not stacked or len(sizes) != 1:
-        return [match]
-    ((size,),) = sizes
-    if not 0 < size <= _MOST_MEMBERS:
+    sizes = {shape[0] if len(shape) == axes[role] + 1 else None for role, shape in shapes.items()}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None or not 0 < size <= _MOST_MEMBERS:
         return [match]
     return [replace(match, layer=f"{match.layer}[{index}]") for index in range(size)]
 
@@ -194,14 +177,12 @@ class _Member:
 
     def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
         self._store, self._stacked, self._index = store, stacked, index
-        self.tensors = {
-            name: replace(
-                spec, shape=spec.shape[1:], bytes=spec.bytes // max(int(spec.shape[0]), 1)
-            )
-            if name in stacked
-            else spec
-            for name, spec in store.tensors.items()
-        }
+        self.tensors = dict(store.tensors)
+        for name in stacked:
+            spec = store.tensors[name]
+            size, *shape = spec.shape
+            held = spec.bytes // max(int(size), 1)
+            self.tensors[name] = replace(spec, shape=tuple(shape), bytes=held)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -312,11 +293,10 @@ _CHANGING: dict[str, tuple[str, ...]] = {
 def with_neighbours(
     found: Iterable[Found], tensors: Mapping[str, TensorSpec], claimed: Collection[str]
 ) -> list[Found]:
-    """The layers, each with the unexplained tensors of its module.
+    """The layers, each with the unexplained tensors of its module, the innermost with a layer.
 
-    A tensor belongs to the innermost module around it that holds a layer. What several layers of
-    a module hold together, as heads or directions do, stands beside each of them. ``claimed`` are
-    the tensors that layers read, and further names of tensors.
+    What several layers of a module hold together, as heads or directions do, stands beside each of
+    them. ``claimed`` are the tensors that layers read, and further names of tensors.
     """
     # What stands beside the layers of one prefix, of each family.
     groups: dict[str, dict[str, dict[str, str]]] = {}
@@ -329,6 +309,10 @@ def with_neighbours(
     )
     placed: set[str] = set()
     for prefix in sorted(groups, key=len, reverse=True):
+        patterns = [
+            (beside, _roles(*_OUTSIDE, *_OF_FAMILY.get(family, ())), _changes(family))
+            for family, beside in groups[prefix].items()
+        ]
         start, end = 0, len(names)
         if prefix:
             start = bisect_left(names, prefix)
@@ -338,9 +322,8 @@ def with_neighbours(
                 continue
             placed.add(name)
             role = re.sub("[/,]", ".", name[len(prefix) :])
-            for family_name, beside in groups[prefix].items():
-                explained = _leaves_alone(family_name).fullmatch(role)
-                if not explained or _changes(family_name).fullmatch(role):
+            for beside, explained, changing in patterns:
+                if not explained.fullmatch(role) or changing.fullmatch(role):
                     beside[role] = name
     return [
         (family, replace(match, beside=beside) if beside else match)
@@ -348,12 +331,6 @@ def with_neighbours(
     ]
 
 
-@cache
-def _leaves_alone(family: str) -> re.Pattern[str]:
-    return _roles(*_OUTSIDE, *_OF_FAMILY.get(family, ()))
-
-
-@cache
 def _changes(family: str) -> re.Pattern[str]:
     globs = _CHANGING.get(family, ())
     # Keras's cell is a module of its own within the layer's.
@@ -366,11 +343,7 @@ def _roles(*globs: str) -> re.Pattern[str]:
 
 
 def note_neighbours(family: Family, match: Match, recurrence: Recurrence) -> Recurrence:
-    """The recurrence, with a sentence that names what stands unread beside the layer.
-
-    Raises:
-        TensorError: one of these tensors is known to change λ.
-    """
+    """The recurrence, and what stands unread beside the layer; a TensorError where it changes λ."""
     unread = {role: name for role, name in match.beside.items() if name not in recurrence.tensors}
     if not unread:
         return recurrence

@@ -1,4 +1,4 @@
-"""What every family needs to read a layer: checking tensors, and functions that are stable.
+"""Reading a layer: tensors are checked, B, C and D matched to what is stored, functions stable.
 
 What a few bytes of a sparse file claim must not fill the memory: the bounds on sizes stand far
 above any model that is known and are checked on shapes, before elements are read.
@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    Floats,
+    Integers,
+    ParameterGroup,
+    ProjectionGroup,
+)
 
 LARGEST_DECAY = 700.0
 """-log|λ| is cut here: e⁻⁷⁰⁰ is still a normal double, and λ = 0 has no logarithm."""
@@ -25,17 +31,13 @@ LARGEST_VALUE = 1e75
 """Beyond it products of a few values overflow; the largest float32 is 3e38."""
 
 LARGEST_LAYER = 2**23
-"""Eigenvalues of a layer, or elements of a tensor that holds some for each eigenvalue.
+"""Eigenvalues of a layer, or elements of a tensor that holds some for each of them.
 
-A report takes some 320 bytes and 4 µs for each: 2.6 GB and 36 s at the bound. The largest Mamba
-has 262 144 (16 384 channels of 16 states).
+A report takes 2.6 GB and 36 s at the bound. The largest Mamba has 262 144.
 """
 
 LARGEST_ORDER = 8192
-"""Hidden units of a dense layer, whose matrix is decomposed into its eigenvectors.
-
-Of 2000 units it takes 10 s and 0.4 GB, as n³ and n²: 12 minutes and 7 GB at the bound.
-"""
+"""Hidden units of a dense layer, decomposed in 12 minutes and 7 GB at the bound."""
 
 LARGEST_MATRIX = 2**28
 """Elements of any other tensor that is read whole: 2 GB in double precision."""
@@ -47,11 +49,7 @@ _MOST_STATES = 64
 
 
 def require_size(store: TensorStore, tensor: str) -> None:
-    """Check that a tensor is no larger than any that a layer within the bounds has.
-
-    Raises:
-        TensorError: it is.
-    """
+    """Raise a TensorError where a tensor is larger than any of a layer within the bounds."""
     shape = store.tensors[tensor].shape
     elements = math.prod(shape)
     if elements <= LARGEST_LAYER:
@@ -69,11 +67,7 @@ def require_size(store: TensorStore, tensor: str) -> None:
 
 
 def require_order(order: int, tensor: str) -> None:
-    """Check the order of a matrix before it is read and decomposed.
-
-    Raises:
-        TensorError: it is above `LARGEST_ORDER`.
-    """
+    """Raise a TensorError where a matrix is too large to be read and decomposed."""
     if order > LARGEST_ORDER:
         raise _beyond(
             f"an eigendecomposition of order {order} is above {LARGEST_ORDER} and is not taken",
@@ -82,11 +76,7 @@ def require_order(order: int, tensor: str) -> None:
 
 
 def require_eigenvalues(count: int, where: str) -> None:
-    """Check how many eigenvalues a layer has before they are made from fewer scalars.
-
-    Raises:
-        TensorError: they are more than `LARGEST_LAYER`.
-    """
+    """Raise a TensorError where more than `LARGEST_LAYER` would be made from fewer scalars."""
     if count > LARGEST_LAYER:
         raise _beyond(
             f"its {count} eigenvalues are more than the {LARGEST_LAYER} of a layer that is read",
@@ -109,11 +99,7 @@ def _beyond(what: str, where: str) -> TensorError:
     )
 
 
-def misfit(
-    what: str,
-    tensor: str,
-    remedy: str = "",
-) -> TensorError:
+def misfit(what: str, tensor: str, remedy: str = "") -> TensorError:
     """The error of a tensor that is not what its layer needs."""
     remedy = remedy or "name the right family with --family, or export the layer again"
     return TensorError(what, where=tensor, remedy=remedy)
@@ -136,7 +122,9 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     require_size(store, tensor)
     values = store.read(tensor)
     if not np.isfinite(values).all():
-        raise diverged(f"{_count_not_finite(values)} of its {values.size} values", tensor)
+        counts = ((np.isnan(values).sum(), "NaN"), (np.isinf(values).sum(), "inf"))
+        shown = " and ".join(f"{count} {name}" for count, name in counts if count)
+        raise diverged(f"{shown} of its {values.size} values", tensor)
     if np.abs(values).max() > LARGEST_VALUE:
         raise diverged(f"it holds values beyond {LARGEST_VALUE:g}", tensor)
     # A store scales what it knows to be quantised; 0 and ±1 may be what someone wrote by hand.
@@ -150,20 +138,8 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     return values
 
 
-def _count_not_finite(values: NDArray[Any]) -> str:
-    """``3 NaN`` or ``1 inf`` or both."""
-    nan, infinite = np.count_nonzero(np.isnan(values)), np.count_nonzero(np.isinf(values))
-    return " and ".join(
-        f"{count} {name}" for count, name in ((nan, "NaN"), (infinite, "inf")) if count
-    )
-
-
 def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Floats:
-    """A real tensor of a given shape, where None stands for any size.
-
-    Raises:
-        TensorError: it is complex, of another shape, empty, or holds NaN or inf.
-    """
+    """As `read_finite`, real and of a given shape, where None stands for any size."""
     require_shape(store, tensor, shape)
     values = read_finite(store, tensor)
     if np.iscomplexobj(values):
@@ -181,11 +157,7 @@ def first_name(names: Mapping[str, str], roles: tuple[str, ...]) -> str | None:
 
 
 def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Floats:
-    """A real tensor of any shape, flattened row by row: (1, 1, n), (heads, n / heads) and (n).
-
-    Raises:
-        TensorError: it has another number of elements, is complex, empty, or holds NaN or inf.
-    """
+    """As `read_real`, in any shape and flattened: (1, 1, n), (heads, n / heads) and (n)."""
     shape = store.tensors[tensor].shape
     if size is not None and math.prod(shape) != size:
         raise misfit(
@@ -195,11 +167,7 @@ def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Flo
 
 
 def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
-    """Check a shape before anything is read, where None stands for any size.
-
-    Raises:
-        TensorError: the tensor has another shape.
-    """
+    """Raise a TensorError where a tensor has another shape; None stands for any size."""
     found = store.tensors[tensor].shape
     if not _fits(found, shape):
         raise misfit(_other_shape(found, shape), tensor)
@@ -222,41 +190,17 @@ def shown_shape(shape: tuple[int, ...]) -> str:
 
 
 def require_finite(values: NDArray[Any], tensor: str, what: str) -> None:
-    """Check what was computed from a tensor.
-
-    Raises:
-        TensorError: an element overflows.
-    """
+    """Raise a TensorError where something computed from a tensor overflows."""
     if not np.isfinite(values).all():
         raise diverged(f"its values are so large that {what} overflows", tensor)
 
 
-def read_complex(store: TensorStore, tensors: Mapping[str, str], role: str) -> Complexes | None:
-    """A complex array under any of the names that libraries give it, or None.
-
-    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag`` or ``B_img``, a complex ``B``, or a real ``B``,
-    which has no imaginary part.
-
-    Raises:
-        TensorError: the two parts differ in shape, or hold NaN or inf.
-    """
-    for real, imaginary in complex_parts(role):
-        if real in tensors and imaginary in tensors:
-            shape = store.tensors[tensors[real]].shape
-            return read_real(store, tensors[real], shape) + 1j * read_real(
-                store, tensors[imaginary], shape
-            )
-    if role in tensors:
-        return read_finite(store, tensors[role]).astype(np.complex128)
-    return None
-
-
 def complex_roles(role: str) -> tuple[str, ...]:
-    """Every name that `read_complex` understands."""
-    return tuple(dict.fromkeys((role, *(name for pair in complex_parts(role) for name in pair))))
+    """Every name under which `read_matrix` finds B or C, or a part of it."""
+    return tuple(dict.fromkeys((role, *(name for pair in _complex_parts(role) for name in pair))))
 
 
-def complex_parts(role: str) -> tuple[tuple[str, str], ...]:
+def _complex_parts(role: str) -> tuple[tuple[str, str], ...]:
     """The names of the real and the imaginary part, in each library's way."""
     suffixes = (("_re", "_im"), ("_real", "_imag"), ("_real", "_img"))
     return tuple((f"{role}{real}", f"{role}{imaginary}") for real, imaginary in suffixes)
@@ -269,9 +213,6 @@ def read_pairs(
 
     Its ``shape`` is that of a complex tensor, where None stands for any size; leading axes of size
     one may be missing. Where it is not ``paired``, a real tensor has no imaginary part.
-
-    Raises:
-        TensorError: NaN or inf, or another shape.
     """
     values = read_finite(store, tensor)
     as_pairs = paired and not np.iscomplexobj(values)
@@ -283,31 +224,31 @@ def read_pairs(
     return (padded[..., 0] + 1j * padded[..., 1] if as_pairs else padded).astype(np.complex128)
 
 
-def read_readin(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
-    """B as (n, inputs); a vector is a single input, and (inputs, n) is transposed."""
-    matrix = _read_projection(store, tensors, "B", size)
-    return None if matrix is None else matrix.T
-
-
-def read_readout(store: TensorStore, tensors: Mapping[str, str], size: int) -> Complexes | None:
-    """C as (outputs, n); a vector is a single output, and (n, outputs) is transposed."""
-    return _read_projection(store, tensors, "C", size)
-
-
-def _read_projection(
+def read_matrix(
     store: TensorStore, tensors: Mapping[str, str], role: Literal["B", "C"], size: int
 ) -> Complexes | None:
-    """B or C with the states last; a matrix that fits both ways is taken as the role says."""
-    matrix = read_complex(store, tensors, role)
-    if matrix is None:
-        return None
-    shape = matrix.shape
+    """B (n, inputs) or C (outputs, n) by any of the names that libraries give it, or None.
+
+    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag`` or ``B_img``, a complex ``B`` or a real one. A
+    vector is a single input or output; a matrix that fits only the other way is transposed.
+    """
+    for real, imaginary in _complex_parts(role):
+        if real in tensors and imaginary in tensors:
+            shape = store.tensors[tensors[real]].shape
+            matrix = read_real(store, tensors[real], shape) + 1j * read_real(
+                store, tensors[imaginary], shape
+            )
+            break
+    else:
+        if role not in tensors:
+            return None
+        matrix = read_finite(store, tensors[role]).astype(np.complex128)
+    shape, states = matrix.shape, 0 if role == "B" else 1  # the axis of the states
     if len(shape) == 1:
-        matrix = matrix[None]
-    elif len(shape) == 2:
-        as_named = shape[0 if role == "B" else 1] == size  # B (n, inputs), C (outputs, n)
-        matrix = matrix.T if as_named == (role == "B") else matrix
-    if matrix.ndim != 2 or matrix.shape[1] != size:
+        matrix = np.expand_dims(matrix, 1 - states)
+    elif len(shape) == 2 and shape[states] != size:
+        matrix = matrix.T
+    if matrix.ndim != 2 or matrix.shape[states] != size:
         raise misfit(
             f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
             next(tensors[name] for name in complex_roles(role) if name in tensors),
@@ -402,3 +343,96 @@ def sigmoid(x: Floats) -> Floats:
 def exponential_decay(log_rate: Floats) -> Floats:
     """The decay ``e^w`` of ``λ = exp(-e^w)``, cut at `LARGEST_DECAY`."""
     return np.exp(np.minimum(log_rate, np.log(LARGEST_DECAY)))
+
+
+Matrix = Literal["B", "C", "D"]
+REAL, IMAGINARY = "real", "imaginary"
+
+
+def named_parts(
+    store: TensorStore, tensors: Mapping[str, str], matrix: Matrix, values: Complexes
+) -> tuple[ProjectionGroup, ...]:
+    """The parts of B or C as `read_matrix` found it: two tensors, or one complex or real one."""
+    for names in _complex_parts(matrix):
+        if all(name in tensors for name in names):
+            return tuple(
+                _projection(store, tensors[name], name, matrix, values.shape, derivative)
+                for name, derivative in zip(names, (1, 1j), strict=True)
+            )
+    return stored_parts(store, tensors[matrix], matrix, values.shape)
+
+
+def stored_parts(
+    store: TensorStore,
+    tensor: str,
+    matrix: Matrix,
+    shape: tuple[int, ...],
+    *,
+    pairs: bool = False,
+    factor: float = 1.0,
+    scalar: Integers | None = None,
+) -> tuple[ProjectionGroup, ...]:
+    """The parts of one tensor of a matrix: real alone, or real and imaginary where it holds both.
+
+    ``pairs`` says that its last axis is (real, imaginary) where it is not complex, ``factor`` is
+    the matrix over what is stored, and ``scalar`` (elements,) tells which elements share one.
+    """
+    parts: dict[str, complex] = {matrix: 1}
+    if pairs or store.tensors[tensor].dtype.startswith("complex"):
+        parts = {f"{matrix}[{REAL}]": 1, f"{matrix}[{IMAGINARY}]": 1j}
+    return tuple(
+        _projection(store, tensor, name, matrix, shape, factor * derivative, scalar)
+        for name, derivative in parts.items()
+    )
+
+
+def direct_part(
+    store: TensorStore, tensor: str | None, outputs: int, inputs: int, *, channels: bool = False
+) -> tuple[ProjectionGroup, ...]:
+    """A real D; nothing where none fits.
+
+    A vector is a diagonal, or of single-input ``channels`` the only output's row.
+    """
+    if tensor is None or store.tensors[tensor].dtype.startswith("complex"):
+        return ()
+    shape = store.tensors[tensor].shape
+    vector = shape == (inputs,) and outputs == (1 if channels else inputs)
+    if not vector and shape != (outputs, inputs):
+        return ()
+    return (_projection(store, tensor, "D", "D", (outputs, inputs) if channels else shape),)
+
+
+def beside(store: TensorStore, tensor: str, role: str, *, above: int = 0) -> str | None:
+    """The tensor of a role in the same module, or in one further up, or None."""
+    separator = next((mark for mark in "./," if mark in tensor), ".")
+    modules = tensor.split(separator)[: -1 - above]
+    name = separator.join([*modules, role])
+    return name if name in store.tensors else None
+
+
+def _projection(
+    store: TensorStore,
+    tensor: str,
+    name: str,
+    matrix: Matrix,
+    shape: tuple[int, ...],
+    derivative: complex = 1,
+    scalar: Integers | None = None,
+) -> ProjectionGroup:
+    """Every element of a matrix, row by row; those of the diagonal where it has one axis."""
+    if len(shape) == 1:
+        row = column = np.arange(shape[0])
+    else:
+        row, column = np.indices(shape).reshape(2, -1)
+    scalar = np.arange(row.size) if scalar is None else scalar
+    return ProjectionGroup(
+        name=name,
+        tensor=tensor,
+        dtype=store.tensors[tensor].dtype,
+        matrix=matrix,
+        size=int(scalar.max()) + 1,
+        scalar=scalar,
+        row=row,
+        column=column,
+        derivative=np.full(row.size, derivative, np.complex128),
+    )

@@ -1,8 +1,6 @@
 """The families that are read, the more specific first. A new family is one line.
 
-A row says where a family's code is and which parts of tensors' names a file must have for the
-family to be in it, so that the code of the others is not imported. These marks only leave out: a
-family's own `find` decides.
+A row's marks say what a file must have for its code to be imported; the family's `find` decides.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ _ROWS = (
     _Row("cells.liquid", "LIQUID_LSTM", "recurrent_map input_map"),
     _Row("state_space.oscillators", "UnICORNN", "weight_hh c_"),
     _Row(
-        "state_space.ind_rnn",
+        "state_space.oscillators",
         "IndRNN",
         "weight_hh* | vector_u | recurrent_scale | recurrent_kernel",
     ),
@@ -105,7 +103,7 @@ _ROWS = (
     _Row("dense.dense_rnn", "LMU", "e_m W_m"),
     _Row("state_space.s4_dplr", "S4DPLR", "log_dt w | log_w_real | inv_w_real | A_real"),
     _Row("state_space.s4d", "S4D", "log_dt w | log_A_real | log_w_real | inv_A_real | A_real"),
-    _Row("state_space.s5", "S5", "Lambda log_step | Lambda_re log_step"),
+    _Row("state_space.s4d", "S5", "Lambda log_step | Lambda_re log_step"),
     _Row("state_space.diagonal", "StripedHyena", "residues"),
     _Row("selective.mamba", "Mamba", "A_* dt_proj*"),
     _Row("selective.mamba", "Mamba2", "A_log dt_bias conv1d"),
@@ -116,10 +114,10 @@ _ROWS = (
         "ComplexDiagonalRNN",
         "A | A_re | lambda | lambda_* | Lambda | Lambda_re | nu theta",
     ),
-    _Row("dense.rate_rnn", "LeakyRNN", "W_rec W_in | wrec wi | Wrec Win"),
-    _Row("dense.rate_rnn", "LowRankRNN", "m n wi wo"),
-    _Row("dense.rate_rnn", "CoRNN", "i2h"),
-    _Row("dense.orthogonal", "OrthogonalRNN", "parametrizations | recurrent_kernel base"),
+    _Row("dense.dense_layer", "LeakyRNN", "W_rec W_in | wrec wi | Wrec Win"),
+    _Row("dense.dense_layer", "LowRankRNN", "m n wi wo"),
+    _Row("dense.dense_layer", "CoRNN", "i2h"),
+    _Row("dense.dense_rnn", "OrthogonalRNN", "parametrizations | recurrent_kernel base"),
     _Row("dense.dense_rnn", "LinearSystem"),
     _Row("dense.dense_rnn", "DenseLinearRNN", "A B | A B_re | A B_real"),
     _Row("dense.dense_rnn", "BlockDiagonalRNN", "A B"),
@@ -140,10 +138,7 @@ def all_families() -> tuple[Family, ...]:
 
 
 def families_marked(names: Iterable[str]) -> tuple[Family, ...]:
-    """The families that a file with these tensors may hold, in the order of the registry.
-
-    Imports the code of no other.
-    """
+    """The families that a file with these tensors may hold; imports the code of no other."""
     parts = "\n".join({part for name in names for part in re.split("[./,]", name)})
     text = f"\n{parts}\n"
     return tuple(

@@ -1,15 +1,14 @@
 """The same eigenvalues and the same output in other parameters: what a cure would look like.
 
-An eigenvalue may be conjugated together with its row of B and its column of C, since
-``Re[c h] = Re[c̄ h̄]`` for a real input: every angle is taken in [0, π]. A gain γ' in the place of γ
-turns B into γB/γ', so that γB and the output stay as they are.
+For a real input ``Re[c h] = Re[c̄ h̄]``, so that every angle is taken in [0, π]; a gain γ' in the
+place of γ turns B into γB/γ'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -36,19 +35,12 @@ LARGEST_CONDITION = 1e8
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Other parameters for the eigenvalues of a layer.
+    """Other parameters for the eigenvalues of a layer; a UsageError for what is not known."""
 
-    Attributes:
-        parametrization: one of `theory.parametrization.INVERTIBLE`, or None to keep the layer's.
-        gain: ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a
-            parameter ``gamma_log`` of its own, as in an LRU; ``coupled`` is the same γ computed
-            from λ, so that a step on λ moves it too.
-
-    Raises:
-        UsageError: an unknown name, or nothing to change.
-    """
-
-    parametrization: str | None
+    parametrization: str | None  # one of `INVERTIBLE`, or None to keep the layer's
+    # ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a parameter
+    # ``gamma_log`` of its own, as in an LRU; ``coupled`` is the same γ computed from λ, so that a
+    # step on λ moves it too.
     gain: Gain = "held"
 
     def __post_init__(self) -> None:
@@ -64,11 +56,6 @@ class Rewriting:
             )
         if self.parametrization is None and self.gain == "held":
             raise UsageError("nothing is to be changed", where="--as", remedy="name what is")
-
-    @property
-    def needs_stable(self) -> bool:
-        """Whether no eigenvalue with |λ| >= 1 can be written so."""
-        return self.parametrization in STABLE or self.gain != "held"
 
     @property
     def step_size(self) -> float | None:
@@ -100,8 +87,9 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
                 None, 0, "a dense matrix has no gain of its own to normalise: name a diagonal form"
             )
         recurrence, reason = _diagonalised(recurrence)
+    stable = rewriting.parametrization in STABLE
     kept = np.ones(recurrence.size, dtype=bool)
-    if rewriting.needs_stable:
+    if stable or rewriting.gain != "held":  # neither holds |λ| >= 1
         kept = recurrence.log_eigenvalues.real < 0
     left_out = int(np.count_nonzero(~kept))
     if not kept.any():
@@ -113,13 +101,11 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
         logs = recurrence.log_eigenvalues
         moved = parametrize(logs, rewriting.parametrization).derivatives
         groups = tuple(
-            replace(
-                parameter_group(name, "", values, "", moved[name].eigenvalue),
-                keeps_stable=name == "theta",
+            parameter_group(
+                name, "", values, "", moved[name].eigenvalue, keeps_stable=name == "theta"
             )
             for name, values in coordinates(logs, rewriting.parametrization).items()
         )
-        stable = rewriting.parametrization in STABLE
         # What is learnt then no longer depends on the input.
         recurrence = replace(
             recurrence, parameters=groups, stable_by_construction=stable, input_dependent=False
@@ -135,17 +121,28 @@ def _diagonalised(recurrence: Recurrence) -> tuple[Recurrence, str | None]:
     if not basis.condition <= LARGEST_CONDITION:
         reason = f"B and C have no digits left in its eigenbasis, κ(P) > {LARGEST_CONDITION:.0e}"
         readin = readout = None
-    diagonal = replace(
-        recurrence,
+    diagonal = _changed(
+        replace(recurrence, readin=readin, readout=readout),
+        lambda rows: basis.rows @ rows,
+        lambda columns: (columns @ basis.columns) * basis.weight,
         log_eigenvalues=basis.logs,
         log_gain=np.zeros(basis.half.size, np.complex128),
-        readin=None if readin is None else basis.rows @ readin,
-        readout=None if readout is None else (readout @ basis.columns) * basis.weight,
         parameters=(),
-        projections=(),
         dense=None,
     )
     return diagonal, reason
+
+
+def _changed(
+    recurrence: Recurrence,
+    readin: Callable[[Complexes], Complexes],
+    readout: Callable[[Complexes], Complexes],
+    **fields: Any,
+) -> Recurrence:
+    """The layer with what becomes of its B and C, where it has them, and other fields."""
+    b, c = recurrence.readin, recurrence.readout
+    b, c = b if b is None else readin(b), c if c is None else readout(c)
+    return replace(recurrence, readin=b, readout=c, projections=(), **fields)
 
 
 def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
@@ -155,7 +152,7 @@ def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
     groups = []
     for group in recurrence.parameters:
         entries = np.flatnonzero(place[group.eigenvalue] >= 0)
-        if entries.size == 0:
+        if not entries.size:
             continue
         scalars, scalar = np.unique(group.scalar[entries], return_inverse=True)
         rate = group.log_gain_derivative
@@ -169,16 +166,14 @@ def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
                 log_gain_derivative=None if rate is None else rate[entries],
             )
         )
-    readin, readout, channel = recurrence.readin, recurrence.readout, recurrence.channel
-    return replace(
+    return _changed(
         recurrence,
+        lambda rows: rows[kept],
+        lambda columns: columns[:, kept],
         log_eigenvalues=recurrence.log_eigenvalues[kept],
         log_gain=recurrence.log_gain[kept],
         parameters=tuple(groups),
-        readin=None if readin is None else readin[kept],
-        readout=None if readout is None else readout[:, kept],
-        channel=None if channel is None else channel[kept],
-        projections=(),
+        channel=None if recurrence.channel is None else recurrence.channel[kept],
     )
 
 
@@ -188,18 +183,12 @@ def _upper_half_plane(recurrence: Recurrence) -> Recurrence:
     angle = np.angle(np.exp(1j * logs.imag))
     angle = np.where(np.abs(logs.imag) <= np.pi, logs.imag, angle)  # one in place is not rounded
     lower = angle < 0
-    readin, readout = recurrence.readin, recurrence.readout
-    if readin is not None:
-        readin = np.where(lower[:, None], readin.conj(), readin)
-    if readout is not None:
-        readout = np.where(lower, readout.conj(), readout)
-    return replace(
+    return _changed(
         recurrence,
+        lambda rows: np.where(lower[:, None], rows.conj(), rows),
+        lambda columns: np.where(lower, columns.conj(), columns),
         log_eigenvalues=np.maximum(logs.real, -LARGEST_DECAY) + 1j * np.abs(angle),
         log_gain=np.where(lower, recurrence.log_gain.conj(), recurrence.log_gain),
-        readin=readin,
-        readout=readout,
-        projections=(),
     )
 
 
@@ -221,24 +210,18 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
     if gain == "own":
         nothing, one = np.zeros(logs.size), np.ones(logs.size)
         groups.append(parameter_group("gamma_log", "", log_gain.real, "", nothing, one))
-    readin = recurrence.readin
-    if readin is not None:
-        readin = np.exp(recurrence.log_gain - log_gain)[:, None] * readin
-    return replace(
+    ratio = np.exp(recurrence.log_gain - log_gain)[:, None]
+    return _changed(
         recurrence,
+        lambda rows: ratio * rows,
+        lambda columns: columns,
         log_gain=log_gain,
         parameters=tuple(groups),
-        readin=readin,
-        projections=(),
     )
 
 
 def rewritings(parametrizations: Sequence[str], gain: str | None = None) -> tuple[Rewriting, ...]:
-    """One rewriting per parametrisation, or that of the gain alone; none where neither is named.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
+    """One rewriting per parametrisation, or that of the gain alone; none where neither is named."""
     names: Sequence[str | None] = tuple(dict.fromkeys(parametrizations))
     if gain is not None:
         names = names or (None,)

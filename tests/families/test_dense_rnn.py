@@ -18,8 +18,8 @@ from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError
 from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
 from memcurse_cli.families import layers
+from memcurse_cli.families.dense.dense_layer import LeakyRNN
 from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, ElmanRNN
-from memcurse_cli.families.dense.rate_rnn import LeakyRNN
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence

@@ -13,7 +13,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN, StripedHyena
-from memcurse_cli.families.state_space.s5 import S5
+from memcurse_cli.families.state_space.s4d import S5
 
 RANDOM = np.random.default_rng(4)
 N, INPUTS, OUTPUTS = 5, 2, 3

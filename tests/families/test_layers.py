@@ -22,7 +22,7 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.state_space.diagonal import LRU
-from memcurse_cli.families.state_space.s5 import S5
+from memcurse_cli.families.state_space.s4d import S5
 
 N, H, MEMBERS = 4, 3, 3
 

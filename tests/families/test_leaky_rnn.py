@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families import layers
-from memcurse_cli.families.dense.rate_rnn import LeakyRNN
+from memcurse_cli.families.dense.dense_layer import LeakyRNN
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
 

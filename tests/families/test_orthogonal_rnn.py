@@ -16,7 +16,7 @@ from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.dense.orthogonal import OrthogonalRNN
+from memcurse_cli.families.dense.dense_rnn import OrthogonalRNN
 from memcurse_cli.families.detect import detect
 
 H, INPUTS = 5, 3

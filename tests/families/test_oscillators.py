@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.memory import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.state_space.ind_rnn import IndRNN
-from memcurse_cli.families.state_space.oscillators import LinOSS, UnICORNN
+from memcurse_cli.families.state_space.oscillators import IndRNN, LinOSS, UnICORNN
 
 P, H, STEPS = 4, 3, 24
 

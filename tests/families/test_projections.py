@@ -13,8 +13,7 @@ from memcurse_cli.families.family import Family
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN
 from memcurse_cli.families.state_space.oscillators import LinOSS
-from memcurse_cli.families.state_space.s4d import S4D
-from memcurse_cli.families.state_space.s5 import S5
+from memcurse_cli.families.state_space.s4d import S4D, S5
 
 RNG = np.random.default_rng(0)
 SIZE, INPUTS, OUTPUTS = 4, 3, 2

@@ -9,7 +9,7 @@ from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
-from memcurse_cli.families.dense.rate_rnn import CoRNN, LowRankRNN
+from memcurse_cli.families.dense.dense_layer import CoRNN, LowRankRNN
 
 H, INPUTS = 4, 2
 VALUES = {"dt": "0.042", "gamma": "2.7", "epsilon": "4.7"}

@@ -10,7 +10,7 @@ import torch
 from families.derivatives import read_layer
 from numpy.testing import assert_allclose
 
-from memcurse_cli.families.dense.orthogonal import OrthogonalRNN
+from memcurse_cli.families.dense.dense_rnn import OrthogonalRNN
 
 H, INPUTS = 5, 3
 

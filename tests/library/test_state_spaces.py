@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.families.state_space.s4d import S4D
-from memcurse_cli.families.state_space.s5 import S5
+from memcurse_cli.families.state_space.s4d import S4D, S5
 
 s4 = pytest.importorskip("popgym.baselines.models.s4d")
 s5 = pytest.importorskip("s5")

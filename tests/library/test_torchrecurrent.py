@@ -22,7 +22,7 @@ from memcurse_cli.families.cells.torchrecurrent import TorchRecurrent
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive, OwnStateDrive
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.state_space.ind_rnn import IndRNN
+from memcurse_cli.families.state_space.oscillators import IndRNN
 
 torchrecurrent = pytest.importorskip("torchrecurrent")
 

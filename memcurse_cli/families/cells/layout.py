@@ -358,7 +358,7 @@ _CHANNELS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class CellFamily:
     """A library's cell: what it is recognised by, where its gates are, and what is odd about it."""
 

@@ -1,28 +1,22 @@
-"""The Elman network in torch's layout, the Legendre memory unit, and dense linear recurrences."""
+"""Elman networks in torch's layout, orthogonal ones, the LMU, and dense linear recurrences."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
-from memcurse_cli.families.cells.torch_names import (
-    Lookalikes,
-    hidden_weights,
-    torch_layout,
-)
+from memcurse_cli.families.cells.torch_names import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Match
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import (
-    complex_roles,
-    misfit,
-    read_readin,
-    read_readout,
-    require_order,
-    shown_shape,
-)
+from memcurse_cli.families.reading import complex_roles, misfit, read_matrix, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
@@ -47,34 +41,31 @@ class ElmanRNN(LayoutFamily):
     assumptions = (ACTIVATION, CELLS.assumption)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Layers whose hidden weight is (H, H), and those whose shape fits no torch layer.
-
-        The latter are found to be reported as unreadable, not passed over in silence.
-        """
+        """Also those whose shape fits no torch layer, to be reported as unreadable."""
         return hidden_weights(tensors, self.name)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, match, options = layer.store, layer.match, layer.options
-        assumed = CELLS.choose(store, match, options).sentences
-        tensor = match.tensors["weight_hh"]
-        shape = store.tensors[tensor].shape
-        if shape[0] != shape[1]:
+        names, options = layer.names, layer.options
+        assumptions = [*CELLS.choose(layer.store, layer.match, options).sentences]
+        shape = layer.shape("weight_hh")
+        size = shape[0]
+        if shape[1] != size:
             raise misfit(
                 f"its shape {shown_shape(shape)} is neither (H, H) of an RNN, (3H, H) of a GRU "
                 "nor (4H, H) of an LSTM",
-                tensor,
+                names["weight_hh"],
                 _EXPORT,
             )
-        require_order(shape[0], tensor)
         matrix = layer.real("weight_hh", (None, None))
-        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in layer.names else None
+        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in names else None
         activation, chosen = options.choose(ACTIVATION)
-        assumptions = [*assumed, *(() if chosen else (f"the activation is {activation}",))]
-        if readin is not None and readin.shape[0] != shape[0]:
-            if readin.shape[1] != shape[0]:
+        if not chosen:
+            assumptions.append(f"the activation is {activation}")
+        if readin is not None and readin.shape[0] != size:
+            if readin.shape[1] != size:
                 raise misfit(
-                    f"its shape {shown_shape(readin.shape)} does not fit {shape[0]} hidden units",
-                    match.tensors["weight_ih"],
+                    f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units",
+                    names["weight_ih"],
                     _EXPORT,
                 )
             matrix, readin = matrix.T, readin.T
@@ -113,14 +104,19 @@ class DenseLinearRNN(LayoutFamily):
     equation = "λ = eig(A)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
+    # The axes of B and C that may be that of the states.
+    _sides: tuple[tuple[str, slice], ...] = tuple(
+        (role, slice(None)) for role in ("B", "B_re", "B_real")
+    )
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a square real A and a B of as many rows."""
+        """As `Family.find`."""
         return [
             Match(module or self.name, names)
             for module, names, shape in _with_state_matrix(tensors, 2)
             if any(
-                shape[0] in tensors[names[role]].shape
-                for role in ("B", "B_re", "B_real")
+                shape[0] in tensors[names[role]].shape[axes]
+                for role, axes in self._sides
                 if role in names
             )
         ]
@@ -131,8 +127,8 @@ class DenseLinearRNN(LayoutFamily):
             layer,
             "A",
             layer.real("A", (size, size)),
-            readin=read_readin(layer.store, layer.names, size),
-            readout=read_readout(layer.store, layer.names, size),
+            readin=read_matrix(layer.store, layer.names, "B", size),
+            readout=read_matrix(layer.store, layer.names, "C", size),
         )
 
 
@@ -147,15 +143,7 @@ class LinearSystem(DenseLinearRNN):
     title = "Linear dynamical system"
     recognised_by = "real A (n, n) beside B (n, inputs) or C (outputs, n), with --family alone"
     source = "Ljung 1999, System Identification; Kalman 1960"
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a square real A and a B of as many rows or a C of as many columns."""
-        matches = []
-        for module, names, shape in _with_state_matrix(tensors, 2):
-            b, c = (tensors[names[role]].shape if role in names else () for role in "BC")
-            if shape[0] in (*b[:1], *c[-1:]):
-                matches.append(Match(module or self.name, names))
-        return matches
+    _sides = (("B", slice(1)), ("C", slice(-1, None)))
 
 
 class BlockDiagonalRNN(LayoutFamily):
@@ -171,7 +159,7 @@ class BlockDiagonalRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 2.2"
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """A layer for each head of a module whose B has a row for each unit of each head."""
+        """A layer for each head."""
         return [
             Match(f"{module or self.name}{_HEAD}{head}", names)
             for module, names, (heads, size, _) in _with_state_matrix(tensors, 3)
@@ -183,20 +171,18 @@ class BlockDiagonalRNN(LayoutFamily):
         heads, size, _ = shape = layer.shape("A")
         head = int(layer.match.layer.rpartition(_HEAD)[2])
         units = slice(head * size, (head + 1) * size)
-        readin = read_readin(layer.store, layer.names, heads * size)
-        readout = read_readout(layer.store, layer.names, heads * size)
-        recurrence = dense_layer(
+        readin = read_matrix(layer.store, layer.names, "B", heads * size)
+        readout = read_matrix(layer.store, layer.names, "C", heads * size)
+        return dense_layer(
             layer,
             "A",
             layer.real("A", shape)[head],
             readin=None if readin is None else readin[units],
             readout=None if readout is None else readout[:, units],
+            heads=heads,
         )
-        assert recurrence.dense is not None
-        return replace(recurrence, dense=replace(recurrence.dense, heads=heads))
 
 
-_ROLES = ("A", "B", "e_x", "e_h", "e_m", "W_x", "W_h", "W_m")
 _MEMORY_ALONE = (
     "λ is that of the memory, A + B e_m; what returns to it through the hidden state is left out:"
     " its path is e_h, W_m and a tanh"
@@ -218,7 +204,7 @@ class LMU(LayoutFamily):
     equation = "λ = eig(A + B e_m)"
     source = "pytorch-lmu; Voelker, Kajić & Eliasmith 2019, NeurIPS 32"
 
-    layouts = (Layout(_ROLES),)
+    layouts = (Layout(("A", "B", "e_x", "e_h", "e_m", "W_x", "W_h", "W_m")),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size = layer.shape("A")[-1:] or (None,)
@@ -234,3 +220,166 @@ class LMU(LayoutFamily):
             tensors=[layer.names[role] for role in ("A", "B", "e_x", "e_m")],
             also=(_MEMORY_ALONE, _FIXED),
         )
+
+
+MAP = Assumption(
+    key="orthogonal_map",
+    default="matrix_exp",
+    choices=("matrix_exp", "cayley", "householder"),
+    meaning="the map from the stored matrix to an orthogonal one",
+)
+# torch.nn.utils.parametrizations.orthogonal and geotorch, on an RNN's own weight or on a linear.
+_PARAMETRISED = re.compile(
+    r"(?P<module>(?:.*\.)?)parametrizations\.(?P<weight>weight_hh(?:_l\d+)?(?:_reverse)?"
+    r"|W_hh|recurrent_kernel)\.original"
+)
+_LINEAR = re.compile(
+    r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\.parametrizations\.weight\.original"
+)
+# expRNN keeps the skew-symmetric matrix's upper triangle, called _A at first, and multiplies from
+# the right.
+_EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\._?A")
+Square: TypeAlias = NDArray[Any]
+ROUGHLY_ORTHOGONAL = 1e-2
+"""How far BᵀB of a half-precision base may be from the identity."""
+
+_COMPLEX = (
+    "the matrix is complex and its inputs are taken as real: a unit is read as two real ones, so "
+    "that each eigenvalue stands beside its conjugate and each entry of the matrix in two places"
+)
+_TANGENT = (
+    "sensitivities are those of the matrix's entries; a step moves it among the orthogonal "
+    "matrices only, so that no eigenvalue can leave the unit circle"
+)
+
+
+class OrthogonalRNN(LayoutFamily):
+    """``h[t+1] = φ(Q h[t] + W x[t+1])``, ``Q = B exp(X - X*)`` orthogonal: |λ| = 1 for all.
+
+    X is the triangle that is trained and B a fixed orthogonal base. The Cayley map
+    ``(1 + S/2)(1 - S/2)⁻¹`` or Householder reflections may stand for the exponential of
+    ``S = X - X*``. In expRNN X is an upper triangle, ``h Q`` is meant, and the Cayley map is
+    ``(1 + S)⁻¹(1 - S)``.
+
+    Where X and B are complex, Q is unitary, and S has the imaginary diagonal of X too. The layer
+    is then that of the real and imaginary parts of h, whose matrix is orthogonal.
+    """
+
+    name = "orthogonal_rnn"
+    title = "Orthogonal and unitary RNN (expRNN, torch's and geotorch's parametrisations)"
+    recognised_by = (
+        "parametrizations.weight_hh_l0.original (H, H), real or complex, beside its 0.base; "
+        "recurrent_kernel.A beside recurrent_kernel.base"
+    )
+    equation = "λ = eig(base exp(X - X*)), |λ| = 1, X the triangle of original or A"
+    source = (
+        "torch.nn.utils.parametrizations.orthogonal, geotorch, lezcano/expRNN; Lezcano-Casado & "
+        "Martínez-Rubio 2019, arXiv 1901.08428"
+    )
+    assumptions = (MAP, ACTIVATION)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """As `Family.find`."""
+        matches = []
+        for name, spec in tensors.items():
+            if len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or not spec.shape[0]:
+                continue
+            for pattern in (_PARAMETRISED, _LINEAR, _EXPRNN):
+                parts = pattern.fullmatch(name)
+                if parts is None:
+                    continue
+                flat = pattern is _EXPRNN
+                base = f"{name.rpartition('.')[0]}.base" if flat else f"{name[:-8]}0.base"
+                if base not in tensors or tensors[base].shape != spec.shape:
+                    continue
+                role = "upper" if flat else "lower"
+                roles = {role: name, "base": base} | _readin(tensors, parts, spec.shape[0])
+                suffix = parts["weight"].partition("weight_hh")[2].lstrip("_")
+                layer = ".".join(part for part in (parts["module"].rstrip("."), suffix) if part)
+                matches.append(Match(layer or self.name, roles))
+        return matches
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        names = layer.names
+        role = "upper" if "upper" in names else "lower"
+        shape = layer.shape(role)
+        dtype = layer.store.tensors[names[role]].dtype
+        # expRNN's own maps are those of a real matrix.
+        is_complex = role == "lower" and dtype.startswith("complex")
+
+        def read(role: str, shape: tuple[int | None, ...]) -> Square:
+            return layer.pairs(role, shape, paired=False) if is_complex else layer.real(role, shape)
+
+        stored, base = read(role, shape), read("base", shape)
+        if np.abs(base.conj().T @ base - np.eye(shape[0])).max() > ROUGHLY_ORTHOGONAL:
+            wanted = "unitary" if is_complex else "orthogonal"
+            raise misfit(
+                f"the base of the parametrisation is not {wanted}",
+                names["base"],
+                "another parametrisation may bear these names; export the matrix itself",
+            )
+        kind = layer.assumed.choose(MAP)
+        activation = layer.assumed.choose(ACTIVATION)
+        if kind == "householder":
+            _require_signs(stored, names[role])
+        matrix = base @ _turned(stored, kind, upper=role == "upper")
+        if role == "upper":
+            matrix = matrix.T
+        readin = read("readin", (shape[0], None)) if "readin" in names else None
+        if is_complex:  # what it does to real and imaginary parts, one below the other
+            matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
+            if readin is not None:
+                readin = np.concatenate([readin.real, readin.imag])
+        also = (*([_COMPLEX] if is_complex else []), _TANGENT)
+        recurrence = dense_layer(
+            layer, role, matrix, activation=activation, readin=readin, also=also
+        )
+        return replace(
+            recurrence,
+            # What rounding leaves of log|λ| is nothing that decays or grows.
+            log_eigenvalues=(1j * recurrence.log_eigenvalues.imag).astype(np.complex128),
+            stable_by_construction=True,
+            unitary=True,
+        )
+
+
+def _require_signs(stored: Square, tensor: str) -> None:
+    """Check the diagonal of Householder reflections, whose signs the diagonal of Q takes."""
+    what = None
+    if np.iscomplexobj(stored):
+        what = "Householder reflections stand for no complex matrix"
+    elif np.any(np.abs(np.trunc(np.diagonal(stored))) != 1):
+        what = "its diagonal is not of ones and minus ones, as that of Householder reflections is"
+    if what:
+        raise misfit(what, tensor, "take another --assume orthogonal_map=")
+
+
+def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:
+    """The input weight, plain and of the right shape."""
+    for last in (parts["weight"].replace("_hh", "_ih"), "input_kernel.weight"):
+        name = f"{parts['module']}{last}"
+        if name in tensors and len(tensors[name].shape) == 2 and tensors[name].shape[0] == size:
+            return {"readin": name}
+    return {}
+
+
+def _turned(stored: Square, kind: str, *, upper: bool) -> Square:
+    """What torch and geotorch make of a lower triangle, or expRNN of an upper one."""
+    if kind == "householder" and not upper:
+        # The product of the reflections 1 - τ v vᵀ, v of ones on the diagonal, τ = 2 / ‖v‖².
+        one = np.eye(stored.shape[0])
+        reflected: Square = one
+        for vector in (np.tril(stored.real, -1) + one).T:
+            reflected = reflected - np.outer(reflected @ vector, 2 * vector / np.sum(vector**2))
+        reflected *= np.trunc(np.diagonal(stored.real))
+        return reflected
+    skew = np.triu(stored, 1) if upper else np.tril(stored)
+    skew = skew - skew.conj().T
+    if kind == "matrix_exp":
+        # By the eigenvectors of the Hermitian i S, which keeps it unitary whatever ‖S‖.
+        angles, vectors = np.linalg.eigh(1j * skew)
+        turned: Square = (vectors * np.exp(-1j * angles)) @ vectors.conj().T
+        return turned if np.iscomplexobj(skew) else turned.real
+    half, one = (-skew if upper else skew / 2), np.eye(skew.shape[0])
+    solved: Square = np.linalg.solve(one - half, one + half)
+    return solved

@@ -18,9 +18,9 @@ from memcurse_cli.families.gate_inputs import (
     low_rank_gate,
     projected_gate,
 )
-from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    beside,
     first_name,
     log_sigmoid,
     misfit,

@@ -11,9 +11,9 @@ import numpy as np
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    beside,
     log_of_eigenvalues,
     read_finite,
 )

@@ -10,8 +10,7 @@ import numpy as np
 from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
 from memcurse_cli.families.family import Assumption, Layout, Shapes
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms, projected_gate
-from memcurse_cli.families.projections import beside
-from memcurse_cli.families.reading import read_real, sigmoid
+from memcurse_cli.families.reading import beside, read_real, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write

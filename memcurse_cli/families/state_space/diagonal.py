@@ -6,26 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.projections import (
+from memcurse_cli.families.reading import (
     IMAGINARY,
+    LARGEST_DECAY,
     REAL,
     beside,
-    channel_direct_part,
-    layer_projections,
-)
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
     complex_roles,
+    direct_part,
     log_of_eigenvalues,
     misfit,
     read_finite,
-    read_readin,
-    read_readout,
-    read_real,
     require_finite,
     shown_shape,
 )
@@ -56,12 +50,11 @@ _PROJECTIONS = {"in_proj.weight": "B", "out_proj.weight": "C"}
 
 
 class LRU(LayoutFamily):
-    """``h[t+1] = λ h[t] + γ B x[t+1]``, ``y = Re[C h]``.
+    """``h[t+1] = λ h[t] + γ B x[t+1]``, ``y = Re[C h]``, without conjugate partners.
 
     ``log λ = -e^{nu_log} + i e^{theta_log}``, so dλ/dnu_log = -e^{nu_log} λ and
-    dλ/dtheta_log = i e^{theta_log} λ; ``γ = e^{gamma_log}`` is a parameter of its own. Only the
-    names nu and theta beside gamma_log mean logarithms too, unless ``exp_param`` was false, where
-    ``log λ = -nu + i theta``. No conjugate partners are implied.
+    dλ/dtheta_log = i e^{theta_log} λ. nu and theta beside gamma_log are logarithms too, unless
+    ``exp_param`` was false, where ``log λ = -nu + i theta``.
     """
 
     name = "lru"
@@ -78,7 +71,7 @@ class LRU(LayoutFamily):
     )
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with nu_log and theta_log, or with all of them stacked in params_log."""
+        """As `Family.find`."""
         matches = []
         for match in super().find(tensors):
             kept = {role: name for role, name in match.tensors.items() if role not in _PROJECTIONS}
@@ -92,11 +85,12 @@ class LRU(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
-        layer.store = store = member_of(layer.store, layer.match, _AXES)
-        vectors = _read_exponents(store, names)
-        (nu_tensor, nu), (theta_tensor, theta) = vectors["nu_log"], vectors["theta_log"]
+        layer.store = member_of(layer.store, layer.match, _AXES)
+        stacked = _STACKED in names
+        vectors = _read_exponents(layer)
+        nu, theta = vectors["nu_log"], vectors["theta_log"]
         size = nu.size
-        plain = split_name(nu_tensor)[1] == "nu"
+        plain = not stacked and split_name(names["nu_log"])[1] == "nu"
         direct = plain and layer.options.choose(EXPONENTIAL)[0] == "false"
         if direct:
             decay, angle = np.clip(nu, -LARGEST_DECAY, LARGEST_DECAY), theta
@@ -105,6 +99,7 @@ class LRU(LayoutFamily):
             with np.errstate(over="ignore"):
                 decay = decay_slope = np.minimum(np.exp(nu), LARGEST_DECAY)
                 angle = angle_slope = np.exp(theta)
+            theta_tensor = names[_STACKED if stacked else "theta_log"]
             require_finite(angle, theta_tensor, "the angle e^theta_log")
         log_eigenvalues = -decay + 1j * angle
         eigenvalues = np.exp(log_eigenvalues)
@@ -113,7 +108,7 @@ class LRU(LayoutFamily):
         also: tuple[str, ...] = ()
         normalisation, chosen = layer.options.choose(NORMALISATION)
         if "gamma_log" in vectors:
-            log_gain = vectors["gamma_log"][1]
+            log_gain = vectors["gamma_log"]
         elif normalisation == "none":
             also = () if chosen else ("the gain γ is 1, since no gamma_log is stored",)
         else:
@@ -127,54 +122,43 @@ class LRU(LayoutFamily):
         }
         groups = [
             layer.group(
-                _STACKED if _STACKED in names else role,
+                _STACKED if stacked else role,
                 values,
                 *slopes[role],
                 name=role.removesuffix("_log") if direct and role != "gamma_log" else role,
                 keeps_stable=role == "theta_log",
             )
-            for role, (_, values) in vectors.items()
+            for role, values in vectors.items()
         ]
-        readin = read_readin(store, names, size)
         # minimal-LRU's bidirectional layers have a C of twice the width.
-        stored = [names[role] for role in complex_roles("C") if role in names]
-        if {store.tensors[tensor].shape[-1:] for tensor in stored} == {(2 * size,)}:
-            readout = None
+        widths = {layer.shape(role)[-1:] for role in complex_roles("C") if role in names}
+        if both := widths == {(2 * size,)}:
             also += ("C reads a pass backward in time too, and is left out",)
-        else:
-            readout = read_readout(store, names, size)
         return layer.recurrence(
             log_eigenvalues,
             groups,
             log_gain=log_gain,
-            readin=readin,
-            readout=readout,
-            projections=layer_projections(store, names, readin, readout),
             stable_by_construction=not direct,
             also=also,
+            **layer.mixing(size, readout=not both),
         )
 
 
-def _read_exponents(store: TensorStore, names: Mapping[str, str]) -> dict[str, tuple[str, Floats]]:
-    """The tensor and the values of nu_log, theta_log and, where it is there, gamma_log."""
-    if _STACKED in names:
-        tensor = names[_STACKED]
-        shape = store.tensors[tensor].shape
+def _read_exponents(layer: Layer) -> dict[str, Floats]:
+    """nu_log, theta_log and, where it is there, gamma_log."""
+    if _STACKED in layer.names:
+        shape = layer.shape(_STACKED)
         if len(shape) != 2 or 3 not in shape:
             what = f"its shape {shown_shape(shape)} is neither (3, n) nor (n, 3)"
-            raise misfit(what, tensor, "name the right family with --family")
-        values = read_real(store, tensor, (None, None))
+            raise misfit(what, layer.names[_STACKED], "name the right family with --family")
+        values = layer.real(_STACKED, (None, None))
         # A (3, 3) one is taken by rows, as the ports that stack them do.
         rows = np.ascontiguousarray(values if shape[0] == 3 else values.T)
-        return {role: (tensor, row) for role, row in zip(_LOGARITHMS, rows, strict=True)}
+        return dict(zip(_LOGARITHMS, rows, strict=True))
     # Some JAX ports keep an axis of one for the batch.
-    shape = store.tensors[names["nu_log"]].shape
+    shape = layer.shape("nu_log")
     wanted = (1, shape[1]) if len(shape) == 2 and shape[0] == 1 else (*shape[:1],) or (None,)
-    return {
-        role: (names[role], read_real(store, names[role], wanted).ravel())
-        for role in _LOGARITHMS
-        if role in names
-    }
+    return {role: layer.real(role, wanted).ravel() for role in _LOGARITHMS if role in layer.names}
 
 
 _PARTS = (("A_re", "A_im"), ("lambda_re", "lambda_im"), ("Lambda_re", "Lambda_im"))
@@ -230,16 +214,13 @@ class ComplexDiagonalRNN(LayoutFamily):
         else:
             log_eigenvalues = log_of_eigenvalues(first + 1j * second)
             slopes = (np.ones(size), np.full(size, 1j))
-        readin, readout = read_readin(store, names, size), read_readout(store, names, size)
         return layer.recurrence(
             log_eigenvalues,
             (
                 layer.group(form[0], first, slopes[0], name=called[0]),
                 layer.group(form[-1], second, slopes[1], name=called[1]),
             ),
-            readin=readin,
-            readout=readout,
-            projections=layer_projections(store, names, readin, readout),
+            **layer.mixing(size),
         )
 
 
@@ -259,15 +240,6 @@ def _form(names: Mapping[str, str], tensors: Mapping[str, TensorSpec]) -> tuple[
 _PRODUCT = (
     "what the state takes in is a product of two projections of the input, after short filters"
 )
-
-
-def _pairs_of_poles(shapes: Shapes) -> bool:
-    return shapes["residues"][2:] == (1, 2) and shapes["poles"] == shapes["residues"]
-
-
-def _logarithms_of_poles(shapes: Shapes) -> bool:
-    residues = shapes["residues"]
-    return len(residues) == 2 and shapes["log_poles"] == (*residues, 1)
 
 
 class StripedHyena(LayoutFamily):
@@ -290,8 +262,18 @@ class StripedHyena(LayoutFamily):
     )
 
     layouts = (
-        Layout(("poles", "residues"), fits=_pairs_of_poles),
-        Layout(("log_poles", "residues"), fits=_logarithms_of_poles),
+        Layout(
+            ("poles", "residues"),
+            fits=lambda shapes: (
+                shapes["residues"][2:] == (1, 2) and shapes["poles"] == shapes["residues"]
+            ),
+        ),
+        Layout(
+            ("log_poles", "residues"),
+            fits=lambda shapes: (
+                len(shapes["residues"]) == 2 and shapes["log_poles"] == (*shapes["residues"], 1)
+            ),
+        ),
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -320,7 +302,7 @@ class StripedHyena(LayoutFamily):
             readout=readout,
             projections=(
                 *layer.parts("residues", "C", readout.shape, pairs=pairs),
-                *channel_direct_part(layer.store, direct, 1, filters),
+                *direct_part(layer.store, direct, 1, filters, channels=True),
             ),
             also=(_PRODUCT,),
         )

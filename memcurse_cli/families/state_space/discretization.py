@@ -1,23 +1,19 @@
 """Layers of a continuous time: the step size Δ and the diagonal of A, discretised.
 
 A continuous mode ``dh/dt = a h + b x`` at step Δ becomes ``h[t+1] = λ h[t] + γ b x[t+1]``, where λ
-and γ/Δ depend on ``z = Δ a`` alone. Everything is returned in the log domain, so that a decay of
-1e-12 per step keeps its full precision.
-
-The tensors were renamed in every version of state-spaces/s4, the sign of ``A_imag`` changed with
-version 4, and the transforms are constructor arguments that no checkpoint stores.
+and γ/Δ depend on ``z = Δ a`` alone. In the log domain a decay of 1e-12 keeps its full precision.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.families.family import Assumed, Assumption, Layer, Shapes
+from memcurse_cli.families.family import Assumption, Layer, Shapes
 from memcurse_cli.families.reading import LARGEST_DECAY, misfit
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
@@ -30,7 +26,7 @@ RELU_OFFSET = 1e-4
 
 # Past these a mode is dead or overflows whatever the network does; products of two stay finite.
 _LARGEST_EXPONENT = 150.0
-_SMALLEST = 1e-150
+SMALLEST = 1e-150
 
 # B_2k / (2k)!, the Taylor coefficients of 1/(1 - e^-z) - 1/z after the constant 1/2.
 _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
@@ -39,28 +35,19 @@ _TAYLOR_RADIUS = 0.5
 
 @dataclass(frozen=True)
 class DiscreteModes:
-    """λ and g = γ/Δ as functions of ``z = Δ a``.
+    """λ and g = γ/Δ as functions of ``z = Δ a``."""
 
-    Attributes:
-        log_eigenvalue: log λ.
-        eigenvalue_slope: dλ/dz.
-        log_gain: log g.
-        log_gain_slope: d log g/dz.
-    """
-
-    log_eigenvalue: Complexes
-    eigenvalue_slope: Complexes
-    log_gain: Complexes
-    log_gain_slope: Complexes
+    log_eigenvalue: Complexes  # log λ
+    eigenvalue_slope: Complexes  # dλ/dz
+    log_gain: Complexes  # log g
+    log_gain_slope: Complexes  # d log g/dz
 
 
 def discretise(z: Complexes, method: str) -> DiscreteModes:
-    """Discretise continuous modes.
+    """Continuous modes of any shape, by one of `METHODS`.
 
     Zero-order hold: ``λ = e^z``, ``g = (e^z - 1)/z``. Bilinear: ``λ = (1 + z/2)/(1 - z/2)``,
     ``g = 1/(1 - z/2)``. Gu et al. 2022, arXiv 2206.11893, equations 3 and 4.
-
-    ``z`` has any shape; the method is one of `METHODS`.
     """
     z = np.asarray(z, dtype=np.complex128)
     return _bilinear(z) if method == BILINEAR else _zero_order_hold(z)
@@ -93,10 +80,10 @@ def _zero_order_hold(z: Complexes) -> DiscreteModes:
 def _bilinear(z: Complexes) -> DiscreteModes:
     x, y = z.real, z.imag
     denominator = 1 - z / 2
-    denominator = np.where(np.abs(denominator) < _SMALLEST, _SMALLEST, denominator)
+    denominator = np.where(np.abs(denominator) < SMALLEST, SMALLEST, denominator)
     # |1 + z/2|² = |1 - z/2|² + 2x: the ratio itself would lose a small decay to rounding.
     growth = 2 * x / np.abs(denominator) ** 2
-    modulus = np.maximum(np.abs(1 + z / 2), _SMALLEST) / np.abs(denominator)
+    modulus = np.maximum(np.abs(1 + z / 2), SMALLEST) / np.abs(denominator)
     log_modulus = np.where(growth > -0.5, np.log1p(np.maximum(growth, -0.5)) / 2, np.log(modulus))
     angle = np.arctan2(y, 1 - (x**2 + y**2) / 4)
     return DiscreteModes(
@@ -112,27 +99,18 @@ class Part:
     """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
     The arrays of entries broadcast against each other.
-
-    Attributes:
-        role: the tensor's role.
-        stored: the scalars, in any shape.
-        scalar: index of the scalar in the flattened ones.
-        z_slope: dz/dω.
-        log_step_slope: d log(γ/g)/dω, as of the step size itself.
-        mode: index of the mode that an entry moves; None where each moves the mode of its place.
-        name: the group's name, where a tensor holds several; else the role.
     """
 
     role: str
-    stored: Floats
-    scalar: Integers
-    z_slope: NDArray[Any]
-    log_step_slope: NDArray[Any] | float = 0.0
-    mode: Integers | None = None
-    name: str = ""
+    stored: Floats  # the scalars, in any shape
+    scalar: Integers  # index of the scalar in the flattened ones
+    z_slope: NDArray[Any]  # dz/dω
+    log_step_slope: NDArray[Any] | float = 0.0  # d log(γ/g)/dω, as of the step size itself
+    mode: Integers | None = None  # that an entry moves; None where each moves that of its place
+    name: str = ""  # the group's, where a tensor holds several; else the role
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
-        """How the scalars move the discrete modes, whose shape is that of the entries' places."""
+        """How the scalars move the discrete modes."""
         mode = self.mode
         if mode is None:
             mode = np.arange(modes.log_gain.size).reshape(modes.log_gain.shape)
@@ -150,19 +128,12 @@ class Part:
 
 @dataclass(frozen=True)
 class PositiveParameter:
-    """A stored parameter p and the quantity f(p) that the layer computes with.
+    """A stored parameter p and the quantity f(p) that the layer computes with."""
 
-    Attributes:
-        value: f(p).
-        slope: df/dp.
-        log: log f(p); complex, since ``none`` lets a step size be negative.
-        log_slope: d log f/dp.
-    """
-
-    value: Floats
-    slope: Floats
-    log: Complexes
-    log_slope: Floats
+    value: Floats  # f(p)
+    slope: Floats  # df/dp
+    log: Complexes  # log f(p); complex, since ``none`` lets a step size be negative
+    log_slope: Floats  # d log f/dp
 
     def times(self, factor: float) -> PositiveParameter:
         """The same of ``factor f(p)``, for a positive factor."""
@@ -173,10 +144,7 @@ class PositiveParameter:
 def apply_transform(
     parameter: Floats, transform: str, *, relu_offset: float = RELU_OFFSET
 ) -> PositiveParameter:
-    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py.
-
-    ``relu_offset`` is added after the rectifier.
-    """
+    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
     p = np.asarray(parameter, dtype=np.float64)
     if transform == "exp":
         p = np.minimum(p, _LARGEST_EXPONENT)
@@ -198,7 +166,7 @@ def apply_transform(
         value = np.maximum(p, 0.0) + relu_offset
     else:
         slope, value = np.ones_like(p), p
-    floored = np.where(np.abs(value) < _SMALLEST, _SMALLEST, value)
+    floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value)
     return PositiveParameter(value, slope, np.log(floored.astype(np.complex128)), slope / floored)
 
 
@@ -233,33 +201,25 @@ FAST_STEP = Assumption(
     choices=("true", "false"),
     meaning="whether inv_dt is the inverse sinh of what its transform is applied to (dt_fast)",
 )
+_EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
+OF_THE_KERNEL = (*_EVERY_TRANSFORM, FAST_STEP, STEP_RESCALE)
+"""What no version of state-spaces/s4 stores beside its A and Δ."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """How one version names and transforms its parameters.
+    """How one version names and transforms its parameters."""
 
-    Attributes:
-        step: the tensor that gives Δ.
-        real: the tensor that gives -Re A; A itself, in pairs, where it is that of ``imag`` too.
-        imag: the tensor that gives Im A.
-        sign: of ``imag`` in A.
-        transforms: those of the assumptions that are arguments of its constructor; the other
-            transforms are written into its code.
-        relu_offset: what its rectifier adds.
-        kernel: the default of S4D's discretisation.
-    """
-
-    step: str
-    real: str
-    imag: str
-    sign: int = 1
+    step: str  # the tensor that gives Δ
+    real: str  # that gives -Re A; A itself, in pairs, where it is that of ``imag`` too
+    imag: str  # that gives Im A
+    sign: int = 1  # of ``imag`` in A
+    # Those that are arguments of its constructor; the others are written into its code.
     transforms: tuple[Assumption, ...] = ()
-    relu_offset: float = RELU_OFFSET
-    kernel: str = ZERO_ORDER_HOLD
+    relu_offset: float = RELU_OFFSET  # what its rectifier adds
+    kernel: str = ZERO_ORDER_HOLD  # the default of S4D's discretisation
 
 
-_EVERY_TRANSFORM = (REAL_TRANSFORM, IMAG_TRANSFORM, STEP_TRANSFORM)
 S4D_MINIMAL = Version("log_dt", "log_A_real", "A_imag")
 S4D_4 = Version("inv_dt", "A_real", "A_imag", -1, _EVERY_TRANSFORM)
 S4D_2_DSS = Version("log_dt", "w", "w", kernel="dss")
@@ -281,14 +241,11 @@ S4_VERSIONS = (
 
 @dataclass(frozen=True)
 class Diagonal:
-    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω.
-
-    ``stable`` says that its real part is negative whatever the parameters.
-    """
+    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω."""
 
     values: Complexes
     parts: tuple[Part, ...]
-    stable: bool
+    stable: bool  # its real part is negative whatever the parameters
 
     def of(self, system: Integers) -> Diagonal:
         """That of channels of which each uses one of the rows."""
@@ -299,23 +256,38 @@ class Diagonal:
         return Diagonal(self.values[system], tuple(parts), self.stable)
 
 
+_Entry = tuple[str, Floats, NDArray[Any], NDArray[Any]]
+
+
+def diagonal_of(*entries: _Entry, stable: bool, names: tuple[str, str] = ("", "")) -> Diagonal:
+    """A from the role, the stored scalars, the addend and dA/dω of each of its parts."""
+    shape = entries[0][1].shape
+    scalar = np.arange(math.prod(shape)).reshape(shape)
+    values = sum((addend for _, _, addend, _ in entries), np.zeros(shape, np.complex128))
+    parts = (
+        Part(role, stored, scalar, slope, name=name)
+        for (role, stored, _, slope), name in zip(entries, names, strict=False)
+    )
+    return Diagonal(values, tuple(parts), stable)
+
+
+class Modes(NamedTuple):
+    """The continuous modes of a layer."""
+
+    z: Complexes  # (channels, modes), Δ a
+    log_step: Complexes  # log(z/a), (channels, 1 or modes)
+    parts: tuple[Part, ...]  # what moves them
+
+
 @dataclass(frozen=True)
 class Step:
-    """The step size of every channel and mode.
-
-    Attributes:
-        role: the tensor that holds it.
-        parameter: Δ, (channels, 1) where a channel's modes share it, else (channels, modes).
-        stored: (channels, 1 or modes) the stored scalars.
-        positive: Δ > 0 whatever the parameters.
-        rescaled: the factor on Δ that it holds.
-    """
+    """The step size of every channel and mode."""
 
     role: str
-    parameter: PositiveParameter
-    stored: Floats
-    positive: bool = True
-    rescaled: float = 1.0
+    parameter: PositiveParameter  # Δ, (channels, 1) where a channel's modes share it, or as stored
+    stored: Floats  # (channels, 1 or modes)
+    positive: bool = True  # Δ > 0 whatever the parameters
+    rescaled: float = 1.0  # the factor on Δ that it holds
 
     @property
     def channels(self) -> int:
@@ -333,10 +305,11 @@ class Step:
         slope = rate * self.parameter.slope
         return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
 
-    def scaled(self, diagonal: Diagonal) -> tuple[Part, ...]:
-        """What moves the channels' rows of A, as it moves ``z = Δ A``."""
-        delta = self.parameter.value
-        return tuple(replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
+    def modes(self, diagonal: Diagonal) -> Modes:
+        """Those of the channels' rows of A, of which what moves Δ comes last."""
+        delta, rate = self.parameter.value, diagonal.values
+        scaled = (replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
+        return Modes(delta * rate, self.parameter.log, (*scaled, self.part(rate)))
 
 
 def read_diagonal(layer: Layer, version: Version) -> Diagonal:
@@ -354,15 +327,12 @@ def read_diagonal(layer: Layer, version: Version) -> Diagonal:
     stored = layer.real(version.real, (None, None))
     real_transform = transform(REAL_TRANSFORM)
     real = apply_transform(stored, real_transform, relu_offset=version.relu_offset)
-    values = -real.value.astype(np.complex128)
-    scalar = np.arange(stored.size).reshape(stored.shape)
-    parts = [Part(version.real, stored, scalar, -real.slope)]
+    entries: list[_Entry] = [(version.real, stored, -real.value, -real.slope)]
     if version.imag in layer.names:
         frequency = layer.real(version.imag, stored.shape)
-        imag = apply_transform(frequency, transform(IMAG_TRANSFORM))
-        values = values + 1j * version.sign * imag.value
-        parts.append(Part(version.imag, frequency, scalar, 1j * version.sign * imag.slope))
-    return Diagonal(values, tuple(parts), real_transform != "none")
+        imag, sign = apply_transform(frequency, transform(IMAG_TRANSFORM)), 1j * version.sign
+        entries.append((version.imag, frequency, sign * imag.value, sign * imag.slope))
+    return diagonal_of(*entries, stable=real_transform != "none")
 
 
 def read_step(layer: Layer, version: Version, modes: int) -> Step:
@@ -380,14 +350,14 @@ def read_step(layer: Layer, version: Version, modes: int) -> Step:
         parameter, steepness = np.sinh(bounded), np.cosh(bounded)
     step = apply_transform(parameter, transform)
     step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
-    factor = step_factor(layer.assumed)
+    factor = step_factor(layer)
     return Step(version.step, step.times(factor), stored, transform != "none", factor)
 
 
-def step_factor(assumed: Assumed) -> float:
+def step_factor(layer: Layer) -> float:
     """The factor on Δ that the layer runs with."""
     remedy = "give the factor on Δ, e.g. 0.5 at twice the sampling rate"
-    return assumed.positive(STEP_RESCALE, remedy, finite=True)
+    return layer.assumed.number(STEP_RESCALE, lambda factor: 0 < factor < math.inf, remedy)
 
 
 def mapped(shapes: Shapes) -> bool:
@@ -404,25 +374,19 @@ def clipped_diagonal(
     names: tuple[str, str] = ("", ""),
 ) -> Diagonal:
     """``min(real, largest) + i imag``, both stored; the groups' names are given or the roles."""
-    index = np.arange(real.size).reshape(real.shape)
-    slopes = ((real < largest).astype(np.float64), np.full(imag.shape, 1j))
-    return Diagonal(
-        np.minimum(real, largest) + 1j * imag,
-        tuple(
-            Part(role, stored, index, slope, name=name)
-            for role, stored, slope, name in zip(roles, (real, imag), slopes, names, strict=True)
-        ),
+    below = (real < largest).astype(np.float64)
+    return diagonal_of(
+        (roles[0], real, np.minimum(real, largest), below),
+        (roles[1], imag, 1j * imag, np.full(imag.shape, 1j)),
         stable=largest < 0,
+        names=names,
     )
 
 
 def read_mapped(
     layer: Layer, real: str, imag: str, largest: float = math.inf
 ) -> tuple[Diagonal, Step]:
-    """A (N, H) and log_step (1, H) of The Annotated S4, which maps its layer over the channels.
-
-    ``real`` and ``imag`` are the roles of A's parts; Re A is held below ``largest``.
-    """
+    """A (N, H), by the roles of its parts, and log_step (1, H) of a layer mapped over channels."""
     stored = layer.real(real, (None, None))
     frequency = layer.real(imag, stored.shape)
     logarithm = layer.real("log_step", (1, stored.shape[1])).T
@@ -438,11 +402,7 @@ def as_scalars(values: Complexes) -> Floats:
 
 
 def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
-    """(channels,) which row of A and B each channel uses: ``h mod systems``.
-
-    Raises:
-        TensorError: the systems do not divide the channels.
-    """
+    """(channels,) which row of A and B each channel uses: ``h mod systems``, which must divide."""
     if channels % systems:
         raise misfit(
             f"its {systems} systems do not divide the {channels} channels of the step size",

@@ -7,8 +7,13 @@ import math
 import numpy as np
 
 from memcurse_cli.families.family import Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.projections import channel_direct_part
-from memcurse_cli.families.reading import LARGEST_DECAY, log_sigmoid, require_finite, sigmoid
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    direct_part,
+    log_sigmoid,
+    require_finite,
+    sigmoid,
+)
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import apply_transform
 
@@ -95,8 +100,7 @@ TRANSFORMERS = {
     "omega": "residual_weight",
 }
 
-_MEGALODON = {role: role for role in ("alpha", "delta", "theta", "gamma", "omega")}
-_MEGA = {role: role for role in ("alpha", "delta", "beta", "gamma", "omega")}
+_STORED = {role: role for role in ("alpha", "delta", "beta", "theta", "gamma", "omega")}
 
 _BOTH_DIRECTIONS = (
     "the second half of the channels runs backward in time; its outputs count as separate ones,"
@@ -141,7 +145,7 @@ class EMA(LayoutFamily):
     source = "facebookresearch/mega, transformers and megalodon; arXiv 2209.10655 and 2404.08801"
     layouts = tuple(
         Layout(("alpha", "delta", last, "gamma"), ("omega",), fits=_fits, called=called)
-        for last, called in (("beta", TRANSFORMERS), ("theta", _MEGALODON), ("beta", _MEGA))
+        for last, called in (("beta", TRANSFORMERS), ("theta", _STORED), ("beta", _STORED))
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -182,7 +186,7 @@ class EMA(LayoutFamily):
         stored: Complexes = layer.pairs("gamma", shape, paired=is_complex)
         readout = scale * stored.reshape(1, size)
         along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
-        along += channel_direct_part(layer.store, layer.names.get("omega"), 1, channels)
+        along += direct_part(layer.store, layer.names.get("omega"), 1, channels, channels=True)
         both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
         return layer.recurrence(
             -decay + 1j * turn,
@@ -215,11 +219,6 @@ _RECYCLING = (
 )
 
 
-def _one_width(shapes: Shapes) -> bool:
-    rate = shapes["rate"]
-    return len(rate) == 1 and shapes["step"] == rate and shapes["B"] == rate * 2
-
-
 class Parcae(LayoutFamily):
     """``h[t] = λ h[t-1] + Δ B x[t]``, ``λ = exp(-Δ e^log_state_decay)``, ``Δ = softplus(…)``.
 
@@ -240,7 +239,15 @@ class Parcae(LayoutFamily):
         "arXiv 2604.12946"
     )
     layouts = tuple(
-        Layout(("rate", "step", "B"), ("C",), fits=_one_width, called=called)
+        Layout(
+            ("rate", "step", "B"),
+            ("C",),
+            fits=lambda shapes: (
+                len(shapes["rate"]) == 1
+                and (shapes["step"], shapes["B"]) == (shapes["rate"], shapes["rate"] * 2)
+            ),
+            called=called,
+        )
         for called in (PARCAE, PARCAE_ESM)
     )
 
@@ -269,9 +276,9 @@ class Parcae(LayoutFamily):
                 layer.group("step", stored, along_step, step.log_slope, name="log_delta"),
             ),
             log_gain=step.log,
+            stable_by_construction=True,
+            also=(_RECYCLING,),
             readin=readin,
             readout=readout,
             projections=projections,
-            stable_by_construction=True,
-            also=(_RECYCLING,),
         )

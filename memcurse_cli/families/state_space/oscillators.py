@@ -1,16 +1,21 @@
-"""Oscillators: LinOSS and D-LinOSS, and the independent undamped ones of UnICORNN."""
+"""Oscillators, LinOSS and UnICORNN, and the IndRNN: a vector where others have a matrix."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.projections import beside, direct_part
-from memcurse_cli.families.reading import log_of_eigenvalues, misfit, sigmoid
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.families.cells.torch_names import KEY, Lookalikes
+from memcurse_cli.families.dense.dense_layer import ACTIVATION
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, ReadOptions
+from memcurse_cli.families.module_names import split_name
+from memcurse_cli.families.reading import beside, direct_part, log_of_eigenvalues, misfit, sigmoid
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
@@ -35,19 +40,12 @@ _Values = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Pair:
-    """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``.
-
-    Attributes:
-        trace: the sum of both λ.
-        log_determinant: log of their product.
-        discriminant: ``trace² - 4 determinant``, free of cancellation.
-        drive: what one unit of input adds to the position, now or (ex) one step later.
-    """
+    """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``."""
 
     trace: _Values
     log_determinant: _Values
-    discriminant: _Values
-    drive: _Values
+    discriminant: _Values  # ``trace² - 4 determinant``, free of cancellation
+    drive: _Values  # what one unit of input adds to the position, now or (ex) one step later
 
 
 def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
@@ -69,10 +67,6 @@ def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
     return _Pair((2 + damped) / scale, log_determinant, discriminant / scale**2, square / scale)
 
 
-def _fits_linoss(shapes: Shapes) -> bool:
-    return len(shapes["A_diag"]) == 1 and len(shapes["B"]) == len(shapes["C"]) == 3
-
-
 class LinOSS(LayoutFamily):
     """``λ± = (t ± √(t² - 4d))/2`` of each oscillator's 2×2 step, position read out.
 
@@ -91,7 +85,13 @@ class LinOSS(LayoutFamily):
     source = "tk-rusch/linoss, jaredbmit/damped-linoss, linax; Rusch & Rus 2024, arXiv 2410.03943"
     assumptions = (SCHEME,)
 
-    layouts = (Layout(("A_diag", _STEPS, "B", "C"), ("G_diag",), fits=_fits_linoss),)
+    layouts = (
+        Layout(
+            ("A_diag", _STEPS, "B", "C"),
+            ("G_diag",),
+            fits=lambda shapes: [len(shapes[role]) for role in ("A_diag", "B", "C")] == [1, 3, 3],
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         store, names = layer.store, layer.names
@@ -99,8 +99,9 @@ class LinOSS(LayoutFamily):
         (size,) = layer.shape("A_diag")
         damped = "G_diag" in names
         step = next(role for role in _STEPS if role in names)
-        roles = ("A_diag", step, *(["G_diag"] if damped else []))
-        stored = {role: layer.real(role, (size,)) for role in roles}
+        stored = {role: layer.real(role, (size,)) for role in ("A_diag", step)}
+        if damped:
+            stored["G_diag"] = layer.real("G_diag", (size,))
         pair = _oscillator(scheme, *stored.values())
         gap, log_eigenvalues = _solve(pair)
         eigenvalues = np.exp(log_eigenvalues)
@@ -108,7 +109,7 @@ class LinOSS(LayoutFamily):
         if scheme != "ex":
             log_gain = log_gain + log_eigenvalues
         groups = []
-        for role in roles:
+        for role in stored:
             moved = (values + 1j * _TINY * (name == role) for name, values in stored.items())
             other = _oscillator(scheme, *moved)
             # One scalar moves both eigenvalues of its oscillator.
@@ -139,8 +140,7 @@ class LinOSS(LayoutFamily):
 def _oscillator(scheme: str, a: _Values, parameter: _Values, g: _Values | None = None) -> _Pair:
     """The oscillator with A and G where the layer's projection takes them.
 
-    Analytic in whichever argument has an imaginary part of 1e-30, so that the results' are the
-    derivatives along it to rounding.
+    Where an argument has an imaginary part of 1e-30, the results' are the derivatives along it.
     """
     step = 1 / (1 + np.exp(-parameter))
     if g is None:
@@ -207,10 +207,6 @@ _RECURRENT, _TIME = "weight_hh", "c_"
 _LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
 
 
-def _two_vectors(shapes: Shapes) -> bool:
-    return shapes[_RECURRENT] == shapes[_TIME] and len(shapes[_TIME]) == 1
-
-
 class UnICORNN(LayoutFamily):
     """``z' = z - Δ (tanh(w y + V x) + α y)``, ``y' = y + Δ z'``, Δ = dt σ(c), tanh with slope 1.
 
@@ -225,7 +221,13 @@ class UnICORNN(LayoutFamily):
     equation = "log λ = ± 2i arcsin(√s / 2), s = (dt σ(c_))² (weight_hh + α)"
     source = "tk-rusch/unicornn; Rusch & Mishra 2021, arXiv 2103.05487"
     assumptions = (STEP, CONTROL)
-    layouts = (Layout((_RECURRENT, _TIME), (*STEP.roles, *CONTROL.roles), fits=_two_vectors),)
+    layouts = (
+        Layout(
+            (_RECURRENT, _TIME),
+            (*STEP.roles, *CONTROL.roles),
+            fits=lambda shapes: shapes[_RECURRENT] == shapes[_TIME] and len(shapes[_TIME]) == 1,
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         weight, time = (layer.real(role, (None,)) for role in (_RECURRENT, _TIME))
@@ -254,3 +256,89 @@ class UnICORNN(LayoutFamily):
             activation="tanh",
             unitary=bool(np.all((turn > 0) & (turn < 4))),
         )
+
+
+# The vector's name, that of the input weight beside it, and whether that one is (inputs, H).
+_NAMES = (
+    (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih", False),
+    (re.compile(r"vector_u(?P<suffix>)"), "weight_ih", False),
+    (re.compile(r"recurrent_scale(?P<suffix>)"), "kernel", True),
+    (re.compile(r"recurrent_kernel(?P<suffix>)"), "input_kernel", True),
+    (re.compile(r"recurrent_kernel(?P<suffix>)"), "kernel", True),
+)
+_BENT = ("recurrent_scale", "vector_u")  # haste's and torchrecurrent's, by default with a tanh
+CELLS = Lookalikes("ind_rnn", "an IndRNN")
+
+
+class IndRNN(LayoutFamily):
+    """``h[t+1] = φ(u ∘ h[t] + W x[t+1] + b)``: λ = u, one real number per unit, dλ/du = 1.
+
+    φ is taken with slope 1, which is exact for a ReLU while the unit is positive. Nothing in the
+    parametrisation keeps |u| below 1; libraries that clip it do so by a bound that is not stored.
+    """
+
+    name = "ind_rnn"
+    title = "IndRNN (independently recurrent)"
+    recognised_by = (
+        "weight_hh, vector_u or recurrent_scale of shape (H); or recurrent_kernel (H) by a kernel"
+    )
+    equation = "λ = weight_hh"
+    source = (
+        "indrnn-pytorch, IndRNN_pytorch, haste, torchrecurrent; Li et al. 2018, arXiv 1803.04831"
+    )
+    assumptions = (ACTIVATION, CELLS.assumption)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """As `Family.find`."""
+        matches = []
+        for name, spec in tensors.items():
+            if len(spec.shape) != 1 or not spec.shape[0]:
+                continue
+            module, last = split_name(name)
+            before = name.removesuffix(last)
+            for pattern, weight, from_right in _NAMES:
+                parts = pattern.fullmatch(last)
+                if parts is None or f"{before}{_TIME}" in tensors:
+                    continue
+                readin = f"{before}{weight}{parts['suffix']}"
+                width = spec.shape[0]
+                shape = tensors[readin].shape if readin in tensors else ()
+                fits = len(shape) == 2 and shape[1 if from_right else 0] == width
+                # A vector under this name alone could be anything's.
+                if last in ("recurrent_kernel", "vector_u") and not fits:
+                    continue
+                roles = {"recurrent": name} | ({"readin": readin} if fits else {})
+                suffix = parts["suffix"].lstrip("_")
+                layer = ".".join(part for part in (module, suffix) if part)
+                matches.append(Match(layer or self.name, roles))
+                break
+        return matches
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store, match = layer.store, layer.match
+        values = layer.real("recurrent", (None,))
+        last = split_name(layer.names["recurrent"])[1]
+        activation = layer.assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
+        readin: Complexes | None = None
+        if "readin" in layer.names:
+            weight = layer.real("readin", (None, None))
+            from_right = "weight_ih" not in split_name(layer.names["readin"])[1]
+            readin = (weight.T if from_right else weight).astype(np.complex128)
+        return layer.recurrence(
+            log_of_eigenvalues(values),
+            (layer.group("recurrent", values, np.ones(values.size), name=last),),
+            readin=readin,
+            also=_cell(store, match, layer.options) if last.startswith(_RECURRENT) else (),
+            activation=activation,
+        )
+
+
+def _cell(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, ...]:
+    """What is assumed of a cell in torch's names; an error if a tensor beside is another cell's."""
+    tensor = match.tensors["recurrent"]
+    inputs = tensor.replace("weight_hh", "weight_ih")
+    if inputs in store.tensors and options.assume.get(KEY) != CELLS.own:
+        rows, width = (store.tensors[name].shape[:1] for name in (inputs, tensor))
+        if rows and 2 * rows[0] == 3 * width[0]:  # two gates and a candidate, as a bistable cell's
+            raise CELLS.misfit(store, tensor, inputs)
+    return CELLS.choose(store, Match(match.layer, {"weight_hh": tensor}), options).sentences

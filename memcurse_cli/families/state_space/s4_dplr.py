@@ -1,6 +1,4 @@
-"""S4 with a diagonal plus low-rank A: Gu, Goel & Ré 2022, arXiv 2111.00396.
-
-An eigenvalue a of A with left and right eigenvectors l, r (``l r = 1``) moves by ``l dA r``.
+"""S4 with a diagonal plus low-rank A: an eigenvalue a moves by ``l dA r``, ``l r = 1``.
 
 In state-spaces/s4 a state s and its conjugate obey ``s' = w s - P (Qᵀs + Q̄ᵀs̄)``. On
 ``x = [Re s, Im s]`` that is the real matrix ``A = W - 2 p qᵀ`` with
@@ -11,14 +9,18 @@ eigenvalues come in exact conjugate pairs and cost a quarter of the complex form
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.projections import IMAGINARY, REAL
 from memcurse_cli.families.reading import (
+    IMAGINARY,
+    REAL,
     read_finite,
     require_eigenvalues,
     require_shape,
@@ -26,14 +28,10 @@ from memcurse_cli.families.reading import (
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BILINEAR,
-    FAST_STEP,
-    IMAG_TRANSFORM,
     LARGEST_REAL_PART,
     METHODS,
-    REAL_TRANSFORM,
+    OF_THE_KERNEL,
     S4_VERSIONS,
-    STEP_RESCALE,
-    STEP_TRANSFORM,
     Part,
     as_scalars,
     discretise,
@@ -90,14 +88,7 @@ class S4DPLR(LayoutFamily):
     )
     equation = "λ = eigenvalues of (1 + ΔA/2)/(1 - ΔA/2), A = diag(w) - P Q*, conjugates included"
     source = "state-spaces/s4, versions 1 to 4; Gu et al. 2022, arXiv 2111.00396"
-    assumptions = (
-        DISCRETIZATION,
-        REAL_TRANSFORM,
-        IMAG_TRANSFORM,
-        STEP_TRANSFORM,
-        FAST_STEP,
-        STEP_RESCALE,
-    )
+    assumptions = (DISCRETIZATION, *OF_THE_KERNEL)
     layouts = (
         *(
             Layout((each.step, each.real, each.imag, "P"), optional=("Q", "B"))
@@ -107,8 +98,6 @@ class S4DPLR(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
-        # is decomposed for every channel.
         tensors = tuple(layer.names.values())
         names = layer.names = dict(layer.names)
         first = "P" not in names
@@ -134,7 +123,8 @@ class S4DPLR(LayoutFamily):
             if "Q" in names:
                 q = layer.pairs("Q", p.shape)
 
-        # The system of each decomposed matrix, that of each channel, and what scales them.
+        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
+        # is, for every channel: the system of each matrix, the row of each channel, their scales.
         delta, one = step.parameter.value, np.ones((1, 1))
         if step.tied:
             source, row, weight, scale = np.arange(systems), system, one, delta
@@ -193,10 +183,7 @@ class S4DPLR(LayoutFamily):
             channels=step.channels,
             readin=readin,
             stable_by_construction=diagonal.stable and step.positive and q is None,
-            also=(
-                *([_TRAINABLE] if trainable else []),
-                _EIGENVALUES_ONLY.format(_NO_READOUT),
-            ),
+            also=(*([_TRAINABLE] if trainable else []), _EIGENVALUES_ONLY.format(_NO_READOUT)),
         )
 
 
@@ -233,37 +220,29 @@ class AnnotatedS4(LayoutFamily):
         stored = read_finite(store, names["P"])
         p = stored.T.astype(np.complex128)
         matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
-        spectrum = eigendecompose(matrix, layer.options.device)
-        order = np.lexsort((spectrum.values.real, spectrum.values.imag))
-        values = np.take_along_axis(spectrum.values, order, axis=-1)
-        vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
-        left, right = left_eigenvectors(vectors, names["P"]), np.swapaxes(vectors, -1, -2)
+        device = layer.options.device
+        values, left, right = _eigensystem(
+            matrix, device, names["P"], lambda found: (found.real, found.imag)
+        )
         discrete = discretise(step.parameter.value * values, BILINEAR)
 
         # da = l dA r, for every eigenvalue and every mode: (channels, modes, modes).
         share = left * right
         met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
         seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
-        real, imag = diagonal.parts
-        scalar = real.scalar
-        slopes = [(each, each.z_slope[:, None] * share) for each in (real, imag)]
-        if np.iscomplexobj(stored):
-            named = Part("P", stored.real, scalar, scalar, name=f"P[{REAL}]")
-            slopes.append((named, -(met + seen)))
-            named = Part("P", stored.imag, scalar, scalar, name=f"P[{IMAGINARY}]")
-            slopes.append((named, -1j * (met - seen)))
-        else:
-            slopes.append((Part("P", stored, scalar, scalar), -(met + seen)))
+        scalar = diagonal.parts[0].scalar[:, None]
         mode = np.arange(values.size).reshape(*values.shape, 1)
-        parts = [
-            replace(
-                part,
-                scalar=scalar[:, None],
-                z_slope=step.parameter.value[..., None] * slope,
-                mode=mode,
-            )
-            for part, slope in slopes
-        ]
+        delta = step.parameter.value[..., None]
+
+        def moving(role: str, scalars: Floats, slope: NDArray[Any], name: str = "") -> Part:
+            return Part(role, scalars, scalar, delta * slope, mode=mode, name=name)
+
+        parts = [moving(on.role, on.stored, on.z_slope[:, None] * share) for on in diagonal.parts]
+        if np.iscomplexobj(stored):
+            parts.append(moving("P", stored.real, -(met + seen), f"P[{REAL}]"))
+            parts.append(moving("P", stored.imag, -1j * (met - seen), f"P[{IMAGINARY}]"))
+        else:
+            parts.append(moving("P", stored, -(met + seen)))
         readin = read_finite(store, names["B"]).T.astype(np.complex128)
         return layer.recurrence(
             discrete.log_eigenvalue,
@@ -278,25 +257,17 @@ class AnnotatedS4(LayoutFamily):
 
 @dataclass(frozen=True)
 class LowRankSpectrum:
-    """The eigendecomposition of one matrix per row.
+    """The eigendecomposition of one matrix per row."""
 
-    Attributes:
-        values: (rows, 2 modes) eigenvalues, by frequency.
-        left, right: (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1,
-            by the parts that meet Re s and Im s.
-        weight: (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one.
-        left_p: (rank, rows, 2 modes) l·p, weighted.
-        right_q: (rank, rows, 2 modes) q·r.
-        tied: Q is P's conjugate.
-    """
-
-    values: Complexes
+    values: Complexes  # (rows, 2 modes) eigenvalues, by frequency
+    # (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1, by the parts
+    # that meet Re s and Im s.
     left: Complexes
     right: Complexes
-    weight: Floats
-    left_p: Complexes
-    right_q: Complexes
-    tied: bool
+    weight: Floats  # (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one
+    left_p: Complexes  # (rank, rows, 2 modes) l·p, weighted
+    right_q: Complexes  # (rank, rows, 2 modes) q·r
+    tied: bool  # Q is P's conjugate
 
     def along_diagonal(self, slope: Complexes) -> Complexes:
         """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
@@ -352,15 +323,13 @@ def decompose(
     matrix[:, lower, upper] += diagonal.imag
     doubled = np.broadcast_to(weight, (rows, modes))
     matrix *= np.concatenate([doubled, doubled], axis=-1)[..., None]
-    spectrum = eigendecompose(matrix, device)
     # By frequency, so that a small change of a parameter does not reorder them.
-    order = np.lexsort((spectrum.values.imag, spectrum.values.real, np.abs(spectrum.values.imag)))
-    vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
-    left = left_eigenvectors(vectors, tensor)
-    right = np.swapaxes(vectors, -1, -2)
+    values, left, right = _eigensystem(
+        matrix, device, tensor, lambda found: (found.imag, found.real, np.abs(found.imag))
+    )
     weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
     return LowRankSpectrum(
-        values=np.take_along_axis(spectrum.values, order, axis=-1),
+        values=values,
         left=left.reshape(rows, 2 * modes, 2, modes),
         right=right.reshape(rows, 2 * modes, 2, modes),
         weight=weight[:, None],
@@ -368,3 +337,14 @@ def decompose(
         right_q=np.einsum("sim,rsm->rsi", right, q_real),
         tied=q is None,
     )
+
+
+def _eigensystem(
+    matrix: NDArray[Any], device: str, tensor: str, keys: Callable[[Complexes], tuple[Floats, ...]]
+) -> tuple[Complexes, Complexes, Complexes]:
+    """Eigenvalues in the order of the keys, left eigenvectors and right ones, as rows."""
+    spectrum = eigendecompose(matrix, device)
+    order = np.lexsort(keys(spectrum.values))
+    vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
+    values = np.take_along_axis(spectrum.values, order, axis=-1)
+    return values, left_eigenvectors(vectors, tensor), np.swapaxes(vectors, -1, -2)

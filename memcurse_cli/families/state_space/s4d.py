@@ -1,54 +1,55 @@
-"""The diagonal state spaces of 2022: DSS with its GSS form, S4D and its port to Flax."""
+"""Diagonal state spaces: DSS with its GSS form, S4D and its port to Flax, and S5."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.errors import UsageError
-from memcurse_cli.families.family import (
-    Assumed,
-    Assumption,
-    Layer,
-    Layout,
-    LayoutFamily,
-)
-from memcurse_cli.families.projections import (
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
+from memcurse_cli.families.layers import member_of, split_stack
+from memcurse_cli.families.reading import (
     IMAGINARY,
     REAL,
     beside,
-    channel_direct_part,
+    direct_part,
+    misfit,
     named_parts,
+    require_eigenvalues,
+    require_shape,
+    shown_shape,
 )
-from memcurse_cli.families.reading import misfit, require_eigenvalues, require_shape, shown_shape
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BOTH_DIRECTIONS,
-    FAST_STEP,
-    IMAG_TRANSFORM,
     LARGEST_REAL_PART,
     METHODS,
-    REAL_TRANSFORM,
+    OF_THE_KERNEL,
     S4D_2_DSS,
     S4D_4,
     S4D_MINIMAL,
     S4D_VERSIONS,
+    SMALLEST,
     STEP_RESCALE,
-    STEP_TRANSFORM,
     ZERO_ORDER_HOLD,
     Diagonal,
     DiscreteModes,
+    Modes,
     Part,
+    Step,
     apply_transform,
     clipped_diagonal,
+    diagonal_of,
     discretise,
     mapped,
     read_diagonal,
     read_mapped,
     read_step,
     reads_both_directions,
+    step_factor,
     system_of_channel,
 )
 
@@ -74,7 +75,6 @@ VERSION = Assumption(
 )
 
 _CLIPPED_REAL_PART = 1e-4  # where DSS's clip versions hold Re Λ: above zero
-_SMALLEST = 1e-150
 
 
 # Of torch with Λ's logarithm or Λ, of Flax, and of GSS.
@@ -110,22 +110,20 @@ class DSS(LayoutFamily):
     layouts = tuple(map(Layout, _FORMS))
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        names, assumed = layer.names, layer.assumed
+        names = layer.names
         gated = "param_D" in names
-        version = "exp"
-        if not gated:
-            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
-            version = assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
         if gated:
-            z, log_step, parts = _read_gated(layer)
-        elif "Lambda_re" in names:
-            diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
-            z, log_step = step.parameter.value * diagonal.values, step.parameter.log
-            parts = (*step.scaled(diagonal), step.part(diagonal.values))
+            version, (z, log_step, parts) = "exp", _read_gated(layer)
         else:
-            z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
+            default = "exp" if "Lambda_log_neg_re" in names else "softmax"
+            version = layer.assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
+            if "Lambda_re" in names:
+                diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
+                z, log_step, parts = step.modes(diagonal)
+            else:
+                z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
         if version == "softmax":
-            discrete = _with_softmax(z, _kernel_length(assumed))
+            discrete = _with_softmax(z, _kernel_length(layer))
         else:
             discrete = discretise(z, ZERO_ORDER_HOLD)
         if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
@@ -149,26 +147,20 @@ class DSS(LayoutFamily):
         )
 
 
-_Modes = tuple[Complexes, Complexes, tuple[Part, ...]]
-"""The exponents of λ, (channels, modes) ``z = Δ_re Re Λ + i Δ_im Im Λ``; log(z/Λ), which is log Δ
-where there is one Δ, (channels, 1 or modes); and what moves them."""
-
-
 def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
     """Λ (N) with ``-Re Λ`` stored as a logarithm and perhaps Im Λ too."""
     logarithm = layer.real(real, (None,))
     stored = layer.real(imag, logarithm.shape)
     decay = apply_transform(logarithm, "exp")
     frequency = apply_transform(stored, "exp" if exponential else "none")
-    every = np.arange(logarithm.size)
-    parts = (
-        Part(real, logarithm, every, -decay.slope),
-        Part(imag, stored, every, 1j * frequency.slope),
+    return diagonal_of(
+        (real, logarithm, -decay.value, -decay.slope),
+        (imag, stored, 1j * frequency.value, 1j * frequency.slope),
+        stable=True,
     )
-    return Diagonal(-decay.value + 1j * frequency.value, parts, stable=True)
 
 
-def _read_gated(layer: Layer) -> _Modes:
+def _read_gated(layer: Layer) -> Modes:
     """Λ (N), shared by the channels, at a step size of one."""
     exponential = layer.assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
     diagonal = _logarithms(layer, "Lambda_real", "Lambda_imag", exponential=exponential)
@@ -177,11 +169,11 @@ def _read_gated(layer: Layer) -> _Modes:
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
-    return z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts
+    return Modes(z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts)
 
 
-def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
-    """Λ (N), shared by the channels, and log_dt (H) or (H, 2): one of Re Λ, one of Im Λ."""
+def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
+    """Λ (N), shared by the channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` where log_dt is (H, 2)."""
     if "Lambda" in layer.names:
         values = layer.pairs("Lambda", (None,))
         diagonal = clipped_diagonal(
@@ -195,7 +187,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
         exponential = "Lambda_log_im" in layer.names
         imag = "Lambda_log_im" if exponential else "Lambda_im"
         diagonal = _logarithms(layer, "Lambda_log_neg_re", imag, exponential=exponential)
-    rate, parts = diagonal.values, diagonal.parts
+    rate = diagonal.values
     shape = layer.shape("log_dt")
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
         raise misfit(
@@ -205,23 +197,20 @@ def _read_torch(layer: Layer, *, clipped: bool) -> _Modes:
     require_eigenvalues(shape[0] * rate.size, layer.names["log_dt"])
     stored = layer.real("log_dt", shape).reshape(shape[0], -1)
     step = apply_transform(stored, "exp")
-    channel = np.arange(len(stored))[:, None]
     if stored.shape[1] == 1:
-        z = step.value * rate
-        scaled = (replace(part, z_slope=step.value * part.z_slope) for part in parts)
-        return z, step.log, (*scaled, Part("log_dt", stored, channel, z, 1.0))
+        return Step("log_dt", step, stored).modes(diagonal)
     real_step, imag_step = step.value[:, :1], step.value[:, 1:]
     z = _away_from_zero(real_step * rate.real + 1j * (imag_step * rate.imag))
     rate = _away_from_zero(rate)
-    untied = []
-    for part in parts:
+    untied, channel = [], np.arange(len(stored))[:, None]
+    for part in diagonal.parts:
         slope = part.z_slope
         z_slope = real_step * slope.real + 1j * (imag_step * slope.imag)
         untied.append(replace(part, z_slope=z_slope, log_step_slope=z_slope / z - slope / rate))
     for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
         one = stored[:, column].copy()
         untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
-    return z, np.log(z / rate), tuple(untied)
+    return Modes(z, np.log(z / rate), tuple(untied))
 
 
 def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
@@ -241,21 +230,16 @@ def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
     )
 
 
-def _kernel_length(assumed: Assumed) -> float:
+def _kernel_length(layer: Layer) -> float:
     """The length of the softmax, at least one step."""
-    text = assumed.choose(KERNEL_LENGTH)
-    length = float(text)
-    if not length >= 1:
-        raise UsageError(
-            f"{text[:40]} is not a number of steps",
-            where="--assume kernel-length",
-            remedy="give the length of the sequences, or inf",
-        )
-    return length
+    remedy, what = "give the length of the sequences, or inf", "a number of steps"
+    return layer.assumed.number(
+        KERNEL_LENGTH, lambda length: length >= 1, remedy, what=what, silent=False
+    )
 
 
 def _away_from_zero(values: Complexes) -> Complexes:
-    return np.where(np.abs(values) < _SMALLEST, _SMALLEST, values).astype(np.complex128)
+    return np.where(np.abs(values) < SMALLEST, SMALLEST, values).astype(np.complex128)
 
 
 def _read_readout(
@@ -273,7 +257,8 @@ def _read_readout(
         groups = named_parts(store, names, "C", readout)
         direct = names["param_D"]
     both = reads_both_directions(layer, direct, readout)
-    return readout, both, (*groups, *channel_direct_part(store, direct, len(readout), channels))
+    groups += direct_part(store, direct, len(readout), channels, channels=True)
+    return readout, both, groups
 
 
 DISCRETIZATION = Assumption(
@@ -307,16 +292,7 @@ class S4D(LayoutFamily):
     )
     equation = "λ = exp(Δ A) or (1 + Δ A/2)/(1 - Δ A/2), A = -f(A_real) ± i A_imag, Δ = g(inv_dt)"
     source = "state-spaces/s4, versions 2 to 4 and minimal; Gu et al. 2022, arXiv 2206.11893"
-    assumptions = (
-        DISCRETIZATION,
-        REAL_TRANSFORM,
-        IMAG_TRANSFORM,
-        STEP_TRANSFORM,
-        FAST_STEP,
-        STEP_RESCALE,
-        BAND_LIMIT,
-        KERNEL_LENGTH,
-    )
+    assumptions = (DISCRETIZATION, *OF_THE_KERNEL, BAND_LIMIT, KERNEL_LENGTH)
     # w alone is the name of many things; beside a B it is that of the first S4, whose low-rank
     # part is in B and C. Version 4 may be real.
     layouts = (
@@ -341,10 +317,9 @@ class S4D(LayoutFamily):
         require_eigenvalues(step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
         diagonal = diagonal.of(system)
-        parts = (step.part(diagonal.values), *step.scaled(diagonal))
-        z = step.parameter.value * diagonal.values
+        z, log_step, (*moved, own) = step.modes(diagonal)
         if method == "dss":
-            discrete = _with_softmax(z, _kernel_length(assumed))
+            discrete = _with_softmax(z, _kernel_length(layer))
         else:
             discrete = discretise(z, method)
         # Every kernel but the softmax's is doubled, and the real one's too.
@@ -359,7 +334,9 @@ class S4D(LayoutFamily):
             projections = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         readout, both = None, False
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
-        limit = assumed.positive(BAND_LIMIT, "give S4's bandlimit, e.g. 0.5, or inf")
+        limit = assumed.number(
+            BAND_LIMIT, lambda band: band > 0, "give S4's bandlimit, e.g. 0.5, or inf"
+        )
         factor = 2.0 if doubled and not pairs else 1.0
         heard = factor * (np.abs(z.imag.ravel() / step.rescaled) < limit * np.pi)
         if "C" in names:
@@ -376,15 +353,15 @@ class S4D(LayoutFamily):
                     replace(each, derivative=each.derivative * heard[each.column])
                     for each in along_readout
                 ),
-                *channel_direct_part(store, direct, len(readout), system.size),
+                *direct_part(store, direct, len(readout), system.size, channels=True),
             )
         if both or readout is None:
             projections = ()
         roles = (version.step, *(part.role for part in diagonal.parts), "B", "C")
         return layer.recurrence(
             discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in parts],
-            log_gain=discrete.log_gain + step.parameter.log,
+            [part.group(layer, discrete) for part in (own, *moved)],
+            log_gain=discrete.log_gain + log_step,
             tensors=[names[role] for role in roles if role in names],
             channels=step.channels,
             readin=readin,
@@ -413,23 +390,146 @@ class AnnotatedS4D(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         diagonal, step = read_mapped(layer, "A_re", "A_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
-        discrete = discretise(step.parameter.value * diagonal.values, ZERO_ORDER_HOLD)
+        z, log_step, parts = step.modes(diagonal)
+        discrete = discretise(z, ZERO_ORDER_HOLD)
         readout = layer.pairs("C", (modes, channels)).T.reshape(1, -1)
         scalar = diagonal.parts[0].scalar.ravel()
         direct = beside(layer.store, layer.names["C"], "D")
         return layer.recurrence(
             discrete.log_eigenvalue,
-            [
-                part.group(layer, discrete)
-                for part in (*step.scaled(diagonal), step.part(diagonal.values))
-            ],
-            log_gain=discrete.log_gain + step.parameter.log,
+            [part.group(layer, discrete) for part in parts],
+            log_gain=discrete.log_gain + log_step,
             channels=channels,
             readin=np.ones((scalar.size, 1), dtype=np.complex128),
             readout=readout,
             stable_by_construction=True,
             projections=(
                 *layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
-                *channel_direct_part(layer.store, direct, 1, channels),
+                *direct_part(layer.store, direct, 1, channels, channels=True),
             ),
         )
+
+
+S5_DISCRETIZATION = Assumption(
+    "discretization", ZERO_ORDER_HOLD, METHODS, "from continuous time to steps; S5's default is zoh"
+)
+CONJUGATE_SYMMETRY = Assumption(
+    key="conjugate-symmetry",
+    default="true",
+    choices=("true", "false"),
+    meaning="whether S5 keeps one of each conjugate pair and puts out 2 Re[C h] (conj_sym)",
+)
+CLIP_EIGENVALUES = Assumption(
+    key="clip-eigenvalues",
+    default="false",
+    choices=("true", "false"),
+    meaning="whether S5 holds Re Λ below -1e-4 at run time (clip_eigs)",
+)
+
+# BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
+# How many axes a single layer's tensors have in JAX; one more where layers are stacked.
+_AXES = {"Lambda_re": 1, "Lambda_im": 1, "log_step": 2, "B": 3, "C": 3, "C1": 3, "C2": 3}
+_BIDIRECTIONAL = (
+    "both directions run with the same λ; their outputs count as separate ones, which is exact for"
+    " the eigenvalues at white input"
+)
+
+
+class S5(LayoutFamily):
+    """``λ = exp(Λ Δ)`` or its bilinear form, ``Δ = exp(log_step)``, one Δ per eigenvalue.
+
+    Every state sees every input: ``h[t] = λ h[t-1] + γ B x[t]``, s5/ssm.py of lindermanlab/S5
+    (`Lambda_re`, `Lambda_im`, log_step (P, 1)) and s5/s5_model.py of i404788/s5-pytorch (complex
+    `Lambda`, log_step (P,), no doubled output). γ depends on Λ and Δ.
+    """
+
+    name = "s5"
+    title = "S5"
+    recognised_by = "Lambda_re and Lambda_im, or a complex Lambda, beside log_step and B"
+    equation = "λ = exp(Λ Δ) or (1 + Λ Δ/2)/(1 - Λ Δ/2), Δ = exp(log_step)"
+    source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
+    assumptions = (S5_DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
+
+    layouts = tuple(
+        Layout((*diagonal, "log_step", ("B", "BP")), ("C", "C1", "C2"), without=("P",))
+        for diagonal in (("Lambda",), ("Lambda_re", "Lambda_im"))
+    )
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """As `Family.find`, or each of those that are stacked."""
+        return [
+            each for match in super().find(tensors) for each in split_stack(match, tensors, _AXES)
+        ]
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        store = layer.store = member_of(layer.store, layer.match, _AXES)
+        names, assumed = layer.names, layer.assumed
+        method = assumed.choose(S5_DISCRETIZATION)
+        split = "Lambda" not in names
+        # The PyTorch port stores every eigenvalue and has neither option.
+        default = None if split else "false"
+        paired = assumed.choose(CONJUGATE_SYMMETRY, default=default, silent=not split)
+        clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
+
+        largest = LARGEST_REAL_PART if clipped == "true" else math.inf
+        if split:
+            real = layer.real("Lambda_re", (None,))
+            imag = layer.real("Lambda_im", real.shape)
+        else:
+            both = layer.pairs("Lambda", (None,))
+            real, imag = both.real, both.imag
+        size = real.size
+        roles = ("Lambda_re", "Lambda_im")
+        held = roles if split else ("Lambda", "Lambda")
+        diagonal = clipped_diagonal(held, real, imag, largest, roles)
+        # log Δ is stored with a last axis of one in JAX.
+        column = len(layer.shape("log_step")) == 2
+        log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
+        delta = apply_transform(log_step, "exp").times(step_factor(layer))
+        z, log_delta, parts = Step("log_step", delta, log_step).modes(diagonal)
+        modes = discretise(z, method)
+        readin = layer.pairs("B", (size, None)) if "B" in names else None
+        readout, bidirectional = _read_both(layer, size)
+        projections: tuple[ProjectionGroup, ...] = ()
+        # Both directions share the current input, which the separate outputs that stand for them
+        # do not know.
+        if readin is not None and readout is not None and not bidirectional:
+            direct = beside(store, names["B"], "D")
+            projections = (
+                *layer.parts("B", "B", readin.shape, pairs=True),
+                *layer.parts("C", "C", readout.shape, pairs=True),
+                *direct_part(store, direct, len(readout), readin.shape[1]),
+            )
+        return layer.recurrence(
+            modes.log_eigenvalue,
+            # Nothing but Re Λ changes the sign of Re z.
+            [
+                replace(part.group(layer, modes), keeps_stable=part.name != "Lambda_re")
+                for part in parts
+            ],
+            log_gain=modes.log_gain + log_delta,
+            tensors=[name for role, name in names.items() if role != "BP"],
+            readin=readin,
+            readout=readout,
+            projections=projections,
+            conjugate_pairs=paired == "true",
+            stable_by_construction=clipped == "true",
+            also=(_BIDIRECTIONAL,) if bidirectional else (),
+        )
+
+
+def _read_both(layer: Layer, size: int) -> tuple[Complexes | None, bool]:
+    """C (outputs, P), and whether it has a second half for the backward direction.
+
+    Both directions share no input but the current one: at white input no derivative of one is
+    correlated with the other's, and they add to a Hessian as separate outputs do.
+    """
+    if "C1" in layer.names and "C2" in layer.names:
+        forward = layer.pairs("C1", (None, size))
+        return np.concatenate([forward, layer.pairs("C2", forward.shape)]), True
+    if "C" not in layer.names:
+        return None, False
+    readout = layer.pairs("C", (None, None))
+    if readout.shape[1] == 2 * size:
+        return np.concatenate([readout[:, :size], readout[:, size:]]), True
+    return layer.pairs("C", (None, size)), False
