@@ -322,23 +322,11 @@ class LocalDirectory:
                 names = [entry.name for entry in islice(entries, MAX_DIRECTORY_ENTRIES + 1)]
         except (OSError, ValueError, RuntimeError) as error:
             raise unreadable(self.path, error) from error
-        if len(names) > MAX_DIRECTORY_ENTRIES:
-            raise CheckpointError(
-                f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
-                where=self.path,
-                remedy="name the checkpoint's file",
-            )
-        self.names = sorted(names)
+        self.names = listed(names, self.path)
 
     def locate(self, name: str) -> Path:
         """The path of ``name``, a relative path with ``/``, after links are followed."""
-        where = printable(f"{self.path}/{name}")
-        if not is_inside(name):
-            raise CheckpointError(
-                "this name leads outside the checkpoint's directory, and is not opened",
-                where=where,
-                remedy="shards must lie beside their index",
-            )
+        where = require_inside(name, self.path)
         try:
             target = self._root.joinpath(name).resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:
@@ -475,10 +463,27 @@ def directory_here(file: File) -> LocalDirectory:
     )
 
 
-def is_inside(name: str) -> bool:
-    """Whether a relative path with ``/`` can only lead to what is inside its directory."""
-    parts = name.split("/")
-    return "\\" not in name and ":" not in name and not {"", ".", ".."} & set(parts)
+def listed(names: list[str], where: str) -> list[str]:
+    """The names in a directory in order, of which there must not be too many."""
+    if len(names) > MAX_DIRECTORY_ENTRIES:
+        raise CheckpointError(
+            f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
+            where=where,
+            remedy="name the checkpoint's file",
+        )
+    return sorted(names)
+
+
+def require_inside(name: str, directory: str) -> str:
+    """What to call a file; refused is a path that can lead to what is not inside its directory."""
+    where = printable(f"{directory}/{name}")
+    if "\\" in name or ":" in name or {"", ".", ".."} & set(name.split("/")):
+        raise CheckpointError(
+            "this name leads outside the checkpoint's directory, and is not opened",
+            where=where,
+            remedy="shards must lie beside their index",
+        )
+    return where
 
 
 def unreadable(where: str, error: Exception) -> CheckpointError:
