@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from memcurse_cli.checkpoints.directory import MERGE
+from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.select import Path, collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.torch.pickle_machine import (
