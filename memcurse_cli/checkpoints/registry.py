@@ -130,7 +130,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "PyTorch distributed",
-        "torch.distributed:open_file",
+        "torch.files:open_distributed",
         "a directory with .metadata, a pickle of torch.distributed.checkpoint",
         begins=rb"\x80.{0,25}torch\.distributed\.checkpoint\.metadata",
         fault="this distributed checkpoint cannot be read",

@@ -60,6 +60,10 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
+# A call of a tensor's subclass, of which (call, class, arguments) are the first arguments.
+_WRAPPERS = tuple(Global("torch._tensor", f"_rebuild_from_type{v}") for v in ("", "_v2"))
+
+
 class Record:
     """An object that the pickle would make: what it would call, with what, and what it holds."""
 
@@ -141,11 +145,15 @@ def integer_line(line: bytes) -> int | bool:
     return int(line.rstrip(b"L"))
 
 
+def _no_persistent(identity: object) -> object:
+    raise PickleError("it refers to a storage outside itself")
+
+
 class Machine(Cursor):
     """One pickle after another from the same bytes.
 
     ``constructors`` builds, from plain arguments, what some names call; ``persistent`` says what a
-    persistent id stands for.
+    persistent id stands for: nothing, outside a container.
     """
 
     chunk = 1 << 16
@@ -154,7 +162,7 @@ class Machine(Cursor):
         self,
         source: Bytes,
         constructors: Mapping[Global, Constructor],
-        persistent: Callable[[object], object],
+        persistent: Callable[[object], object] = _no_persistent,
         position: int = 0,
     ) -> None:
         super().__init__(source, position)
@@ -162,11 +170,13 @@ class Machine(Cursor):
         self._persistent = persistent
         self._opcodes = 0
         self._array_lines = 0
-        self._reset()
+        self._stack: list[Any] = []
+        self._marks: list[list[Any]] = []
+        self._memo: dict[int, object] = {}
 
     def load(self) -> object:
         """What the next pickle holds."""
-        self._reset()
+        self._stack, self._marks, self._memo = [], [], {}
         dispatch = _DISPATCH
         try:
             while True:
@@ -187,24 +197,21 @@ class Machine(Cursor):
         except (IndexError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise PickleError("its instructions do not fit together") from error
 
-    def construct(self, function: object, arguments: object) -> object:
+    def _construct(self, function: object, arguments: object) -> object:
         """What a call stands for."""
+        while function in _WRAPPERS and isinstance(arguments, tuple):
+            self._opcodes += 1
+            function, _, arguments = arguments[:3]
         if not isinstance(arguments, tuple):
             raise PickleError("it passes arguments that are not a tuple")
         known = self._constructors.get(function) if isinstance(function, Global) else None
         if known is None:
             return Record(function, arguments)
-        self.charge(sum(len(a) for a in arguments if isinstance(a, list | dict | tuple | str)))
+        # The copy of what it is made of is work beyond the one instruction.
+        self._opcodes += (
+            sum(len(a) for a in arguments if isinstance(a, list | dict | tuple | str)) // 8
+        )
         return known(*arguments)
-
-    def charge(self, work: int) -> None:
-        """Count work that one instruction causes beyond itself, such as a copy."""
-        self._opcodes += work // 8
-
-    def _reset(self) -> None:
-        self._stack: list[Any] = []
-        self._marks: list[list[Any]] = []
-        self._memo: dict[int, object] = {}
 
     def _text(self, count: int) -> str:
         if count > MAX_TEXT:
@@ -293,17 +300,17 @@ class Machine(Cursor):
     def _instance(self) -> None:
         function = self._global(self._line().decode(), self._line().decode())
         arguments = tuple(self._pop_mark())
-        self._stack.append(self.construct(function, arguments))
+        self._stack.append(self._construct(function, arguments))
 
     def _object(self) -> None:
         function, *arguments = self._pop_mark()
-        self._stack.append(self.construct(function, tuple(arguments)))
+        self._stack.append(self._construct(function, tuple(arguments)))
 
     def _reduce(self, keywords: bool = False) -> None:
         if keywords:
             self._stack.pop()
         arguments = self._stack.pop()
-        self._stack[-1] = self.construct(self._stack[-1], arguments)
+        self._stack[-1] = self._construct(self._stack[-1], arguments)
 
     def _stack_global(self) -> None:
         name = self._stack.pop()

@@ -8,8 +8,7 @@ storage, and a storage inside the file (torch/_utils.py and torch/serialization.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,24 +94,23 @@ class PickledArray:
         if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise PickleError("it has an array with a malformed state")
         shape, dtype, fortran, content = state[-4:]
-        if isinstance(dtype, ElementType) and dtype.name:
-            self.tensor = _array(content, dtype, shape, fortran is True)
-
-
-def _array(content: object, dtype: ElementType, shape: object, fortran: bool) -> LazyTensor:
-    if isinstance(content, str):  # Python 2 wrote bytes as text
-        content = content.encode("latin-1", "replace")
-    if isinstance(content, bytes):
-        content = InlineBytes(content)
-    if not isinstance(content, ByteRange | InlineBytes):
-        raise PickleError("it has an array without bytes")
-    sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
-    if sizes is None:
-        raise PickleError("it has an array whose shape is not made of natural numbers")
-    spec = spec_of(sizes, dtype.name)
-    if spec.bytes != content.size:
-        raise PickleError(f"an array needs {spec.bytes} bytes and has {content.size}")
-    return elements_at(content, 0, spec, big_endian=dtype.big_endian, fortran=fortran)
+        if not isinstance(dtype, ElementType) or not dtype.name:
+            return
+        if isinstance(content, str):  # Python 2 wrote bytes as text
+            content = content.encode("latin-1", "replace")
+        if isinstance(content, bytes):
+            content = InlineBytes(content)
+        if not isinstance(content, ByteRange | InlineBytes):
+            raise PickleError("it has an array without bytes")
+        sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
+        if sizes is None:
+            raise PickleError("it has an array whose shape is not made of natural numbers")
+        spec = spec_of(sizes, dtype.name)
+        if spec.bytes != content.size:
+            raise PickleError(f"an array needs {spec.bytes} bytes and has {content.size}")
+        self.tensor = elements_at(
+            content, 0, spec, big_endian=dtype.big_endian, fortran=fortran is True
+        )
 
 
 def _element_type(code: object, *_: object) -> ElementType:
@@ -176,15 +174,6 @@ class Storage:
         self.content = content
 
 
-def storage_type(kind: object) -> str:
-    """The element type that a storage class such as ``torch.FloatStorage`` stands for."""
-    if isinstance(kind, Global) and kind.module.startswith("torch"):
-        known = STORAGE_ELEMENTS.get(kind.name)
-        if known:
-            return known
-    raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
-
-
 def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ...]]:
     """Key, element type, count and the rest of ``("storage", type, key, device, count, …)``."""
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
@@ -192,7 +181,12 @@ def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ..
     _, kind, key, _, count, *rest = identity
     if not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
         raise PickleError("it has a malformed storage")
-    return key, storage_type(kind), count, tuple(rest)
+    dtype = None
+    if isinstance(kind, Global) and kind.module.startswith("torch"):
+        dtype = STORAGE_ELEMENTS.get(kind.name)
+    if dtype is None:
+        raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
+    return key, dtype, count, tuple(rest)
 
 
 @dataclass(frozen=True)
@@ -204,20 +198,9 @@ class _View:
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    conjugate: bool = False
-    negative: bool = False
-    extent: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        steps = ((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
-        extent = 0 if 0 in self.shape else 1 + sum(steps)
-        object.__setattr__(self, "extent", extent)
-        size = element_bytes(self.dtype)
-        if extent and (self.offset + extent) * size > self.storage.bytes:
-            raise PickleError(
-                f"a tensor reaches element {self.offset + extent} of a storage of "
-                f"{self.storage.bytes // size}"
-            )
+    extent: int
+    conjugate: bool
+    negative: bool
 
     def __call__(self) -> NDArray[Any]:
         size = element_bytes(self.dtype)
@@ -251,15 +234,15 @@ class QuantisedTensor(LazyTensor):
     """A tensor that is stored as integers (aten/src/ATen/quantized)."""
 
 
-def _unread(what: str) -> Callable[[], NDArray[Any]]:
-    """What refuses to read a tensor that is not a plain array of numbers."""
+def _unread(what: str, spec: TensorSpec) -> LazyTensor:
+    """A tensor that is not a plain array of numbers, and refused when it is read."""
 
     def load() -> NDArray[Any]:
         raise CheckpointError(
             f"{what} is not read", remedy="save it as a dense floating-point tensor"
         )
 
-    return load
+    return LazyTensor(spec, load)
 
 
 def view(
@@ -277,13 +260,18 @@ def view(
     if len(sizes) != len(steps):
         raise PickleError("it has a tensor whose shape and stride do not fit together")
     (start,) = _naturals((offset,))
-    bits = flags if isinstance(flags, dict) else {}
     element = dtype or storage.dtype
-    seen = _View(
-        storage, element, start, sizes, steps, bits.get("conj") is True, bits.get("neg") is True
-    )
-    size = element_count(sizes) * element_bytes(element)
-    return LazyTensor(TensorSpec(sizes, element, size), seen, identity=seen)
+    size = element_bytes(element)
+    extent = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
+    extent = 0 if 0 in sizes else extent
+    if extent and (start + extent) * size > storage.bytes:
+        raise PickleError(
+            f"a tensor reaches element {start + extent} of a storage of {storage.bytes // size}"
+        )
+    bits = flags if isinstance(flags, dict) else {}
+    conjugate, negative = (bits.get(bit) is True for bit in ("conj", "neg"))
+    seen = _View(storage, element, start, sizes, steps, extent, conjugate, negative)
+    return LazyTensor(spec_of(sizes, element), seen, identity=seen)
 
 
 def _naturals(values: object) -> tuple[int, ...]:
@@ -295,15 +283,12 @@ def _naturals(values: object) -> tuple[int, ...]:
 
 def _rebuilt(*arguments: object) -> LazyTensor:
     # The gradient's flag and hooks come before the metadata.
-    storage, offset, shape, stride = arguments[:4]
-    return view(storage, offset, shape, stride, flags=arguments[6] if len(arguments) > 6 else None)
+    return view(*arguments[:4], flags=(*arguments[6:7], None)[0])
 
 
 def _rebuilt_3(*arguments: object) -> LazyTensor:
     # The same with the type before the metadata.
-    storage, offset, shape, stride, _, _, dtype = arguments[:7]
-    flags = arguments[7] if len(arguments) > 7 else None
-    return view(storage, offset, shape, stride, torch_type(dtype), flags)
+    return view(*arguments[:4], torch_type(arguments[6]), (*arguments[7:8], None)[0])
 
 
 def torch_type(dtype: object) -> str:
@@ -319,10 +304,8 @@ def _first(*arguments: object) -> object:
     return arguments[0]
 
 
-def _quantised(
-    storage: object, offset: object, shape: object, stride: object, *rest: object
-) -> LazyTensor:
-    return dequantised(view(storage, offset, shape, stride), rest[0] if rest else None)
+def _quantised(*arguments: object) -> LazyTensor:
+    return dequantised(view(*arguments[:4]), (*arguments[4:5], None)[0])
 
 
 def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
@@ -348,11 +331,11 @@ def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
                     return np.asarray((stored.load() - zero) * scale)
 
                 return QuantisedTensor(spec, load)
-    return LazyTensor(spec, _unread("a tensor quantised in another way"))
+    return _unread("a tensor quantised in another way", spec)
 
 
 def _without_elements(what: str, dtype: object, shape: object) -> LazyTensor:
-    return LazyTensor(TensorSpec(_naturals(shape), torch_type(dtype), 0), _unread(what))
+    return _unread(what, TensorSpec(_naturals(shape), torch_type(dtype), 0))
 
 
 def _meta(dtype: object, shape: object, *_: object) -> LazyTensor:
@@ -372,19 +355,10 @@ def _sparse(layout: object, data: object) -> LazyTensor:
         raise PickleError("it has a malformed sparse tensor")
     values = tensors[-1].spec
     spec = TensorSpec(_naturals(sizes[0]), values.dtype, values.bytes)
-    return LazyTensor(spec, _unread("a sparse tensor"))
+    return _unread("a sparse tensor", spec)
 
 
-def constructors(construct: Constructor) -> dict[Global, Constructor]:
-    """How to build what pickles of Python, NumPy, JAX and PyTorch name.
-
-    Args:
-        construct: the machine's `construct`, for calls that wrap another.
-    """
-
-    def from_type(function: object, kind: object, arguments: object, *state: object) -> object:
-        return construct(function, arguments)
-
+def _constructors() -> dict[Global, Constructor]:
     modules: dict[str, dict[str, Constructor]] = {
         "collections": {"OrderedDict": _dictionary, "defaultdict": _dictionary},
         "_codecs": {"encode": _encoded},
@@ -407,7 +381,6 @@ def constructors(construct: Constructor) -> dict[Global, Constructor]:
             "_rebuild_meta_tensor_no_storage": _meta,
             "_rebuild_wrapper_subclass": _wrapper,
         },
-        "torch._tensor": {"_rebuild_from_type": from_type, "_rebuild_from_type_v2": from_type},
         "torch.jit._pickle": {
             "restore_type_tag": _first,
             **{f"build_{kind}list": _first for kind in ("int", "double", "bool", "tensor")},
@@ -433,3 +406,7 @@ def constructors(construct: Constructor) -> dict[Global, Constructor]:
         for module, names in modules.items()
         for name, build in names.items()
     }
+
+
+CONSTRUCTORS = _constructors()
+"""How to build what pickles of Python, NumPy, JAX and PyTorch name."""

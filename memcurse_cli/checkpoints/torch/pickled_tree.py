@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.select import Path, collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.torch.pickle_machine import (
-    Constructor,
     Global,
-    Machine,
-    PickleError,
     Record,
 )
 from memcurse_cli.checkpoints.torch.pickled_tensors import (
     PickledArray,
     QuantisedTensor,
-    constructors,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, File
+from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
 # joined to its neighbour.
 MODULE_MARK = "\0"
-
-
-def machine(
-    source: Bytes,
-    persistent: Callable[[object], object],
-    more: dict[Global, Constructor] | None = None,
-    position: int = 0,
-) -> Machine:
-    """A pickle machine that builds PyTorch's, NumPy's and JAX's arrays and nothing else."""
-    table: dict[Global, Constructor] = {}
-    made = Machine(source, table, persistent, position)
-    table.update(constructors(made.construct) | (more or {}))
-    return made
-
-
-def no_persistent(identity: object) -> object:
-    """For pickles outside a container: there is nothing that an id could refer to."""
-    raise PickleError("it refers to a storage outside itself")
 
 
 def store_of(root: object, file: File) -> TensorStore:
