@@ -7,7 +7,6 @@ run code; storages are read by range. Nothing is extracted from an archive.
 from __future__ import annotations
 
 import tarfile
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -250,38 +249,26 @@ def open_distributed(file: File) -> TensorStore:
     )
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """A part of a tensor: where it begins in it, its shape, and where its torch.save lies."""
-
-    start: Shape
-    shape: Shape
-    file: DataFile
-    offset: int
-    length: int
+# Where a chunk begins in its tensor, its shape, and its torch.save.
+Chunk = tuple[Shape, Shape, Part]
 
 
-def _joined(spec: TensorSpec, chunks: list[_Chunk]) -> NDArray[Any]:
+def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
     kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
     array = np.zeros(spec.shape, kind)
-    for chunk in chunks:
-        room = tuple(slice(a, a + n) for a, n in zip(chunk.start, chunk.shape, strict=True))
-        array[room] = _read(chunk, spec.dtype)
+    for start, extent, content in chunks:
+        store = open_known(content, ("PyTorch",))
+        if store is None:
+            raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
+        with store:
+            (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
+            if others or (found.shape, found.dtype) != (extent, spec.dtype):
+                raise CheckpointError(
+                    "a chunk is not the tensor that the metadata describes", remedy="copy it again"
+                )
+            room = tuple(slice(a, a + n) for a, n in zip(start, extent, strict=True))
+            array[room] = store.read(name)
     return array
-
-
-def _read(chunk: _Chunk, dtype: str) -> NDArray[Any]:
-    part = Part(ByteRange(chunk.file, chunk.offset, chunk.length), chunk.file)
-    store = open_known(part, ("PyTorch",))
-    if store is None:
-        raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
-    with store:
-        (name, spec), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
-        if others or (spec.shape, spec.dtype) != (chunk.shape, dtype):
-            raise CheckpointError(
-                "a chunk is not the tensor that the metadata describes", remedy="copy it again"
-            )
-        return store.read(name)
 
 
 def _tensors(
@@ -316,11 +303,11 @@ def _tensors(
                     f"a chunk of {printable(name, 60)} lies at bytes {offset} to {offset + length}"
                     f" of {file.size}"
                 )
-            chunks.append(_Chunk(start, extent, file, offset, length))
-        if sum(element_count(chunk.shape) for chunk in chunks) != element_count(shape):
+            chunks.append((start, extent, Part(ByteRange(file, offset, length), file)))
+        if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
             raise ValueError(f"the chunks of {printable(name, 60)} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.
-        if spec.bytes > sum(chunk.length for chunk in chunks):
+        if spec.bytes > sum(content.size for _, _, content in chunks):
             claim = printable(str(spec.bytes), 40)
             raise ValueError(f"{printable(name, 60)} claims {claim} bytes, more than its chunks")
         found[name] = LazyTensor(spec, partial(_joined, spec, chunks))

@@ -28,10 +28,29 @@ MODULE_MARK = "\0"
 
 
 def store_of(root: object, file: File) -> TensorStore:
-    """The store of a file that holds one pickled object."""
-    weights, parts = _deepspeed_weights(root, file.path)
-    tensors, notes = tensors_of(weights)
-    return file_store(file, tensors, [*parts, *notes], metadata=texts(root), contents=root)
+    """The store of a file that holds one pickled object.
+
+    A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
+    objects the attributes are searched.
+    """
+    weights, notes = _deepspeed_weights(root, file.path)
+    search = _Search()
+    found = collect(weights, search.leaf, search.expand)
+    found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
+    if not found:
+        raise ValueError(f"it holds {_described(weights)} and no tensor")
+    if () in found:
+        found = {("tensor",): found[()]}
+    tensors, left_out = (name_torch if search.any_torch else name_jax)(found)
+    if search.module:
+        kind = printable(search.module, 80)
+        notes.append(f"{kind} is a pickled module: its tensors are read, its code is not run")
+    notes += left_out
+    count = sum(isinstance(tensor, QuantisedTensor) for tensor in tensors.values())
+    if count:
+        many = "1 tensor was" if count == 1 else f"{count} tensors were"
+        notes.append(f"{many} quantised to integers: the numbers are those that they stand for")
+    return file_store(file, tensors, notes, metadata=texts(root), contents=root)
 
 
 def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
@@ -68,30 +87,6 @@ def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     if type(ranks) is int and ranks > 1:
         return module, [f"one of {ranks} tensor-parallel parts: matrices may be slices"]
     return module, []
-
-
-def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:
-    """The weights in what a pickle holds, by name, and notes.
-
-    A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
-    objects the attributes are searched.
-    """
-    search = _Search()
-    found = collect(root, search.leaf, search.expand)
-    found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
-    if not found:
-        raise ValueError(f"it holds {_described(root)} and no tensor")
-    if () in found:
-        found = {("tensor",): found[()]}
-    weights, notes = (name_torch if search.any_torch else name_jax)(found)
-    count = sum(isinstance(tensor, QuantisedTensor) for tensor in weights.values())
-    if count:
-        many = "1 tensor was" if count == 1 else f"{count} tensors were"
-        notes.append(f"{many} quantised to integers: the numbers are those that they stand for")
-    if search.module:
-        kind = printable(search.module, 80)
-        notes.insert(0, f"{kind} is a pickled module: its tensors are read, its code is not run")
-    return weights, notes
 
 
 def _described(node: object) -> str:
@@ -156,9 +151,8 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
             for key, child in state.items()
             if isinstance(child, Record) and _unpacked(child) is not None
         }
-        return [
-            pair for part in (parts[0], kept, packed, parts[2]) for pair in (part or {}).items()
-        ]
+        tables = (parts[0], kept, packed, parts[2])
+        return [pair for table in tables for pair in (table or {}).items()]
     if isinstance(node.function, Global) and node.function.module.startswith("__torch__"):
         # TorchScript's RNNs list their weights a second time.
         return [(key, child) for key, child in state.items() if key != "_flat_weights"]
@@ -196,11 +190,13 @@ def _merged(path: Path) -> Path:
 # tensors (aten/src/ATen/native/quantized/cpu/LinearUnpackImpl.cpp, native/RNN.cpp).
 LINEAR, CELL = "LinearPackedParamsBase", "CellParamsBase"
 _CLASSES = "__torch__.torch.classes."
-_CELL_NAME = re.compile(r"(?P<module>(?:.*\.)?)_packed_weight_(?P<side>[ih]h)\.(?P<what>\w+)")
-_LAYER_NAME = re.compile(
-    r"(?P<module>(?:.*\.)?)_all_weight_values\.(?P<index>\d{1,6})\.param\.(?P<what>\w+)"
+# The names of what quantised cells, linears and recurrent layers pack.
+_PACKED = re.compile(
+    r"(?P<module>(?:.*\.)?)(?:"
+    r"_packed_weight_(?P<side>[ih]h)\.(?P<cell>\w+)"
+    r"|_packed_params\._packed_params\.(?P<linear>\w+)"
+    r"|_all_weight_values\.(?P<index>\d{1,6})\.param\.(?P<layer>\w+))"
 )
-_LINEAR_NAME = re.compile(r"(?P<module>(?:.*\.)?)_packed_params\._packed_params\.(?P<what>\w+)")
 # In a state dict a linear's weight and bias are a pair.
 _PAIR = {"0": "weight", "1": "bias"}
 
@@ -214,10 +210,11 @@ def _unpacked(node: Record) -> dict[str, object] | None:
         return None
     # (type, biases, doubles, integers, packed); with half precision the biases are packed too.
     _, biases, _, _, packed = state
+    sides = ("ih", "hh")
     found: dict[str, object] = {}
-    for side, bias in zip(("ih", "hh"), biases if isinstance(biases, list) else (), strict=False):
+    for side, bias in zip(sides, biases if isinstance(biases, list) else (), strict=False):
         found[f"bias_{side}"] = bias
-    for side, weight in zip(("ih", "hh"), packed if isinstance(packed, list) else (), strict=False):
+    for side, weight in zip(sides, packed if isinstance(packed, list) else (), strict=False):
         inner = _unpacked(weight) if isinstance(weight, Record) else None
         for what, tensor in (inner or {}).items():
             if isinstance(tensor, LazyTensor):
@@ -244,61 +241,46 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     A network numbers its layers and directions in one list. It has two directions where the shapes
     leave no other choice.
     """
-    if not any("_packed" in part or "_all_weight_values" in part for p in found for part in p):
-        return dict(found)
-    inputs = _inputs(found)
-    named = {_plain(path, inputs): tensor for path, tensor in found.items()}
+    packed = {path: _PACKED.fullmatch(".".join(path[-2:])) for path in found}
+    # By network and by number, the shapes of each layer's matrices.
+    networks: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
+    for path, name in packed.items():
+        shape = found[path].spec.shape
+        if name is not None and name["index"] and len(shape) == 2:
+            layers = networks.setdefault((*path[:-2], name["module"]), {})
+            layers.setdefault(int(name["index"]), {})[name["layer"]] = shape
+    double = {network for network, layers in networks.items() if _two_directions(layers)}
+    named: dict[Path, LazyTensor] = {}
+    for path, name in packed.items():
+        plain = path
+        if name is not None:
+            above = path[:-2]
+            if name["cell"]:
+                last = f"{name['cell']}_{name['side']}"
+            elif name["linear"]:
+                last = _PAIR.get(name["linear"], name["linear"])
+            elif (*above, name["module"]) in double:
+                layer, back = divmod(int(name["index"]), 2)
+                last = f"{name['layer']}_l{layer}{'_reverse' if back else ''}"
+            else:
+                last = f"{name['layer']}_l{int(name['index'])}"
+            plain = (*above, f"{name['module']}{last}")
+        named[plain] = found[path]
     if len(named) < len(found):
         raise ValueError("two of its tensors have the same name")
     return named
 
 
-def _inputs(found: Mapping[Path, LazyTensor]) -> dict[Path, dict[int, tuple[int, int]]]:
-    """By network and by number, the inputs of each layer and how many it puts out."""
-    shapes: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
-    for path, tensor in found.items():
-        above, last = _last(path)
-        parts = _LAYER_NAME.fullmatch(last)
-        if parts is not None and len(tensor.spec.shape) == 2:
-            layers = shapes.setdefault((*above, parts["module"]), {})
-            layers.setdefault(int(parts["index"]), {})[parts["what"]] = tensor.spec.shape
-    return {
-        network: {
-            index: (held["weight_ih"][1], held["weight_hh"][1])
-            for index, held in layers.items()
-            if held.keys() >= {"weight_ih", "weight_hh"}
-        }
-        for network, layers in shapes.items()
+def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
+    # The inputs of each layer and how many it puts out.
+    sizes = {
+        index: (held["weight_ih"][1], held["weight_hh"][1])
+        for index, held in layers.items()
+        if held.keys() >= {"weight_ih", "weight_hh"}
     }
-
-
-def _plain(path: Path, inputs: Mapping[Path, dict[int, tuple[int, int]]]) -> Path:
-    above, last = _last(path)
-    cell = _CELL_NAME.fullmatch(last)
-    if cell is not None:
-        return (*above, f"{cell['module']}{cell['what']}_{cell['side']}")
-    linear = _LINEAR_NAME.fullmatch(last)
-    if linear is not None:
-        return (*above, f"{linear['module']}{_PAIR.get(linear['what'], linear['what'])}")
-    layer = _LAYER_NAME.fullmatch(last)
-    if layer is None:
-        return path
-    index = int(layer["index"])
-    suffix = f"l{index}"
-    if _two_directions(inputs.get((*above, layer["module"]), {})):
-        suffix = f"l{index // 2}{'_reverse' if index % 2 else ''}"
-    return (*above, f"{layer['module']}{layer['what']}_{suffix}")
-
-
-def _last(path: Path) -> tuple[Path, str]:
-    """The last two parts of a path as one name, and what is above."""
-    return path[:-2], ".".join(path[-2:])
-
-
-def _two_directions(layers: Mapping[int, tuple[int, int]]) -> bool:
-    if sorted(layers) != list(range(len(layers))) or len(layers) % 2 or not layers:
+    if sorted(sizes) != list(range(len(sizes))) or len(sizes) % 2 or not sizes:
         return False
-    (inputs, size), (others, _) = layers[0], layers[1]
-    if len(layers) > 2:
-        return layers[2][0] == 2 * size and others == inputs
+    (inputs, size), (others, _) = sizes[0], sizes[1]
+    if len(sizes) > 2:
+        return sizes[2][0] == 2 * size and others == inputs
     return others == inputs != size
