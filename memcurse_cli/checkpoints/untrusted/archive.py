@@ -75,7 +75,6 @@ def _joined(piece: Callable[[int], bytes], compressed: int, limit: int) -> bytes
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 MAX_MEMBERS = 1_000_000
-_CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _BROKEN = (
     zipfile.BadZipFile,
@@ -98,7 +97,7 @@ class Archive:
     def __init__(self, file: File) -> None:
         self._file = file
         try:
-            with zipfile.ZipFile(io.BufferedReader(Stream(file), _CHUNK)) as archive:
+            with zipfile.ZipFile(Stream(file)) as archive:
                 members = archive.infolist()
         except CheckpointError:
             raise
@@ -165,9 +164,9 @@ class Archive:
             while len(content) < length:
                 packed = inflater.unconsumed_tail
                 if not packed:
-                    packed = bytes(self._file.read(start, min(left, _CHUNK)))
+                    packed = bytes(self._file.read(start, min(left, _PIECE)))
                     start, left = start + len(packed), left - len(packed)
-                piece = inflater.decompress(packed, min(_CHUNK, skip + length - len(content)))
+                piece = inflater.decompress(packed, min(_PIECE, skip + length - len(content)))
                 if not piece and (inflater.eof or not packed):
                     self._refuse(member.filename, "is shorter than it claims")
                 content += piece[skip:]
@@ -225,14 +224,6 @@ class Stream(io.RawIOBase):
     def __init__(self, file: Bytes) -> None:
         self._file, self._position = file, 0
 
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a position, which may be beyond the end."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}
@@ -247,13 +238,6 @@ class Stream(io.RawIOBase):
         content = bytes(self._file.read(self._position, left if size < 0 else min(size, left)))
         self._position += len(content)
         return content
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # always writable
-        """Fill as much of a buffer as there are bytes."""
-        count = max(0, min(len(buffer), self._file.size - self._position))
-        buffer[:count] = self._file.read(self._position, count)
-        self._position += count
-        return count
 
 
 def open_archive(head: bytes, file: File) -> Archive | None:
