@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -72,8 +73,6 @@ def _joined(piece: Callable[[int], bytes], compressed: int, limit: int) -> bytes
     return bytes(joined)
 
 
-ZIP_MAGIC = b"PK\x03\x04"
-EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 MAX_MEMBERS = 1_000_000
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _BROKEN = (
@@ -108,12 +107,8 @@ class Archive:
                 remedy="copy or download it again",
             ) from error
         self._members = {member.filename: member for member in members}
+        self.names = list(self._members)
         self._check(members)
-
-    @property
-    def names(self) -> list[str]:
-        """The members' names in the archive's order."""
-        return list(self._members)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members
@@ -128,7 +123,7 @@ class Archive:
 
     def member(self, name: str) -> Bytes:
         """A member as bytes that are read by range."""
-        return _Member(self, name)
+        return _Member(self, name, self.size(name))
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
         """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
@@ -148,13 +143,11 @@ class Archive:
 
     def _start(self, member: zipfile.ZipInfo) -> int:
         header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
-        magic: bytes
-        name_length: int
-        extra_length: int
-        magic, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-        if magic != ZIP_MAGIC:
+        magic, *lengths = _LOCAL_HEADER.unpack(header)
+        if magic != b"PK\x03\x04":
             self._refuse(member.filename, "has no header where the archive's directory says")
-        return member.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+        start: int = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        return start
 
     def _inflate(self, member: zipfile.ZipInfo, start: int, skip: int, length: int) -> bytearray:
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -210,12 +203,14 @@ class Archive:
         )
 
 
+@dataclass(frozen=True)
 class _Member:
-    def __init__(self, archive: Archive, name: str) -> None:
-        self._archive, self._name, self.size = archive, name, archive.size(name)
+    archive: Archive
+    name: str
+    size: int
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
-        return self._archive.read(self._name, offset, length)
+        return self.archive.read(self.name, offset, length)
 
 
 class Stream(io.RawIOBase):
@@ -238,8 +233,3 @@ class Stream(io.RawIOBase):
         content = bytes(self._file.read(self._position, left if size < 0 else min(size, left)))
         self._position += len(content)
         return content
-
-
-def open_archive(head: bytes, file: File) -> Archive | None:
-    """The archive that a file is, by its first bytes; None where it is none; as `Archive`."""
-    return Archive(file) if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)) else None

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
@@ -37,11 +37,9 @@ def require_range(offset: int, length: int, size: int) -> None:
 
 
 def naturals(values: object) -> tuple[int, ...] | None:
-    """The sizes that a file claims of a shape, a stride or a place.
+    """A shape, a stride or a place that a file claims; None where it is not of natural numbers.
 
-    Returns:
-        At most `MAX_DIMENSIONS` natural numbers that an index of 64 bits can hold; None where the
-        file gives anything else.
+    There are at most `MAX_DIMENSIONS`, each of which an index of 64 bits can hold.
     """
     if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
         return None
@@ -233,15 +231,10 @@ class Directory(Protocol):
 class LocalFile:
     """A regular file on this machine.
 
-    A FIFO, a socket or a device is refused before a byte is read, so that opening never blocks.
-
-    Args:
-        path: where it is.
-        shown: what to call it in messages, where that is not ``path``.
-        directory: where the files beside it are, if links have been followed to ``path``.
-
-    Raises:
-        CheckpointError: the file is missing, cannot be opened, or is not a regular file.
+    ``shown`` is what messages call it, ``directory`` where the files beside it are if links have
+    been followed to ``path``. CheckpointError: it is missing, cannot be opened, or is no regular
+    file: a FIFO, a socket or a device is refused before a byte is read, so that opening never
+    blocks.
     """
 
     def __init__(
@@ -259,14 +252,11 @@ class LocalFile:
         self.size = status.st_size
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            is_folder = stat.S_ISDIR(status.st_mode)
-            raise CheckpointError(
-                "this is a folder, where a file is needed"
-                if is_folder
-                else "this is neither a regular file nor a directory",
-                where=self.path,
-                remedy="put the file there" if is_folder else "copy its content into a file",
-            )
+            what, remedy = "this is a folder, where a file is needed", "put the file there"
+            if not stat.S_ISDIR(status.st_mode):
+                what = "this is neither a regular file nor a directory"
+                remedy = "copy its content into a file"
+            raise CheckpointError(what, where=self.path, remedy=remedy)
         self._file = io.FileIO(descriptor)
         opened_as(os.fspath(path), self.path, _version(status), lambda: _version_now(path))
 
@@ -331,7 +321,10 @@ class LocalDirectory:
             target = self._root.joinpath(name).resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:
             raise unreadable(where, error) from error
-        if not (target.is_relative_to(self._resolved) or target.parent == self._blobs()):
+        # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
+        above = self._resolved.parent
+        blobs = above.parent / "blobs" if above.name == "snapshots" else None
+        if not (target.is_relative_to(self._resolved) or target.parent == blobs):
             raise CheckpointError(
                 "this symbolic link leads outside the checkpoint's directory, and is not followed",
                 where=where,
@@ -355,41 +348,28 @@ class LocalDirectory:
             if not name.startswith(".") and (self._root / name).is_file():
                 yield name
 
-    def _blobs(self) -> Path | None:
-        # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
-        snapshots = self._resolved.parent
-        return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
-
 
 class DataFile:
-    """A file of a directory that has hundreds of them: opened for each read and closed again.
-
-    Attributes:
-        claimed: the bytes of all values that are said to lie in it.
-    """
+    """A file of a directory that has hundreds of them: opened for each read and closed again."""
 
     def __init__(self, directory: LocalDirectory, name: str) -> None:
         self._directory, self._name = directory, name
         self.path = printable(f"{directory.path}/{name}")
         self._size = -1
-        self.claimed = 0
+        self.claimed = 0  # the bytes of all values that are said to lie in it
 
     @property
     def size(self) -> int:
         """Its length in bytes."""
         if self._size < 0:
-            file = self._directory.open(self._name)
-            self._size = file.size
-            file.close()
+            with closing(self._directory.open(self._name)) as file:
+                self._size = file.size
         return self._size
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""
-        file = self._directory.open(self._name)
-        try:
+        with closing(self._directory.open(self._name)) as file:
             return file.read(offset, length)
-        finally:
-            file.close()
 
     def directory(self) -> LocalDirectory:
         """The directory that it lies in."""
@@ -438,8 +418,7 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     Raises:
         CheckpointError: as `LocalFile`, or the file is larger.
     """
-    file = LocalFile(path)
-    try:
+    with closing(LocalFile(path)) as file:
         if file.size > most:
             raise CheckpointError(
                 f"the file has {file.size} bytes, more than the {most} that are read",
@@ -447,8 +426,6 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
                 remedy="give the right file",
             )
         return bytes(file.read(0, file.size))
-    finally:
-        file.close()
 
 
 def directory_here(file: File) -> LocalDirectory:
@@ -486,21 +463,27 @@ def require_inside(name: str, directory: str) -> str:
     return where
 
 
+_MISSING = "no such file or directory", "check the path"
+_DENIED = "permission denied", "ask its owner for read access"
+_UNREADABLE = {
+    errno.ENOENT: _MISSING,
+    errno.ENOTDIR: _MISSING,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.ENAMETOOLONG: ("the path is too long", "check the path"),
+    errno.ELOOP: ("the symbolic link leads back to itself", "name the file itself"),
+}
+
+
 def unreadable(where: str, error: Exception) -> CheckpointError:
     """The one line for a path that the operating system does not let us read."""
-    number = getattr(error, "errno", None)
-    what, remedy = "", "check the path"
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        what = "no such file or directory"
-    elif number in (errno.EACCES, errno.EPERM):
-        what, remedy = "permission denied", "ask its owner for read access"
-    elif number == errno.ENAMETOOLONG:
-        what = "the path is too long"
-    elif number == errno.ELOOP or isinstance(error, RuntimeError):
-        what, remedy = "the symbolic link leads back to itself", "name the file itself"
-    elif isinstance(error, ValueError):
-        what = "the path holds a null byte or cannot be encoded"
-    if what:
-        return CheckpointError(what, where=where, remedy=remedy)
-    reason = getattr(error, "strerror", None) or "the file cannot be read"
-    return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")
+    known = _UNREADABLE.get(getattr(error, "errno", None) or 0)
+    if known is None and isinstance(error, RuntimeError):
+        known = _UNREADABLE[errno.ELOOP]
+    if known is None and isinstance(error, ValueError):
+        known = "the path holds a null byte or cannot be encoded", "check the path"
+    if known is None:
+        reason = getattr(error, "strerror", None) or "the file cannot be read"
+        known = printable(str(reason).lower()), "check the file"
+    what, remedy = known
+    return CheckpointError(what, where=where, remedy=remedy)
