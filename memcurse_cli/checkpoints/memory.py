@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,24 @@ class MemoryStore(TensorStore):
                 where=path,
                 remedy="pass model.state_dict(), a tree of parameters, or a path",
             )
+
+        def expand(node: object) -> object:
+            """A state of an optax transformation under a key that says so."""
+            if isinstance(node, tuple) and type(node).__module__.split(".")[0] == "optax":
+                return {"opt_state": tuple(node)}
+            return node
+
+        any_torch = False
+
+        def leaf(node: object) -> LazyTensor | None:
+            nonlocal any_torch
+            tensor = lazy(node)
+            any_torch |= tensor is not None and hasattr(node, "detach")
+            return tensor
+
         try:
-            found = collect(arrays, lazy, _opened)
-            torch = any(hasattr(tensor.load.array, "detach") for tensor in found.values())
-            selected, notes = (name_torch if torch else name_jax)(found)
+            found = collect(arrays, leaf, expand)
+            selected, notes = (name_torch if any_torch else name_jax)(found)
         except ValueError as error:
             raise CheckpointError(
                 f"the mapping cannot be read: {error}", where=path, remedy="pass a flat mapping"
@@ -69,40 +84,22 @@ class MemoryStore(TensorStore):
             rewrite(self)
 
 
-def _opened(node: object) -> object:
-    """A state of an optax transformation under a key that says so."""
-    if isinstance(node, tuple) and type(node).__module__.split(".")[0] == "optax":
-        return {"opt_state": tuple(node)}
-    return node
+def _converted(array: Any, dtype: str) -> NDArray[Any]:
+    try:
+        if hasattr(array, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
+            array = array.detach().cpu()
+            is_complex = array.is_complex()
+            array = array.resolve_conj().resolve_neg() if is_complex else array.double()
+        return to_double(np.asarray(array))
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = printable(str(error).partition("\n")[0])
+        raise CheckpointError(
+            f"this {dtype} array cannot be converted to float64 ({reason})",
+            remedy="convert it to a dense float array first",
+        ) from error
 
 
-class _Convert:
-    """Reads one array of any framework."""
-
-    def __init__(self, array: Any, dtype: str) -> None:
-        self.array, self._dtype = array, dtype
-
-    def __call__(self) -> NDArray[Any]:
-        array = self.array
-        try:
-            if hasattr(array, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
-                array = array.detach().cpu()
-                is_complex = array.is_complex()
-                array = array.resolve_conj().resolve_neg() if is_complex else array.double()
-            return to_double(np.asarray(array))
-        except (TypeError, ValueError, RuntimeError) as error:
-            reason = printable(str(error).partition("\n")[0])
-            raise CheckpointError(
-                f"this {self._dtype} array cannot be converted to float64 ({reason})",
-                remedy="convert it to a dense float array first",
-            ) from error
-
-
-class _LazyArray(LazyTensor):
-    load: _Convert
-
-
-def lazy(node: object) -> _LazyArray | None:
+def lazy(node: object) -> LazyTensor | None:
     """An array of any framework as an entry; None where it is none."""
     shape, dtype = getattr(node, "shape", None), getattr(node, "dtype", None)
     if shape is None or dtype is None:
@@ -110,7 +107,9 @@ def lazy(node: object) -> _LazyArray | None:
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     dimensions = tuple(int(size) for size in shape)
     size = element_count(dimensions) * int(getattr(dtype, "itemsize", 0))
-    return _LazyArray(TensorSpec(dimensions, name, size), _Convert(node, name), _memory(node))
+    return LazyTensor(
+        TensorSpec(dimensions, name, size), partial(_converted, node, name), _memory(node)
+    )
 
 
 def _memory(node: Any) -> Hashable | None:

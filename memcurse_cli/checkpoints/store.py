@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,13 +119,6 @@ def elements_at(
     )
 
 
-class Closable(Protocol):
-    """Something that a store holds open."""
-
-    def close(self) -> None:
-        """Release it."""
-
-
 @dataclass
 class Transfer:
     """The bytes and the answers of servers for one remote checkpoint, all its files together."""
@@ -162,8 +155,7 @@ class TensorStore:
         transfer: what has been fetched, where the checkpoint is remote.
         contents: all that the file holds, optimiser state included: containers with `LazyTensor`
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
-        listed_names: for names that the format's metadata list without storing them, the name that
-            they say is stored.
+        listed_names: for names that the metadata list without storing them, the name stored.
 
     Raises:
         CheckpointError: a name is too long, two names are the same when they are printed, or a
@@ -179,14 +171,11 @@ class TensorStore:
         format: str = "",
         metadata: Mapping[str, str] | None = None,
         notes: Iterable[str] = (),
-        resources: Iterable[Closable] = (),
+        resources: Iterable[Any] = (),
         contents: object = None,
         listed_names: Mapping[str, str] | None = None,
     ) -> None:
-        self.path = path
-        self.format = format
-        self.bytes = bytes
-        self.contents = contents
+        self.path, self.format, self.bytes, self.contents = path, format, bytes, contents
         self.transfer: Transfer | None = None
         self.config: Mapping[str, Any] = {}
         self.notes: tuple[str, ...] = ()

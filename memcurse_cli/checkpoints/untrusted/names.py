@@ -88,15 +88,7 @@ INTEGER_DIGITS = 20  # of an unsigned integer of 64 bits
 
 
 def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
-    """The JSON object in ``content``.
-
-    Args:
-        content: UTF-8.
-        infinity: whether to understand ``Infinity`` and ``-Infinity``, which are not JSON.
-
-    Raises:
-        ValueError: with the fault as a clause; as `parse_json`, or it is not an object.
-    """
+    """The JSON object in ``content``; ValueError as `parse_json`, or where it is not an object."""
     parsed = parse_json(content, infinity=infinity)
     if not isinstance(parsed, dict):
         raise ValueError("it is not a JSON object")
@@ -104,7 +96,9 @@ def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, *, infinity: bool = False) -> Any:
-    """The JSON value in ``content``; the arguments of `parse_object`.
+    """The JSON value in ``content``, which is UTF-8.
+
+    ``infinity`` says to understand ``Infinity`` and ``-Infinity``, which are not JSON.
 
     Raises:
         ValueError: with the fault as a clause; the content is too large, not JSON, nested too
