@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memcurse_cli.checkpoints.memory import lazy
-from memcurse_cli.checkpoints.open import choose_file, open_file
+from memcurse_cli.checkpoints.open import choose_file, lazy, open_file
 from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -43,17 +42,15 @@ class AdamState:
     reason: str | None = None  # why that of no weight is, or None
 
 
-# A state that has a number and no name, in a group whose order is that of the weights; None where
-# the parameter has had no gradient.
+# A group, whose order is that of the weights, and a state without a name; None where the parameter
+# has had no gradient.
 Numbered = tuple[int, AdamSlot | None]
 
 
 def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamState | None:
-    """Adam's state for the weights of a checkpoint; None where there is no optimiser's state.
+    """Adam's state for the weights of an open checkpoint; None where there is no optimiser's state.
 
-    Args:
-        weights: the open checkpoint.
-        source: the open file that holds the optimiser's state; by default the checkpoint itself.
+    ``source`` is the open file that holds it, by default the checkpoint itself.
     """
     source = source or weights
     if source.contents is None:
@@ -64,10 +61,7 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
 
 
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
-    """Open a file that may hold an optimiser's state and no weight, as HF Trainer's optimizer.pt.
-
-    Args:
-        path: the file, or a directory of Trainer's that has one.
+    """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
 
     Raises:
         CheckpointError: the file is missing, damaged or of no known format.
@@ -219,26 +213,18 @@ def _by_name(slots: Mapping[str, AdamSlot], weights: TensorStore) -> AdamState:
     for weight in weights.stored:
         called[weight.rpartition(".")[2]].append(weight)
 
-    def candidates(name: str, shape: Shape) -> list[str]:
+    candidates = []
+    for name, slot in slots.items():
+        shape = slot.second_moment.spec.shape
         same = [
             weight
             for weight in called.get(name.rpartition(".")[2], [])
             if weights.stored[weight].shape == shape
             and (f".{weight}".endswith(f".{name}") or f".{name}".endswith(f".{weight}"))
         ]
-        return [name] if name in same else same
-
-    return _match_names(
-        TORCH,
-        (
-            (
-                slot,
-                candidates(name, slot.second_moment.spec.shape),
-                f"several weights are called {printable(name, 80)}",
-            )
-            for name, slot in slots.items()
-        ),
-    )
+        why = f"several weights are called {printable(name, 80)}"
+        candidates.append((slot, [name] if name in same else same, why))
+    return _match_names(TORCH, candidates)
 
 
 def _optimizers(node: object, depth: int) -> Iterator[tuple[Tree, list[Tree]]]:
@@ -424,16 +410,14 @@ def _optax_state(contents: object, weights: TensorStore) -> AdamState | None:
     shapes = {tuple(name.split("/")): (name, spec.shape) for name, spec in weights.stored.items()}
     for above, tree in states.items():
         # Where the weights' tree may begin: below it lies every path of the state's tree.
-        roots = set.intersection(
-            *(
-                {
-                    path[: len(path) - len(below)]
-                    for path, (_, shape) in shapes.items()
-                    if shape == tensor.spec.shape and path[len(path) - len(below) :] == below
-                }
-                for below, tensor in tree.items()
-            )
-        )
+        roots = set.intersection(*(
+            {
+                path[: len(path) - len(below)]
+                for path, (_, shape) in shapes.items()
+                if shape == tensor.spec.shape and path[len(path) - len(below) :] == below
+            }
+            for below, tensor in tree.items()
+        ))  # fmt: skip
         if len(roots) != 1:
             why = "no tree of weights has" if not roots else f"{len(roots)} trees of weights have"
             why += " the paths and shapes of the optimiser's state"

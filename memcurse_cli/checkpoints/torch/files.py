@@ -66,7 +66,13 @@ def load_legacy(source: Bytes) -> object:
     def persistent(identity: object) -> object:
         if isinstance(identity, tuple) and len(identity) > 1 and identity[0] == "module":
             return identity[1]  # a class and its source text: the name is enough
-        return _storage(identity, storages, big_endian)
+        key, dtype, count, rest = described_storage(identity)
+        if rest and rest[0] is not None:
+            raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
+        known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
+        if (known.dtype, known.count) != (dtype, count):
+            raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")
+        return known
 
     header = Machine(source, CONSTRUCTORS)
     _magic, _version, system = header.load(), header.load(), header.load()
@@ -79,31 +85,20 @@ def load_legacy(source: Bytes) -> object:
     return root
 
 
-def _storage(identity: object, storages: dict[str, Storage], big_endian: bool) -> Storage:
-    key, dtype, count, rest = described_storage(identity)
-    if rest and rest[0] is not None:
-        raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
-    known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
-    if (known.dtype, known.count) != (dtype, count):
-        raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")
-    return known
-
-
 def _place(source: Bytes, position: int, keys: list[str], storages: dict[str, Storage]) -> None:
     # Each storage is preceded by its number of elements.
     for key in keys:
-        storage = storages.get(key)
+        shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
-            raise PickleError(f"it lists the storage {printable(key, 40)}, which no tensor uses")
+            raise PickleError(f"it lists {shown}, which no tensor uses")
         content = ByteRange(source, position, max(0, source.size - position))
         count = int.from_bytes(content.read(0, 8), "big" if storage.big_endian else "little")
         if count != storage.count:
-            raise PickleError(f"the storage {printable(key, 40)} has another length than it claims")
-        if storage.bytes > content.size - 8:
-            raise PickleError(
-                f"the storage {printable(key, 40)} claims {storage.bytes} bytes and the file has "
-                f"{content.size - 8} left; it is truncated"
-            )
+            raise PickleError(f"{shown} has another length than it claims")
+        left = content.size - 8
+        if storage.bytes > left:
+            claim = f"{shown} claims {storage.bytes} bytes"
+            raise PickleError(f"{claim} and the file has {left} left; it is truncated")
         storage.place(ByteRange(source, position + 8, storage.bytes))
         position += 8 + storage.bytes
 

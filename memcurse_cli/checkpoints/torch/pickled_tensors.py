@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,13 +129,7 @@ def _element_type(code: object, *_: object) -> ElementType:
     return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
 
 
-def _from_buffer(content: object, dtype: object, shape: object, order: object) -> PickledArray:
-    array = PickledArray()
-    array.build((shape, dtype, order == "F", content))
-    return array
-
-
-def _jax_array(function: object, arguments: object, state: object, *_: object) -> PickledArray:
+def _built(state: object) -> PickledArray:
     array = PickledArray()
     array.build(state)
     return array
@@ -281,16 +276,6 @@ def _naturals(values: object) -> tuple[int, ...]:
     return sizes
 
 
-def _rebuilt(*arguments: object) -> LazyTensor:
-    # The gradient's flag and hooks come before the metadata.
-    return view(*arguments[:4], flags=(*arguments[6:7], None)[0])
-
-
-def _rebuilt_3(*arguments: object) -> LazyTensor:
-    # The same with the type before the metadata.
-    return view(*arguments[:4], torch_type(arguments[6]), (*arguments[7:8], None)[0])
-
-
 def torch_type(dtype: object) -> str:
     """The element type that a name such as ``torch.float32`` stands for."""
     if isinstance(dtype, Global) and dtype.module == "torch":
@@ -298,14 +283,6 @@ def torch_type(dtype: object) -> str:
         if name in ELEMENT_TYPES:
             return name
     raise PickleError(f"it has a tensor of the unknown type {printable(str(dtype), 60)}")
-
-
-def _first(*arguments: object) -> object:
-    return arguments[0]
-
-
-def _quantised(*arguments: object) -> LazyTensor:
-    return dequantised(view(*arguments[:4]), (*arguments[4:5], None)[0])
 
 
 def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
@@ -334,16 +311,8 @@ def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
     return _unread("a tensor quantised in another way", spec)
 
 
-def _without_elements(what: str, dtype: object, shape: object) -> LazyTensor:
+def _without_elements(what: str, dtype: object, shape: object, *_: object) -> LazyTensor:
     return _unread(what, TensorSpec(_naturals(shape), torch_type(dtype), 0))
-
-
-def _meta(dtype: object, shape: object, *_: object) -> LazyTensor:
-    return _without_elements("a meta tensor without data", dtype, shape)
-
-
-def _wrapper(_: object, dtype: object, shape: object, *rest: object) -> LazyTensor:
-    return _without_elements("a tensor subclass", dtype, shape)
 
 
 def _sparse(layout: object, data: object) -> LazyTensor:
@@ -359,31 +328,41 @@ def _sparse(layout: object, data: object) -> LazyTensor:
 
 
 def _constructors() -> dict[Global, Constructor]:
+    def first(*arguments: object) -> object:
+        return arguments[0]
+
     modules: dict[str, dict[str, Constructor]] = {
         "collections": {"OrderedDict": _dictionary, "defaultdict": _dictionary},
         "_codecs": {"encode": _encoded},
         "numpy": {"dtype": _element_type},
-        "jax._src.array": {"_reconstruct_array": _jax_array},
-        "jax._src.device_array": {"reconstruct_device_array": _jax_array},
+        "jax._src.array": {"_reconstruct_array": lambda call, arguments, state, *_: _built(state)},
+        "jax._src.device_array": {
+            "reconstruct_device_array": lambda call, arguments, state, *_: _built(state)
+        },
         "torch": {"Size": lambda values=(): _naturals(values)},
         "torch._utils": {
             "_rebuild_tensor": view,
-            "_rebuild_tensor_v2": _rebuilt,
-            "_rebuild_tensor_v3": _rebuilt_3,
-            "_rebuild_parameter": _first,
-            "_rebuild_parameter_with_state": _first,
-            "_rebuild_device_tensor_from_cpu_tensor": _first,
-            "_rebuild_device_tensor_from_numpy": _first,
-            "_rebuild_xla_tensor": _first,
-            "_rebuild_qtensor": _quantised,
+            # The gradient's flag and hooks come before the metadata; then the type as well.
+            "_rebuild_tensor_v2": lambda *a: view(*a[:4], flags=(*a[6:7], None)[0]),
+            "_rebuild_tensor_v3": lambda *a: view(*a[:4], torch_type(a[6]), (*a[7:8], None)[0]),
+            "_rebuild_parameter": first,
+            "_rebuild_parameter_with_state": first,
+            "_rebuild_device_tensor_from_cpu_tensor": first,
+            "_rebuild_device_tensor_from_numpy": first,
+            "_rebuild_xla_tensor": first,
+            "_rebuild_qtensor": lambda *a: dequantised(view(*a[:4]), (*a[4:5], None)[0]),
             "_rebuild_sparse_tensor": _sparse,
             "_rebuild_sparse_csr_tensor": _sparse,
-            "_rebuild_meta_tensor_no_storage": _meta,
-            "_rebuild_wrapper_subclass": _wrapper,
+            "_rebuild_meta_tensor_no_storage": partial(
+                _without_elements, "a meta tensor without data"
+            ),
+            "_rebuild_wrapper_subclass": lambda kind, *a: _without_elements(
+                "a tensor subclass", *a
+            ),
         },
         "torch.jit._pickle": {
-            "restore_type_tag": _first,
-            **{f"build_{kind}list": _first for kind in ("int", "double", "bool", "tensor")},
+            "restore_type_tag": first,
+            **{f"build_{kind}list": first for kind in ("int", "double", "bool", "tensor")},
         },
     }
     for builtins in ("builtins", "__builtin__"):
@@ -400,7 +379,11 @@ def _constructors() -> dict[Global, Constructor]:
             # A training checkpoint's loss or learning rate: no tensor.
             "scalar": lambda dtype, content=b"": None,
         }
-        modules[f"{core}.numeric"] = {"_frombuffer": _from_buffer}
+        modules[f"{core}.numeric"] = {
+            "_frombuffer": lambda content, dtype, shape, order: _built(
+                (shape, dtype, order == "F", content)
+            )
+        }
     return {
         Global(module, name): build
         for module, names in modules.items()
