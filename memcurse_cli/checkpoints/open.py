@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Hashable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -95,15 +95,11 @@ def _unknown(file: File) -> CheckpointError:
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> TensorStore:
-    """Open the checkpoint at ``path`` and read its headers.
+    """Open a file, a directory that holds one checkpoint, the index of its shards, or a URL.
 
-    A file's format is told by its content, never by its extension. Nothing that the checkpoint
-    holds is executed, and no file outside ``path`` is read, except a shard that an index names and
-    the config.json of weights in a directory of Hugging Face's, both beside ``path``.
-
-    Args:
-        path: a file, a directory that holds one checkpoint, or the index of its shards; or the
-            URL of one, of which no more is fetched than the headers and what is read later.
+    Headers alone are read. A format is told by its content, never by its extension. Nothing that
+    the checkpoint holds is executed, and no file outside ``path`` is read, except a shard that an
+    index names and the config.json of Hugging Face's weights, both beside ``path``.
 
     Raises:
         CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
@@ -161,9 +157,7 @@ def _open_url(url: str) -> TensorStore:
 def open_file(file: File, *, weights: bool = True) -> TensorStore:
     """Open a file in the format that recognises it; the store then owns the file.
 
-    Args:
-        file: the file.
-        weights: whether a file without weights, as one of an optimiser's state, is refused.
+    ``weights`` says whether a file without weights, as one of an optimiser's state, is refused.
     """
     try:
         store = open_known(file)
@@ -185,7 +179,6 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
 
 
 def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
-    """The store after every rewrite, which must hold a weight where ``weights`` says so."""
     if weights and not store.tensors:
         why = f" ({'; '.join(store.notes)})" if store.notes else ""
         raise CheckpointError(
@@ -305,17 +298,13 @@ def holds(directory: Directory, name: str) -> bool:
     """Whether the directory has this file, and no link leads outside on the way to it."""
     if not isinstance(directory, LocalDirectory):
         return name in directory.names
-    try:
+    with suppress(CheckpointError):
         return directory.locate(name).is_file()
-    except CheckpointError:
-        return False
+    return False
 
 
 def _deepspeed(directory: Directory) -> list[str]:
-    """The file of weights in a folder of one step or of several; none where it is neither.
-
-    Of several steps it is the one that the file ``latest`` names, else all are equally good.
-    """
+    """The file of weights in a folder of one step, or of that of several which ``latest`` names."""
     found = _of_deepspeed_step(directory)
     if found or not isinstance(directory, LocalDirectory):
         return found
@@ -359,16 +348,15 @@ def _of_deepspeed_step(directory: Directory) -> list[str]:
 
 def _saved_model(directory: Directory) -> list[str]:
     """The index of a SavedModel's variables, where the folder is one."""
-    if SAVED_MODEL not in directory.names:
-        return []
-    if not isinstance(directory, LocalDirectory):
-        return [SAVED_VARIABLES] if "variables" in directory.names else []
-    try:
-        return [SAVED_VARIABLES] if directory.locate(SAVED_VARIABLES).is_file() else []
-    except CheckpointError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            return []
-        raise
+    there = SAVED_MODEL in directory.names and "variables" in directory.names
+    if there and isinstance(directory, LocalDirectory):
+        try:
+            there = directory.locate(SAVED_VARIABLES).is_file()
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                raise
+            there = False
+    return [SAVED_VARIABLES] if there else []
 
 
 def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
@@ -376,9 +364,8 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
     The path in it may be that of another machine: its last part counts.
     """
-    if TENSORFLOW_STATE not in directory.names or not all(
-        name.endswith(INDEX_SUFFIX) for name in found
-    ):
+    indexes = all(name.endswith(INDEX_SUFFIX) for name in found)
+    if not indexes or TENSORFLOW_STATE not in directory.names:
         return found
     named = _TENSORFLOW_LATEST.search(_text(directory, TENSORFLOW_STATE))
     index = f"{named[1].rpartition('/')[2]}{INDEX_SUFFIX}" if named else ""
@@ -391,14 +378,10 @@ def _text(directory: Directory, name: str) -> str:
 
 
 class MemoryStore(TensorStore):
-    """The tensors of a mapping from names to arrays, or of a nested one.
+    """The arrays of a state_dict, a training checkpoint as loaded, or a tree of parameters.
 
     PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is
-    imported. What is not an array is passed over.
-
-    Args:
-        arrays: ``model.state_dict()``, a training checkpoint as loaded, or a tree of parameters.
-        path: what to call it in messages.
+    imported. What is not an array is passed over. Messages call it ``path``.
 
     Raises:
         CheckpointError: the argument is not a mapping, or holds no array.
@@ -480,7 +463,7 @@ def lazy(node: object) -> LazyTensor | None:
 
 
 def _memory(node: Any) -> Hashable | None:
-    """Where a dense torch tensor lies and how, which tied parameters have in common; else None."""
+    """Where a dense torch tensor lies and how, which tied parameters have in common."""
     try:
         place = node.data_ptr()
         layout = node.shape, node.stride(), node.dtype, node.device

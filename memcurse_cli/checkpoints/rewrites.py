@@ -98,10 +98,10 @@ def restore_names(store: TensorStore) -> TensorStore:
     """The store with its tensors under the names that were left out too, which come last.
 
     safetensors stores no tensor twice: save_model (safetensors/torch.py) and huggingface_hub's
-    save_torch_model leave out all names but one and put ``{left out: kept}`` into the metadata.
-    These may hold anything. What counts is a name that is not stored with the name of a stored
-    tensor as its value, so that no chain and no circle is followed. What they do not say is
-    whether a shared tensor was a part or the transpose of the one that is stored.
+    save_torch_model leave out all names but one and put ``{left out: kept}`` into the metadata,
+    which may hold anything. What counts is a name that is not stored with the name of a stored
+    tensor as its value, so that no chain and no circle is followed. They do not say whether a
+    shared tensor was a part or the transpose of the one that is stored.
 
     Raises:
         CheckpointError: there are more than `MAX_LEFT_OUT`, or a name is none for a tensor.
@@ -216,6 +216,19 @@ class _Parts:
     shape: Shape
     combine: Callable[..., Array]
 
+    def tensor(self, entries: Mapping[str, LazyTensor]) -> LazyTensor:
+        """The weight, read from its parts; it is another name of what has the same parts."""
+        parts = [entries[name] for name in self.parts]
+        main = next(part for part in reversed(parts) if part.spec.shape == self.shape)
+        size = sum(part.spec.bytes for part in parts)
+        shared = [part.identity for part in parts]
+        return replace(
+            parts[0],
+            spec=TensorSpec(self.shape, main.spec.dtype, size),
+            load=lambda: self.combine(*(part.load() for part in parts)),
+            identity=None if None in shared else (self.combine, self.shape, *shared),
+        )
+
 
 def compute_weights(store: TensorStore) -> TensorStore:
     """The store with every weight in the place of its parts, and a note for each way of storing.
@@ -240,7 +253,7 @@ def compute_weights(store: TensorStore) -> TensorStore:
     for name, entry in entries.items():
         if name in found:
             parts = found[name]
-            made[parts.name] = _weight(parts, entries)
+            made[parts.name] = parts.tensor(entries)
             by_way[parts.how].append(parts.name)
         elif name not in replaced:
             made[name] = entry
@@ -358,19 +371,6 @@ def _reflected(stored: Array, base: Array | None = None) -> Array:
     if base is not None:
         turned = base @ turned
     return turned if tall is stored else turned.T
-
-
-def _weight(parts: _Parts, entries: Mapping[str, LazyTensor]) -> LazyTensor:
-    specs = [entries[name].spec for name in parts.parts]
-    main = next(spec for spec in reversed(specs) if spec.shape == parts.shape)
-
-    def load() -> Array:
-        return parts.combine(*(entries[name].load() for name in parts.parts))
-
-    spec = TensorSpec(parts.shape, main.dtype, sum(spec.bytes for spec in specs))
-    shared = tuple(entries[name].identity for name in parts.parts)
-    identity = None if None in shared else (parts.combine, parts.shape, *shared)
-    return replace(entries[parts.parts[0]], spec=spec, load=load, identity=identity)
 
 
 REWRITES = (restore_names, unwrap_adapters, compute_weights)

@@ -32,8 +32,7 @@ MAX_TEXT = 1 << 26
 MAX_INTEGER_BYTES = 4096
 # Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
 INLINE_BYTES = 256
-MAX_LINE_LENGTH = 1000
-# A longer line is an array. It stays in the file until it is read.
+MAX_LINE_LENGTH = 1000  # of a name or number; the line of an array may be longer
 MAX_ARRAY_LINE = 1 << 28
 # Of all long lines together: each is decoded once to learn how many bytes it stands for.
 MAX_ARRAY_LINES = 1 << 29
@@ -85,10 +84,9 @@ class Record:
 def begins_like_a_pickle(head: bytes) -> bool:
     """Whether a file begins with instructions of protocol 0 or 1.
 
-    The first `FIRST_INSTRUCTIONS`, or all of them up to STOP, must be instructions of these
-    protocols with well-formed arguments; a mark must stand before whatever needs one; and one of
-    them must make an object or number one for later reference, as every pickle of a container
-    does at once. Text does not: words are no arguments of instructions.
+    The first of them must have well-formed arguments, and marks before what needs them; and one
+    must make an object or number one for later reference, as every pickle of a container does at
+    once. Text does not: words are no arguments of instructions.
     """
     marks, tells = 0, False
     try:
@@ -142,7 +140,7 @@ class Machine(Cursor):
     """One pickle after another from the same bytes.
 
     ``constructors`` builds, from plain arguments, what some names call; ``persistent`` says what a
-    persistent id stands for: nothing, outside a container.
+    persistent id stands for.
     """
 
     chunk = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 MAX_NAME_LENGTH = 1000
 
@@ -28,11 +28,7 @@ def printable(text: str, limit: int = 200, keep: str = "") -> str:
 
     Unicode counts controls, bidirectional overrides, lone surrogates and line separators as not
     printable; letters of any script stay as they are. The result is printable in turn.
-
-    Args:
-        text: a name, path or message that may come from an untrusted file.
-        limit: the largest number of characters returned; the middle is replaced by ``…``.
-        keep: characters that stay as they are although they are not printable.
+    Of more than ``limit`` characters the middle is replaced by ``…``; those of ``keep`` stay.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -108,12 +104,18 @@ def parse_json(content: bytes, *, infinity: bool = False) -> Any:
         raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")
     if content.count(b"[") + content.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
+
+    def constant(text: str) -> float:
+        if infinity and text.endswith("Infinity"):
+            return float(text)
+        raise ValueError(f"{text} is not a number")
+
     try:
         return json.loads(
             content.decode("utf-8-sig"),
             object_pairs_hook=_unique,
             parse_int=_integer,
-            parse_constant=_infinity if infinity else _no_constant,
+            parse_constant=constant,
         )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
@@ -134,11 +136,3 @@ def _integer(text: str) -> int:
     if len(text) > INTEGER_DIGITS:  # no double may hold it, nor Python print it
         raise ValueError(f"a whole number has more than {INTEGER_DIGITS} digits")
     return int(text)
-
-
-def _infinity(text: str) -> float:
-    return float(text) if text.endswith("Infinity") else _no_constant(text)
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
