@@ -111,13 +111,13 @@ def _match_numbers(
     library: str,
     entries: Sequence[Numbered],
     shapes: Mapping[str, Shape],
-    order: Callable[[Sequence[str]], Sequence[str] | None],
+    place: Callable[[str], tuple[list[str], list[int]]] | None,
 ) -> AdamState:
     """Numbered states under the names of their weights, and why others are refused.
 
     States and weights of one shape belong together where there are as many of one as of the
-    other, and either a single one or an order that both are in. ``order`` puts weights of one
-    shape into that in which a model registers them; None where the file does not keep it.
+    other, and either a single one or an order that both are in. That of weights is the file's where
+    ``place`` is None, else that of the numbers that it gives, if the rest of each name is the same.
     """
     if len(entries) > len(shapes):
         why = f"the optimiser has {len(entries)} parameters and the file {len(shapes)} weights"
@@ -132,19 +132,20 @@ def _match_numbers(
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
     for shape, names in weights.items():
-        same = states[shape]
-        ordered = names if len(names) == 1 else order(names)
-        why = ""
+        same, ordered, why = states[shape], True, ""
+        if len(names) > 1 and place is not None:
+            ordered = all(place(name)[0] == place(names[0])[0] for name in names)
+            names = sorted(names, key=lambda name: place(name)[1]) if ordered else names
         if len(same) != len(names):
             why = f"the optimiser has {len(same)} states of its shape and the file {len(names)}"
-        elif ordered is None:
+        elif not ordered:
             why = f"{len(names)} weights have its shape, and the file does not keep their order"
         elif len({group for group, _ in same}) > 1:
             why = f"{len(names)} weights have its shape, in several groups of the optimiser"
-        if why or ordered is None:
+        if why:
             refused.update(dict.fromkeys(names, why))
         else:
-            found.update(zip(ordered, (slot for _, slot in same), strict=True))
+            found.update(zip(names, (slot for _, slot in same), strict=True))
     return AdamState(library, found, refused)
 
 
@@ -203,8 +204,7 @@ def _torch_state(contents: object, weights: TensorStore) -> AdamState | None:
         exact = {name: slot for name, slot in pairs if slot is not None}
         if all(slot.second_moment.spec.shape == shapes[name] for name, slot in exact.items()):
             return AdamState(TORCH, exact)
-    order = list if in_order else _by_index
-    return _match_numbers(TORCH, numbered, shapes, order)
+    return _match_numbers(TORCH, numbered, shapes, None if in_order else _by_index)
 
 
 def _by_name(slots: Mapping[str, AdamSlot], weights: TensorStore) -> AdamState:
@@ -263,14 +263,11 @@ def _entries(group: Tree, states: Tree) -> Iterator[tuple[str | None, AdamSlot |
         yield name if isinstance(name, str) else None, slot
 
 
-def _by_index(names: Sequence[str]) -> Sequence[str] | None:
-    """Names that differ in the numbers of list entries alone, in the order of a ModuleList."""
-    keys = [[part for part in name.split(".") if not part.isdecimal()] for name in names]
-    if any(key != keys[0] for key in keys):
-        return None
-    return sorted(
-        names, key=lambda name: [int(part) for part in name.split(".") if part.isdecimal()]
-    )
+def _by_index(name: str) -> tuple[list[str], list[int]]:
+    """A name without the numbers of list entries, and these numbers: the order of a ModuleList."""
+    parts = name.split(".")
+    kinds = [part for part in parts if not part.isdecimal()]
+    return kinds, [int(part) for part in parts if part.isdecimal()]
 
 
 def _gathered(contents: object, weights: TensorStore) -> AdamState | None:
@@ -331,18 +328,11 @@ def _listed(
     ]
     if len(variables) % 2 or len(entries) < len(pairs):
         return AdamState(KERAS, reason="its variables are not pairs of momentum and velocity")
-    numbers = {name: _numbered(path) for name, path in paths.items()}
-
-    def in_layers(same: Sequence[str]) -> Sequence[str] | None:
-        """Weights of layers of one class, by the number of the layer and of its variable."""
-        classes = {numbers[name][0] for name in same}
-        return sorted(same, key=lambda name: numbers[name][1]) if len(classes) == 1 else None
-
     shapes = {name: weights.tensors[name].shape for name in paths}
-    return _match_numbers(KERAS, entries, shapes, in_layers)
+    return _match_numbers(KERAS, entries, shapes, lambda name: _numbered(paths[name]))
 
 
-def _numbered(path: Path) -> tuple[Path, list[int]]:
+def _numbered(path: Path) -> tuple[list[str], list[int]]:
     """A path without the numbers of layers and variables, and these numbers."""
     kinds: list[str] = []
     numbers: list[int] = []
@@ -351,7 +341,7 @@ def _numbered(path: Path) -> tuple[Path, list[int]]:
         kinds.append(part[: found.start()] if found else part)
         if above in ("layers", "vars"):
             numbers.append(int(found.group().lstrip("_")) if found else 0)
-    return tuple(kinds), numbers
+    return kinds, numbers
 
 
 def _named(

@@ -47,13 +47,8 @@ CONNECT_SECONDS = 15.0
 READ_SECONDS = 30.0
 SLOWEST = 1 << 14
 # The package that each scheme needs beside fsspec.
-PACKAGES = {
-    "https": "aiohttp",
-    "http": "aiohttp",
-    "s3": "s3fs",
-    "gs": "gcsfs",
-    "hf": "huggingface_hub",
-}
+_STORES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
+PACKAGES = {"https": "aiohttp", "http": "aiohttp", **_STORES}
 # What object stores call the mark of an object's version.
 TAGS = ("ETag", "etag", "generation", "blob_id")
 _PIECE = 1 << 20
@@ -80,7 +75,7 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
             where=shown_place(url),
             remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PACKAGES)}",
         )
-    if scheme in ("http", "https"):
+    if scheme not in _STORES:
         system = _web_system()
         if parts.path.endswith("/"):
             raise CheckpointError(
@@ -150,7 +145,7 @@ class RemoteFile(ABC):
 
     def directory(self) -> Directory:
         """The folder that it lies in."""
-        return RemoteDirectory(type(self), self._url, self._system, self.transfer)
+        return RemoteDirectory(type(self), self._url, self._system, self.transfer, [])
 
     def close(self) -> None:
         """Forget what was kept."""
@@ -159,10 +154,8 @@ class RemoteFile(ABC):
     def _exactly(self, start: int, stop: int) -> bytes:
         content = self._fetch(start, stop)
         if len(content) != stop - start:
-            raise self._refused(
-                f"the server sent {len(content)} of the {stop - start} bytes from byte {start}",
-                "try again, or download the file first",
-            )
+            what = f"the server sent {len(content)} of the {stop - start} bytes from byte {start}"
+            raise self._refused(what, "try again, or download the file first")
         return content
 
     def _refused(self, what: str, remedy: str) -> CheckpointError:
@@ -170,24 +163,17 @@ class RemoteFile(ABC):
 
 
 class RemoteDirectory:
-    """The folder at a URL, whose files are opened by name, and none outside it.
+    """The folder of files of one kind, which are opened by name, and none outside it.
 
-    Args:
-        kind: what its files are.
-        url: of a file in it, or its own with a ``/`` at the end.
-        names: what is in it, where that is known.
+    ``url`` is that of a file in it, or its own with a ``/`` at the end; ``names`` what is known to
+    be in it.
     """
 
     def __init__(
-        self,
-        kind: type[RemoteFile],
-        url: str,
-        system: Any,
-        transfer: Transfer,
-        names: list[str] | None = None,
+        self, kind: type[RemoteFile], url: str, system: Any, transfer: Transfer, names: list[str]
     ) -> None:
         self.path = shown_place(url).rpartition("/")[0]
-        self.names = listed(names or [], self.path)
+        self.names = listed(names, self.path)
         self.transfer = transfer
         self._kind, self._url, self._system = kind, url, system
 
@@ -246,11 +232,9 @@ class _WebFile(RemoteFile):
             if response.status == 206:
                 self._asked, length = str(response.url), min(PAGE, size)
             elif size > MAX_WHOLE:
-                raise self._refused(
-                    f"the server does not serve ranges, and all {size} bytes are more than "
-                    f"the {MAX_WHOLE} that are fetched whole",
-                    "download the file first",
-                )
+                what = f"the server does not serve ranges, and all {size} bytes are more than "
+                what += f"the {MAX_WHOLE} that are fetched whole"
+                raise self._refused(what, "download the file first")
             self.head = await self._body(response, length)
             return size, *marks
 
@@ -258,10 +242,8 @@ class _WebFile(RemoteFile):
         async with await self._get_again(start, stop) as response:
             version = self._version_of(response, start)
             if response.status != 206:
-                raise self._refused(
-                    "the server sent something else than the range that it was asked for",
-                    "download the file first",
-                )
+                what = "the server sent something else than the range that it was asked for"
+                raise self._refused(what, "download the file first")
             if version != self._version:
                 raise changed(self.path)
             return await self._body(response, stop - start)
@@ -290,10 +272,8 @@ class _WebFile(RemoteFile):
             )
         if self._url.lower().startswith("https:") and response.url.scheme != "https":
             response.close()
-            raise self._refused(
-                "the server redirects from https to an insecure address, which is not followed",
-                "download the file by other means",
-            )
+            what = "the server redirects from https to an insecure address, which is not followed"
+            raise self._refused(what, "download the file by other means")
         return response
 
     async def _body(self, response: ClientResponse, length: int) -> bytes:
@@ -303,9 +283,8 @@ class _WebFile(RemoteFile):
             while len(content) < length:
                 piece = await response.content.read(min(_PIECE, length - len(content)))
                 if not piece:
-                    raise self._refused(
-                        f"the server sent {len(content)} of {length} bytes and stopped", "try again"
-                    )
+                    what = f"the server sent {len(content)} of {length} bytes and stopped"
+                    raise self._refused(what, "try again")
                 content += piece
         return self.transfer.count(bytes(content))
 
@@ -313,20 +292,16 @@ class _WebFile(RemoteFile):
         """The size of the file, and what the server marks this version of it with."""
         status, header = response.status, response.headers.get
         if status in (404, 410):
-            raise self._refused(f"no such file (HTTP {status})", "check the URL") from (
-                FileNotFoundError(status)
-            )
+            missing = FileNotFoundError(status)
+            raise self._refused(f"no such file (HTTP {status})", "check the URL") from missing
         if status in (401, 403, 407):
-            raise self._refused(
-                f"the server refuses access (HTTP {status})",
-                "use a URL that gives access, or download the file first",
-            )
+            remedy = "use a URL that gives access, or download the file first"
+            raise self._refused(f"the server refuses access (HTTP {status})", remedy)
         if status not in (200, 206):
             raise self._refused(f"the server answers with HTTP {status}", "try again later")
         if header("Content-Encoding", "identity") not in ("identity", ""):
-            raise self._refused(
-                "the server compresses what it sends", "download the file and unpack it first"
-            )
+            remedy = "download the file and unpack it first"
+            raise self._refused("the server compresses what it sends", remedy)
         size = header("Content-Length", "")
         fault = "the server serves no ranges and does not say how long the file is"
         if status == 206:  # Content-Range: bytes 0-99/1234

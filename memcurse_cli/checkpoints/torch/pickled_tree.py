@@ -56,8 +56,7 @@ def store_of(root: object, file: File) -> TensorStore:
 def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     """What a file of DeepSpeed's keeps under ``module``, and notes; any other object as it is.
 
-    The weights are whole unless tensors are split over several ranks (tensor parallel), over layers
-    (pipeline parallel), or over all of them (ZeRO stage 3)
+    The weights are whole unless they are split over ranks (tensor parallel, ZeRO stage 3) or layers
     (https://github.com/deepspeedai/DeepSpeed, deepspeed/runtime/engine.py).
     """
     if not isinstance(root, dict) or not {"module", "ds_version"} <= root.keys():
@@ -142,10 +141,9 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
     parts = [state.get(part) for part in MODULE_PARTS]
     if all(isinstance(part, dict) for part in parts):
         transient = state.get("_non_persistent_buffers_set")
-        skipped = transient if isinstance(transient, list | tuple) else ()
-        names = {name for name in skipped if isinstance(name, str)}
-        buffers = parts[1] or {}
-        kept = {key: child for key, child in buffers.items() if key not in names}
+        names = transient if isinstance(transient, list | tuple) else ()
+        names = {name for name in names if isinstance(name, str)}
+        kept = {key: child for key, child in (parts[1] or {}).items() if key not in names}
         packed = {
             key: child
             for key, child in state.items()

@@ -37,14 +37,14 @@ def inflate(content: bytes, limit: int) -> bytes:
 
     def piece(size: int) -> bytes:
         nonlocal content
-        try:
-            made = inflater.decompress(content, size)
-        except zlib.error as error:
-            raise ValueError(f"a block cannot be decompressed ({error})") from error
+        made = inflater.decompress(content, size)
         content = inflater.unconsumed_tail
         return made
 
-    return _joined(piece, len(content), limit)
+    try:
+        return _joined(piece, len(content), limit)
+    except zlib.error as error:
+        raise ValueError(f"a block cannot be decompressed ({error})") from error
 
 
 def decompress_zstd(content: bytes, limit: int) -> bytes:
@@ -171,10 +171,9 @@ class Archive:
     def _check(self, members: list[zipfile.ZipInfo]) -> None:
         if len(members) > MAX_MEMBERS:
             self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
-        names = Counter(member.filename for member in members)
-        repeated = next((name for name, count in names.items() if count > 1), None)
-        if repeated is not None:
-            self._refuse(repeated, "stands twice in the archive")
+        if len(self._members) < len(members):
+            names = Counter(member.filename for member in members)
+            self._refuse(names.most_common(1)[0][0], "stands twice in the archive")
         position = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
@@ -189,11 +188,9 @@ class Archive:
                 self._refuse(name, "reaches beyond the end of the file")
             large = member.file_size > LARGE_BLOCK
             ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
-            if member.file_size > member.compress_size * ratio:
-                self._refuse(
-                    name,
-                    f"claims {member.file_size} bytes from {member.compress_size} compressed ones",
-                )
+            size, packed = member.file_size, member.compress_size
+            if size > packed * ratio:
+                self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
     def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
         raise CheckpointError(
