@@ -245,28 +245,22 @@ def choose_file(directory: Directory) -> str:
     found = _candidates(directory)
     if len(found) == 1:
         return found[0]
-    if not found:
-        saved = [name for name in directory.names if _TRAINER_FOLDER.fullmatch(name)]
-        if saved:
-            raise CheckpointError(
-                "the directory has no checkpoint of its own",
-                where=directory.path,
-                remedy="name one of its folders, as "
-                f"{max(saved, key=lambda folder: int(folder.rpartition('-')[2]))}",
-            )
+    saved = [name for name in directory.names if _TRAINER_FOLDER.fullmatch(name)]
+    if found:
+        listed = ", ".join(printable(name, 60) for name in found[:4])
+        listed += ", …" if len(found) > 4 else ""
+        what = f"the directory has {len(found)} checkpoints: {listed}"
+        remedy = "name the one to read"
+    elif saved:
+        what = "the directory has no checkpoint of its own"
+        latest = max(saved, key=lambda folder: int(folder.rpartition("-")[2]))
+        remedy = f"name one of its folders, as {latest}"
+    else:
+        what = "the directory has no checkpoint"
         extensions = sorted({extension for format in FORMATS for extension in format.extensions})
-        raise CheckpointError(
-            "the directory has no checkpoint",
-            where=directory.path,
-            remedy=f"looked for {', '.join(CONVENTIONAL_NAMES)}, "
-            f"or one file ending in {', '.join(extensions)}",
-        )
-    listed = ", ".join(printable(name, 60) for name in found[:4])
-    raise CheckpointError(
-        f"the directory has {len(found)} checkpoints: {listed}{', …' if len(found) > 4 else ''}",
-        where=directory.path,
-        remedy="name the one to read",
-    )
+        remedy = f"looked for {', '.join(CONVENTIONAL_NAMES)}, "
+        remedy += f"or one file ending in {', '.join(extensions)}"
+    raise CheckpointError(what, where=directory.path, remedy=remedy)
 
 
 def _candidates(directory: Directory) -> list[str]:
@@ -320,30 +314,23 @@ def _deepspeed(directory: Directory) -> list[str]:
 
 
 def _of_deepspeed_step(directory: Directory) -> list[str]:
-    names = list(directory.files())
-    found = [name for name in names if _RANK.fullmatch(name)]
+    found, pieces, layers = (
+        [name for name in directory.files() if kind.fullmatch(name)]
+        for kind in (_RANK, _PARTITIONED, _LAYER)
+    )
     if len(found) > 1:
-        raise CheckpointError(
-            f"its matrices are split over {len(found)} ranks (tensor parallel)",
-            where=directory.path,
-            remedy=f"merge them with the framework that trained it, or name one, such as "
-            f"{found[0]}, to read its part alone",
-        )
-    partitioned = [name for name in names if _PARTITIONED.fullmatch(name)]
-    if partitioned and not found:
-        raise CheckpointError(
-            f"DeepSpeed (ZeRO stage 3) keeps its parameters in pieces, in {len(partitioned)} files",
-            where=directory.path,
-            remedy=MERGE,
-        )
-    layers = [name for name in names if _LAYER.fullmatch(name)]
-    if found and layers:
-        raise CheckpointError(
-            f"its layers lie in {len(layers)} files of their own (pipeline parallel)",
-            where=directory.path,
-            remedy=f"name the one of a recurrent layer, such as {layers[0]}",
-        )
-    return found
+        what = f"its matrices are split over {len(found)} ranks (tensor parallel)"
+        remedy = "merge them with the framework that trained it, or name one, such as "
+        remedy += f"{found[0]}, to read its part alone"
+    elif pieces and not found:
+        what = f"DeepSpeed (ZeRO stage 3) keeps its parameters in pieces, in {len(pieces)} files"
+        remedy = MERGE
+    elif found and layers:
+        what = f"its layers lie in {len(layers)} files of their own (pipeline parallel)"
+        remedy = f"name the one of a recurrent layer, such as {layers[0]}"
+    else:
+        return found
+    raise CheckpointError(what, where=directory.path, remedy=remedy)
 
 
 def _saved_model(directory: Directory) -> list[str]:
@@ -417,11 +404,8 @@ class MemoryStore(TensorStore):
                 f"the mapping cannot be read: {error}", where=path, remedy="pass a flat mapping"
             ) from error
         if not found:
-            raise CheckpointError(
-                "the mapping holds no array",
-                where=path,
-                remedy="pass model.state_dict() or a tree of parameters",
-            )
+            remedy = "pass model.state_dict() or a tree of parameters"
+            raise CheckpointError("the mapping holds no array", where=path, remedy=remedy)
         super().__init__(
             path=path,
             format="memory",

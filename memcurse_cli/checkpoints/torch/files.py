@@ -171,11 +171,10 @@ def open_nemo(file: File) -> TensorStore:
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
         content = InlineBytes(inflate(bytes(file.read(0, file.size)), limit))
     weights = _weights(content)
-    return open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
+    return _open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
 
 
-def open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:
-    """The store of a file of torch.save that lies in an archive."""
+def _open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:
     inside = Part(content, file, f"{file.path}: {name}")
     store = open_known(inside, ("PyTorch", "PyTorch legacy"))
     if store is None:
@@ -209,9 +208,8 @@ POLICY = "policy.pth"
 
 def open_policy(file: File, archive: Archive) -> TensorStore:
     """Read the policy as the PyTorch file that it is."""
-    return open_inside(
-        file, POLICY, archive.member(POLICY), "save the agent again with model.save()"
-    )
+    remedy = "save the agent again with model.save()"
+    return _open_inside(file, POLICY, archive.member(POLICY), remedy)
 
 
 # torch.distributed.checkpoint (DCP, FSDP) keeps a pickle ``.metadata`` beside files of shards. It
@@ -278,33 +276,33 @@ def _tensors(
     for name, entry in described.items():
         if not isinstance(name, str) or not isinstance(entry, Record) or entry.function != TENSOR:
             continue
-        state = _state(entry)
+        state, shown = _state(entry), printable(name, 60)
         shape = _shape(state.get("size"))
         spec = spec_of(shape, _dtype(state.get("properties")))
         chunks = []
         for part in _sequence(state.get("chunks")):
-            start, extent = _shape(_state(part).get("offsets")), _shape(_state(part).get("sizes"))
+            start, extent = (_shape(_state(part).get(key)) for key in ("offsets", "sizes"))
             if not len(start) == len(extent) == len(shape) or any(
                 a + n > total for a, n, total in zip(start, extent, shape, strict=True)
             ):
-                raise ValueError(f"a chunk of {printable(name, 60)} leaves its tensor")
+                raise ValueError(f"a chunk of {shown} leaves its tensor")
             info = stored.get((name, start)) or stored.get((name, None))
             if info is None:
-                raise ValueError(f"a chunk of {printable(name, 60)} is not stored")
+                raise ValueError(f"a chunk of {shown} is not stored")
             path, offset, length = info
             file = files.setdefault(path, DataFile(directory, path))
-            if offset + length > file.size:
+            end = offset + length
+            if end > file.size:
                 raise ValueError(
-                    f"a chunk of {printable(name, 60)} lies at bytes {offset} to {offset + length}"
-                    f" of {file.size}"
+                    f"a chunk of {shown} lies at bytes {offset} to {end} of {file.size}"
                 )
             chunks.append((start, extent, Part(ByteRange(file, offset, length), file)))
         if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
-            raise ValueError(f"the chunks of {printable(name, 60)} do not fill it")
+            raise ValueError(f"the chunks of {shown} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.
         if spec.bytes > sum(content.size for _, _, content in chunks):
             claim = printable(str(spec.bytes), 40)
-            raise ValueError(f"{printable(name, 60)} claims {claim} bytes, more than its chunks")
+            raise ValueError(f"{shown} claims {claim} bytes, more than its chunks")
         found[name] = LazyTensor(spec, partial(_joined, spec, chunks))
     return found, files
 

@@ -201,21 +201,16 @@ class _View:
         size = element_bytes(self.dtype)
         count = element_count(self.shape)
         if count > max(self.extent, MAX_EXPANDED_ELEMENTS):
-            raise CheckpointError(
-                f"an expanded view of {self.extent} elements that claims {count}",
-                remedy="save the tensor with .contiguous()",
-            )
+            what = f"an expanded view of {self.extent} elements that claims {count}"
+            raise CheckpointError(what, remedy="save the tensor with .contiguous()")
         if self.storage.content is None:
-            raise CheckpointError(
-                "a tensor whose storage is not in the file",
-                remedy="the file is truncated: copy or download it again",
-            )
+            remedy = "the file is truncated: copy or download it again"
+            raise CheckpointError("a tensor whose storage is not in the file", remedy=remedy)
         try:
             content = self.storage.content.read(self.offset * size, self.extent * size)
         except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt storage: {error}", remedy="download the file again"
-            ) from error
+            what = f"a corrupt storage: {error}"
+            raise CheckpointError(what, remedy="download the file again") from error
         flat = decode(content, self.dtype, (self.extent,), self.storage.big_endian)
         strides = tuple(step * flat.itemsize for step in self.stride)
         # The extent was computed from the same shape and stride, so the view stays inside.
@@ -233,9 +228,8 @@ def _unread(what: str, spec: TensorSpec) -> LazyTensor:
     """A tensor that is not a plain array of numbers, and refused when it is read."""
 
     def load() -> NDArray[Any]:
-        raise CheckpointError(
-            f"{what} is not read", remedy="save it as a dense floating-point tensor"
-        )
+        remedy = "save it as a dense floating-point tensor"
+        raise CheckpointError(f"{what} is not read", remedy=remedy)
 
     return LazyTensor(spec, load)
 

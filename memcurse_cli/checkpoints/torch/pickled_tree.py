@@ -62,26 +62,20 @@ def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     if not isinstance(root, dict) or not {"module", "ds_version"} <= root.keys():
         return root, []
     module: Any = root["module"]
-    if not isinstance(module, dict):
-        raise CheckpointError(
-            "a DeepSpeed file without its model, whose layers lie in files of their own",
-            where=where,
-            remedy="save model.state_dict() from the training script",
-        )
     named = root.get("param_shapes")
     groups = named if isinstance(named, list) else [named]
     trained = {name for group in groups if isinstance(group, dict) for name in group}
-    empty = [
-        name
+    what, remedy = "", MERGE
+    if not isinstance(module, dict):
+        what = "a DeepSpeed file without its model, whose layers lie in files of their own"
+        remedy = "save model.state_dict() from the training script"
+    elif empty := sum(
+        name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
         for name, tensor in module.items()
-        if name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
-    ]
-    if empty:
-        raise CheckpointError(
-            f"DeepSpeed (ZeRO stage 3) keeps {len(empty)} parameters of this model in pieces",
-            where=where,
-            remedy=MERGE,
-        )
+    ):
+        what = f"DeepSpeed (ZeRO stage 3) keeps {empty} parameters of this model in pieces"
+    if what:
+        raise CheckpointError(what, where=where, remedy=remedy)
     ranks = root.get("mp_world_size")
     if type(ranks) is int and ranks > 1:
         return module, [f"one of {ranks} tensor-parallel parts: matrices may be slices"]
