@@ -251,8 +251,9 @@ def _entries(group: Tree, states: Tree) -> Iterator[tuple[str | None, AdamSlot |
         "epsilon": number(group.get("eps")),
     }
     keys = keys if isinstance(keys, list | tuple) else ()
-    named = isinstance(names, list | tuple) and len(names) == len(keys)
-    for key, name in zip(keys, names if named else keys, strict=True):
+    if not isinstance(names, list | tuple) or len(names) != len(keys):
+        names = keys
+    for key, name in zip(keys, names, strict=True):
         state = states.get(key, states.get(str(key))) if isinstance(key, int | str) else None
         slot = None
         if isinstance(state, Mapping):

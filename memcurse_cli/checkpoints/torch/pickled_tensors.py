@@ -337,8 +337,12 @@ def _constructors() -> dict[Global, Constructor]:
         "torch._utils": {
             "_rebuild_tensor": view,
             # The gradient's flag and hooks come before the metadata; then the type as well.
-            "_rebuild_tensor_v2": lambda *a: view(*a[:4], flags=(*a[6:7], None)[0]),
-            "_rebuild_tensor_v3": lambda *a: view(*a[:4], torch_type(a[6]), (*a[7:8], None)[0]),
+            "_rebuild_tensor_v2": lambda data, at, shape, stride, g=None, h=None, flags=None, *_: (
+                view(data, at, shape, stride, "", flags)
+            ),
+            "_rebuild_tensor_v3": lambda data, at, shape, stride, g, h, kind, flags=None, *_: view(
+                data, at, shape, stride, torch_type(kind), flags
+            ),
             "_rebuild_parameter": first,
             "_rebuild_parameter_with_state": first,
             "_rebuild_device_tensor_from_cpu_tensor": first,

@@ -135,8 +135,8 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
     parts = [state.get(part) for part in MODULE_PARTS]
     if all(isinstance(part, dict) for part in parts):
         transient = state.get("_non_persistent_buffers_set")
-        names = transient if isinstance(transient, list | tuple) else ()
-        names = {name for name in names if isinstance(name, str)}
+        skipped = transient if isinstance(transient, list | tuple) else ()
+        names = {name for name in skipped if isinstance(name, str)}
         kept = {key: child for key, child in (parts[1] or {}).items() if key not in names}
         packed = {
             key: child

@@ -102,9 +102,8 @@ class Cursor:
         if end > len(self._chunk):
             start, left = self.position, self.left
             if count > left:
-                raise EndOfBytesError(
-                    f"it ends at byte {self._source.size}, in the middle of a field"
-                )
+                where = f"it ends at byte {self._source.size}"
+                raise EndOfBytesError(f"{where}, in the middle of a field")
             self._chunk = memoryview(self._source.read(start, min(left, max(count, self.chunk))))
             self._start, self._index, end = start, 0, count
         piece = self._chunk[self._index : end]
@@ -128,9 +127,9 @@ class Cursor:
     def skip(self, count: int) -> ByteRange:
         """Pass over the next bytes, and return them unread."""
         if count > self.left:
+            where = f"it ends at byte {self._source.size}"
             raise EndOfBytesError(
-                f"it ends at byte {self._source.size}, before the {count} bytes that follow "
-                f"byte {self.position}"
+                f"{where}, before the {count} bytes that follow byte {self.position}"
             )
         range_ = ByteRange(self._source, self.position, count)
         if self._index + count <= len(self._chunk):
@@ -164,22 +163,20 @@ def unchanged_while_read() -> Iterator[None]:
     if _OPENED.get() is not None:
         yield
         return
-    token = _OPENED.set({})
+    opened: _Opened = {}
+    token = _OPENED.set(opened)
+    fault = None
     try:
         yield
-    except MemcurseError:
-        _require_unchanged()  # what was wrong may be the mixture
-        raise
-    else:
-        _require_unchanged()
+    except MemcurseError as error:  # what was wrong may be the mixture
+        fault = error
     finally:
         _OPENED.reset(token)
-
-
-def _require_unchanged() -> None:
-    for shown, version, now in (_OPENED.get() or {}).values():
+    for shown, version, now in opened.values():
         if now() not in (version, None):
-            raise changed(shown)
+            raise changed(shown) from fault
+    if fault is not None:
+        raise fault
 
 
 def opened_as(where: str, shown: str, version: Version, now: Callable[[], Version | None]) -> None:
@@ -420,11 +417,8 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     """
     with closing(LocalFile(path)) as file:
         if file.size > most:
-            raise CheckpointError(
-                f"the file has {file.size} bytes, more than the {most} that are read",
-                where=file.path,
-                remedy="give the right file",
-            )
+            what = f"the file has {file.size} bytes, more than the {most} that are read"
+            raise CheckpointError(what, where=file.path, remedy="give the right file")
         return bytes(file.read(0, file.size))
 
 
