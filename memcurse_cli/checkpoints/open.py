@@ -1,4 +1,4 @@
-"""Open a checkpoint: a file by its content, a directory by what lies in it."""
+"""Open a checkpoint: a file by its content, a directory by what lies in it, or arrays in memory."""
 
 from __future__ import annotations
 

@@ -65,9 +65,8 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     try:
         parts = urlsplit(url)
     except ValueError:  # whose text quotes the URL
-        raise CheckpointError(
-            "this is not a URL", where=shown_place(url), remedy="check its spelling"
-        ) from None
+        what, remedy = "this is not a URL", "check its spelling"
+        raise CheckpointError(what, where=shown_place(url), remedy=remedy) from None
     scheme, transfer = parts.scheme.lower(), Transfer()
     if scheme not in PACKAGES:
         raise CheckpointError(

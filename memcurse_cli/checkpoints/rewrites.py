@@ -27,6 +27,8 @@ Array = NDArray[Any]
 def with_scales(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:
     """The tensors, those of 8 and 4 bits times the scales that stand beside them (W = s Q).
 
+    A scale is one number, one for each row, or one for each block of a matrix:
+
     - ``NAME_scale`` of compressed-tensors and vLLM, a number, (rows, 1), (rows) or one a block;
     - ``NAME_scale_inv`` of DeepSeek-V3, one for each block of 128 × 128, which multiplies in spite
       of its name (https://huggingface.co/deepseek-ai/DeepSeek-V3, README_WEIGHTS.md);
