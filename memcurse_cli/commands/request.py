@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.checkpoints.directory import matching
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
-from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
+from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching, read_bounded
 from memcurse_cli.commands.options import (
     AutocorrelationOption,
     OneRhoOption,

@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memcurse_cli.checkpoints.directory import (
+from memcurse_cli.checkpoints.npy import array_names
+from memcurse_cli.checkpoints.open import (
     CONVENTIONAL_NAMES,
     INDEX_SUFFIXES,
     TRAINER_FILES,
     choose_file,
-    matching,
+    open_checkpoint,
 )
-from memcurse_cli.checkpoints.npy import array_names
-from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.state import number
+from memcurse_cli.checkpoints.optimizer import number
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
@@ -33,7 +32,12 @@ from memcurse_cli.checkpoints.untrusted.names import (
     printable,
     shown_place,
 )
-from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, read_bounded, unreadable
+from memcurse_cli.checkpoints.untrusted.source import (
+    LocalDirectory,
+    matching,
+    read_bounded,
+    unreadable,
+)
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.derived import StepSource
 
@@ -165,7 +169,7 @@ def is_checkpoint(path: Path) -> bool:
         directory = LocalDirectory(path)
         if array_names(directory):
             return True
-        choose_file(directory, FORMATS)
+        choose_file(directory)
     except CheckpointError:
         return False
     return True
