@@ -160,7 +160,7 @@ def inspect(
                 steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
                 report = replace(report, adam=steps)
             if pictures and taken:
-                from memcurse_cli.diagnosis.hessian_report import diagnose_hessian
+                from memcurse_cli.diagnosis.hessian import diagnose_hessian
 
                 report = replace(report, picture=diagnose_hessian(recurrence, settings).picture)
             return report
@@ -211,7 +211,7 @@ def hessian(
     Arguments and errors are those of `inspect`, except for ``readout``: ``every`` (the default)
     for a loss that is the mean over the steps, ``last`` for one at the last step.
     """
-    from memcurse_cli.diagnosis.hessian_report import diagnose_hessian
+    from memcurse_cli.diagnosis.hessian import diagnose_hessian
     from memcurse_cli.schema.hessian import HessianInput, HessianReport
 
     settings = Settings.asked(rho, autocorrelation, horizon, readout)
