@@ -16,7 +16,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ class Cache:
         made_by = {
             "layout": LAYOUT,
             "version": VERSION,
-            "reading": reading.fields(),
+            "reading": asdict(reading),
             "content": self._content(path),
         }
         return _hash(json.dumps(made_by, sort_keys=True).encode())
