@@ -44,12 +44,9 @@ def on_executor(
     reading: Reading,
     is_lost: Callable[[], bool] = lambda: False,
 ) -> Outcomes:
-    """As many at a time as an executor has room for.
+    """As many at a time as an executor has room for; `CancelledError` where it is lost.
 
     A checkpoint whose work ends in an error of the executor itself has that error for its outcome.
-
-    Raises:
-        CancelledError: the executor is lost with work in hand.
     """
     futures: dict[Future[Outcome], str] = {
         executor.submit(read_checkpoint, path, reading): path for path in paths
@@ -172,14 +169,10 @@ def cores() -> int:
 
 
 def open_executor(address: str | None, jobs: int | None) -> AbstractContextManager[Run]:
-    """What ``--executor`` and ``--jobs`` ask for.
-
-    Args:
-        address: ``dask://HOST:PORT`` of a scheduler, or None for this machine.
-        jobs: the number of processes; 1 reads here, None is one process for each core.
+    """What ``--executor`` (None is this machine) and ``--jobs`` (None is one a core) ask for.
 
     Raises:
-        UsageError: another address, no Dask, or nobody there.
+        UsageError: no ``dask://HOST:PORT``, no Dask, or nobody there.
     """
     if address is None:
         count = cores() if jobs is None else jobs
@@ -207,9 +200,6 @@ def _on_dask(address: str) -> Iterator[Run]:
     """The executor of a Dask cluster, whose workers see the same files and have memcurse.
 
     The scheduler gives the work of a lost worker to another one; nothing replaces the scheduler.
-
-    Raises:
-        UsageError: no Dask, nobody at the address, or the scheduler was lost.
     """
     try:
         from distributed import Client
