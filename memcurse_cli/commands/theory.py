@@ -159,7 +159,7 @@ def landscape(
 
     Example: memcurse landscape --modulus 0.999 --angle 0.3
     """
-    from memcurse_cli.diagnosis.landscape import landscape as take_landscape
+    from memcurse_cli.diagnosis.prediction import landscape as take_landscape
 
     figure_format = "" if plot is None else check_figure(plot)
     report = take_landscape(
