@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +16,11 @@ from memcurse_cli.commands.defaults import (
     EVERYTHING,
     OWN_TABLE,
     PER_COMMAND,
-    Setting,
-    in_force,
+    entries,
+    give_variables,
     shown,
+    variable_set,
+    variables,
 )
 from memcurse_cli.commands.options import JsonOption, OutputOption, emit, emit_json
 
@@ -175,23 +179,30 @@ def _options(
     from memcurse_cli.diagnosis.policy import KEYS
     from memcurse_cli.schema.listings import SettingDocument
 
-    rows: dict[tuple[str, str, str], tuple[Setting, list[str]]] = {}
-    for command in everything:
-        for name, setting in in_force(command, file, everything).items():
-            if command == OWN_TABLE and name in KEYS and not setting.origin:
+    rows: dict[tuple[str, str, str], SettingDocument] = {}
+    for command, options in everything.items():
+        give_variables(command, options)
+        said = {}
+        if file is not None:
+            found = entries(file, command, options, lambda: everything)
+            said = {name: (value, file.place(*keys)) for name, keys, value in found}
+        for name, option in options.items():
+            value, origin = said.get(name, (option.default, ""))
+            if variable := variable_set(option):
+                value, origin = os.environ[variable], variable
+            if command == OWN_TABLE and name in KEYS and not origin:
                 continue  # a limit that no variable sets: the file says what it is
-            shown_name = f"{command}.{name}" if name in PER_COMMAND else name
-            key = shown_name, repr(setting.value), setting.origin
-            rows.setdefault(key, (setting, []))[1].append(command)
-    for (name, _, origin), (setting, commands) in sorted(rows.items()):
-        value = setting.value
-        yield SettingDocument(
-            name=name,
-            value=shown_place(value) if isinstance(value, str) else value,
-            origin=origin or "default",
-            variable=setting.variable,
-            commands=tuple(commands),
-        )
+            row = SettingDocument(
+                name=f"{command}.{name}" if name in PER_COMMAND else name,
+                value=shown_place(value) if isinstance(value, str) else value,
+                origin=origin or "default",
+                variable=variables(command, name)[-1],
+                commands=(command,),
+            )
+            key = row.name, repr(value), origin
+            others = rows[key].commands if key in rows else ()
+            rows[key] = replace(rows.get(key, row), commands=(*others, command))
+    yield from (row for _, row in sorted(rows.items()))
 
 
 def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:

@@ -276,9 +276,7 @@ class _Table(NamedTuple):
     def require_known(self, *known: str) -> None:
         for key in self.found:
             if key not in known:
-                near = get_close_matches(key.replace("_", "-"), known, 1)
-                remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                raise self.wrong(f"unknown key {key[:40]!r}", key, remedy=remedy)
+                raise unknown_key(self.file, (*self.place, key), known)
 
     def number(self, key: str) -> float:
         value = self.found[key]
@@ -327,6 +325,14 @@ class _Table(NamedTuple):
                     yield Limit(f"{key}.{dtype}", errors.number(dtype), origin)
             else:
                 yield Limit(key, self.number(key), origin)
+
+
+def unknown_key(file: SettingsFile, place: Sequence[str | int], known: Sequence[str]) -> UsageError:
+    """The error of a key that does not exist, with the nearest one that does."""
+    key = str(place[-1])
+    near = get_close_matches(key.replace("_", "-"), known, 1)
+    remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    return file.wrong(f"unknown key {key[:40]!r}", *place, remedy=remedy)
 
 
 def table(file: SettingsFile) -> Mapping[str, Any]:
