@@ -1,11 +1,8 @@
 """What a report is held to: limits and finding codes, for all layers or for some.
 
-A `Policy` is a sequence of rule sets. Each applies to the layers and families that it names, later
-ones over earlier ones: the settings file's own table first, its overrides in their order, then the
-command line. A policy that limits nothing is the default one, under which a layer fails that is
-cursed or has a finding of severity error.
-
-Both the table `check` of a settings file and the options of the command line are read here.
+Rule sets apply to the layers and families that they name, later ones over earlier ones: the table
+`check` of a settings file, its overrides in their order, the command line. Where nothing is
+limited, a layer fails that is cursed or has a finding of severity error.
 """
 
 from __future__ import annotations
@@ -78,10 +75,6 @@ def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) ->
     return figures
 
 
-def _step_effect(_: LayerReport, group: ParameterSummary) -> float | None:
-    return math.inf if diverges(group) else group.step_effect
-
-
 def _relative_sensitivity(layer: LayerReport, group: ParameterSummary) -> float | None:
     value = group.relative_sensitivity.p99
     if layer.dense is not None:  # every entry of the matrix at once, as for its step effect
@@ -123,7 +116,7 @@ KINDS: tuple[LimitKind, ...] = (
         "step effect",
         "lr √κ of a parameter group's p99 scalar: the relative change of the state in one step "
         "of the optimizer; 0.5 is 50 %.",
-        _of_groups(_step_effect),
+        _of_groups(lambda _, group: math.inf if diverges(group) else group.step_effect),
         percent,
     ),
     LimitKind(
@@ -177,7 +170,6 @@ BY_NAME: Mapping[str, LimitKind] = {kind.name: kind for kind in KINDS}
 
 FINDINGS = "findings"
 READABLE = "readable"
-
 CHECK = "check"
 OVERRIDES = "overrides"
 ALLOW_MISSING = "allow-missing"
@@ -301,8 +293,7 @@ class _Table(NamedTuple):
 
     def rule_set(self) -> RuleSet:
         texts = {key: self.texts(key) for key in (*CODES, *SCOPES) if key in self.found}
-        origin = self.file.place(*self.place)
-        return RuleSet(limits=tuple(self.limits()), origin=origin, **texts)
+        return RuleSet(tuple(self.limits()), origin=self.file.place(*self.place), **texts)
 
     def limits(self) -> Iterator[Limit]:
         for key in (name for name in LIMITS if name in self.found):
@@ -349,11 +340,7 @@ def _table(file: SettingsFile) -> _Table:
 
 
 def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
-    """The table of `memcurse check` and its overrides, in their order.
-
-    Raises:
-        ConfigurationError: a key that does not exist, or a value of the wrong kind.
-    """
+    """The table of `memcurse check` and its overrides, in their order, held to their kinds."""
     whole = _table(file)
     overrides = whole.found.get(OVERRIDES, [])
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
@@ -396,12 +383,8 @@ def from_options(
 ) -> RuleSet:
     """The rule set of the command line, which applies to every layer.
 
-    Args:
-        numbers: bounds by the limit's name; None for one that was not given.
-        verdict: of ``--max-verdict``.
-        rounding: ``DTYPE=ERROR``, each.
-        codes: of ``--select``, ``--forbid`` and ``--ignore``, several of them joined by commas;
-            None where not given.
+    Of bounds by the limit's name, a verdict, rounding errors as ``DTYPE=ERROR``, and codes of
+    ``select``, ``forbid`` and ``ignore``, several of them joined by commas; None is not given.
 
     Raises:
         UsageError: a value outside its domain.
@@ -416,9 +399,7 @@ def from_options(
             )
         place = float(LIMITING_VERDICTS.index(verdict))
         limits.append(Limit(MAX_VERDICT, place, f"--{MAX_VERDICT}"))
-    for name, bound in numbers.items():
-        if bound is not None:
-            limits.append(_limit(name, bound))
+    limits += [_limit(name, bound) for name, bound in numbers.items() if bound is not None]
     for text in rounding:
         dtype, _, error = text.partition("=")
         if dtype not in DTYPES or not re.fullmatch(r"[0-9.eE+-]+", error):
@@ -432,8 +413,14 @@ def from_options(
         except ValueError:  # such as 1e
             bound = math.nan
         limits.append(_limit(MAX_ROUNDING_ERROR, bound, f".{dtype}"))
-    found = {name: _codes(texts, name) for name, texts in codes.items() if texts is not None}
-    return RuleSet(limits=tuple(limits), origin="the command line", **found)
+    chosen = {}
+    for name, texts in codes.items():
+        if texts is not None:
+            several = (code.strip() for text in texts for code in text.split(","))
+            chosen[name] = tuple(code for code in several if code)
+            for problem in _wrong_codes(chosen[name]):
+                raise UsageError(problem, where=f"--{name}", remedy=CODE_REMEDY)
+    return RuleSet(limits=tuple(limits), origin="the command line", **chosen)
 
 
 def _limit(option: str, bound: float, dtype: str = "") -> Limit:
@@ -444,13 +431,6 @@ def _limit(option: str, bound: float, dtype: str = "") -> Limit:
             remedy="give a number of 0 or more",
         )
     return Limit(option + dtype, bound, f"--{option}")
-
-
-def _codes(texts: Iterable[str], option: str) -> tuple[str, ...]:
-    codes = tuple(code.strip() for text in texts for code in text.split(",") if code.strip())
-    for problem in _wrong_codes(codes):
-        raise UsageError(problem, where=f"--{option}", remedy=CODE_REMEDY)
-    return codes
 
 
 def _wrong_codes(codes: Iterable[str]) -> Iterator[str]:
