@@ -38,10 +38,8 @@ from memcurse_cli.theory.moments import empirical_moments, moments
 
 DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000
-TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)
-"""Of the states that the mixture is tried on, in steps."""
-FORGOTTEN = 10.0
-"""Time constants after which what is left of an input, e^-10, no longer counts."""
+TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)  # of the states that the mixture is tried on, in steps
+FORGOTTEN = 10.0  # time constants after which what is left of an input, e^-10, no longer counts
 
 
 def estimate_autocorrelation(
@@ -95,24 +93,23 @@ def estimate_autocorrelation(
             remedy="an input without variance drives no state",
         )
     spread = found.standard_errors
-    series, last = samples.shape[0] * samples.shape[2], found.values.size - 1
+    sequences, steps, features = samples.shape
+    lag = np.arange(found.values.size, dtype=np.float64)
 
     def standard_errors(mixture: Autocorrelation) -> NDArray[np.float64]:
         if spread is not None:
             return spread
-        return gaussian_standard_error(mixture, samples.shape[1], series, last)
+        return gaussian_standard_error(mixture, steps, sequences * features, lag.size - 1)
 
     mixture, errors = fit_mixture(found.values, found.pairs, standard_errors)
     scale = found.taper if estimator == "biased" else np.ones_like(found.values)
-    known = np.arange(found.values.size, dtype=np.float64)
-    values, fitted = scale * found.values, scale * mixture.at(known)
+    values, fitted = scale * found.values, scale * mixture.at(lag)
     off = np.abs(values - fitted) / found.values[0]
     bias = 0.0
     if centred:  # Σ_{|k|<T} (1-|k|/T) R(k) / (N T), the variance of the estimated mean
-        k = np.arange(samples.shape[1], dtype=np.float64)
-        shares = np.where(k == 0, 1.0, 2.0) * (1 - k / k.size)
-        bias = float(shares @ mixture.at(k)) / (samples.shape[0] * k.size)
-    sequences, steps, features = samples.shape
+        k = np.arange(steps, dtype=np.float64)
+        shares = np.where(k == 0, 1.0, 2.0) * (1 - k / steps)
+        bias = float(shares @ mixture.at(k)) / (sequences * steps)
     return AutocorrelationDocument(
         SampleData(source, sequences, steps, features, samples.size - found.observed),
         estimator,
@@ -208,9 +205,7 @@ def _usable(
 def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
     """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
     checks = []
-    for time_constant in TIME_CONSTANTS:
-        if FORGOTTEN * time_constant > values.size - 1:
-            break
+    for time_constant in (one for one in TIME_CONSTANTS if FORGOTTEN * one <= values.size - 1):
         log = -1 / time_constant
         direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
         second = direct.second_moment, float(fitted.second_moment[0])
