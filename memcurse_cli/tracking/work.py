@@ -5,7 +5,7 @@ What goes in and comes out is plain data: any process that sees the file can do 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from memcurse_cli.schema.derived import (
     TrackedLayer,
     WorstGroup,
 )
-from memcurse_cli.schema.figures import Quantiles, diverges, parameter_rank, quantiles
+from memcurse_cli.schema.figures import Components, Quantiles, diverges, parameter_rank, quantiles
 from memcurse_cli.schema.report import EigenvalueSummary, LayerReport, Report, SkippedLayer
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
@@ -40,47 +40,26 @@ Floats = NDArray[np.float64]
 class Reading:
     """How every checkpoint of a run is read: the options of `inspect` that its figures hang on."""
 
-    # (weight, ρ) or (weight, ρ, ω) of each part of the input's
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] = ((1.0, 0.0),)
-    horizon: int | None = None  # T in steps, or None
-    readout: str | None = None  # ``last``, ``every`` or None
-    learning_rate: float = 1e-3  # the rate that step effects are taken at
-    watch_limit: float = 0.1  # the step effect to watch from
-    cursed_limit: float = 1.0  # the step effect called cursed
-    family: str | None = None  # the only family to read with, or None
-    layers: tuple[str, ...] = ()  # globs of layer names
-    assume: tuple[tuple[str, str], ...] = ()  # what the checkpoints do not store, as pairs
-    device: str = "auto"  # for eigendecompositions
+    autocorrelation: Components  # of the input
+    options: Mapping[str, Any]  # the others that were given, by name
 
     @classmethod
     def of(
-        cls,
-        *,
-        rho: float | None = None,
-        autocorrelation: str | None = None,
-        assume: dict[str, str] | None = None,
-        **others: Any,
+        cls, *, rho: float | None = None, autocorrelation: str | None = None, **options: Any
     ) -> Reading:
         """The same from the arguments of `inspect`, each held to its domain before any work.
 
         Raises:
             UsageError: one is outside it.
         """
-        reading = cls(
-            autocorrelation=tuple(choose_autocorrelation(rho, autocorrelation)),
-            assume=tuple(sorted((assume or {}).items())),
-            **others,
-        )
-        Settings(
-            horizon=reading.horizon,
-            learning_rate=reading.learning_rate,
-            watch_limit=reading.watch_limit,
-            cursed_limit=reading.cursed_limit,
-        )
-        check_readout(reading.readout)
-        validate_device(reading.device)
-        validate_assumptions(dict(reading.assume))
-        return reading
+        given = dict(options)
+        check_readout(given.pop("readout", None))
+        validate_device(given.pop("device", "auto"))
+        validate_assumptions(given.pop("assume", None) or {})
+        for name in ("family", "layers"):
+            given.pop(name, None)
+        Settings(**given)
+        return cls(tuple(choose_autocorrelation(rho, autocorrelation)), options)
 
 
 @dataclass(frozen=True)
@@ -94,12 +73,9 @@ class Outcome:
 
 def read_checkpoint(path: str, reading: Reading) -> Outcome:
     """Report on one checkpoint. It never raises, since an error must not end the others' work."""
-    options = asdict(reading) | {
-        "autocorrelation": Autocorrelation.from_components(reading.autocorrelation),
-        "assume": dict(reading.assume),
-    }
+    mixture = Autocorrelation.from_components(reading.autocorrelation)
     try:
-        report = inspect(path, **options, values=True)
+        report = inspect(path, autocorrelation=mixture, **reading.options, values=True)
         return Outcome(take_snapshot(report))
     except MemcurseError as error:
         return failed(error)
