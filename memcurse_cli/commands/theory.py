@@ -22,6 +22,8 @@ from memcurse_cli.commands.options import (
     write_file,
 )
 
+StepSizeOption = Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")]
+
 
 def predict(
     rho: RhoOption = None,
@@ -59,7 +61,7 @@ def predict(
             help="The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4).",
         ),
     ] = "none",
-    step_size: Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")] = 0.01,
+    step_size: StepSizeOption = 0.01,
     ring: Annotated[
         str | None,
         typer.Option(
@@ -142,7 +144,7 @@ def landscape(
             "what is usual for each parametrisation.",
         ),
     ] = None,
-    step_size: Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")] = 0.01,
+    step_size: StepSizeOption = 0.01,
     learning_rate: LearningRateOption = 1e-3,
     level: Annotated[
         float,
