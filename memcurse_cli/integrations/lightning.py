@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcurse_cli.integrations.monitor import Monitor
+from memcurse_cli.integrations import Monitor
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

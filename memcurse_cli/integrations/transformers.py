@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from memcurse_cli.integrations.monitor import Monitor
+from memcurse_cli.integrations import Monitor
 
 
 class MemcurseCallback(TrainerCallback):
