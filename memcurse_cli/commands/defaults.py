@@ -1,9 +1,7 @@
 """Defaults of options: the environment, then a settings file, then what the command itself says.
 
-Every option ``--some-option`` of a configurable command has a variable ``MEMCURSE_SOME_OPTION``,
-and one for a single command, ``MEMCURSE_INSPECT_SOME_OPTION``, which comes first. In a settings
-file ``some-option = …`` stands at the top for all commands that have it, or in the command's own
-table. The command line is above them all.
+``--some-option`` has a variable ``MEMCURSE_SOME_OPTION``, and for one command, which comes first,
+``MEMCURSE_INSPECT_SOME_OPTION``. In a file ``some-option = …`` stands at the top or in its table.
 """
 
 from __future__ import annotations
@@ -137,11 +135,7 @@ def give_variables(command: str, options: Mapping[str, Any]) -> None:
 
 
 def configure(context: Any, defaults: Defaults, config: Path | None) -> None:
-    """Read the settings file and make it the context's defaults.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or a key or value of it does not exist.
-    """
+    """Make the settings file the context's defaults; a wrong one raises `ConfigurationError`."""
     file = defaults.file = find_settings() if config is None else read_settings(config)
     context.meta[KEY] = defaults
     options, values = defaults.options, dict[str, Any]()
@@ -178,8 +172,7 @@ def entries(
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """(option, key path, value) of what a file says of a command; its own table comes last.
 
-    Raises:
-        ConfigurationError: a key that is no option, or that only a named file may set.
+    Raises `ConfigurationError` for a key that is no option, or that only a named file may set.
     """
     for key, value in file.values.items():
         if isinstance(value, dict):
@@ -369,10 +362,7 @@ def _narrated(invoke: Callable[[Any], Any], defaults: Defaults) -> Callable[[Any
 
 
 def discard_output() -> None:
-    """Let what standard output still holds go nowhere: its reader (head, less) has seen enough.
-
-    Python would complain again while it flushes at its end.
-    """
+    """Let what standard output holds go nowhere, or Python would complain again as it flushes."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -245,9 +245,7 @@ def dense_layer_hessian(
 ) -> DenseHessian:
     """The Hessian over the stored matrix of a layer that `hessian_reason` lets through.
 
-    Raises:
-        OverflowError: it leaves the range of a float.
-        ArithmeticError: the memory is too long for so ill-conditioned eigenvectors.
+    Raises what `dense_hessian` does.
     """
     from memcurse_cli.theory.dense.hessian import dense_hessian
 

@@ -172,9 +172,8 @@ def _steps(
 def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:
     """The elements of a state that belong to a group's scalars, in the group's order.
 
-    A group may be a whole tensor, its transpose, a part of a complex one, or a run of its
-    elements (the bias of one gate). Which one is told by the values themselves: None where none
-    fits, or where several do with different states.
+    A group may be a whole tensor, its transpose, a part of a complex one, or a run of its elements.
+    The values tell which: None where none fits, or several do with different states.
     """
     wanted = values.reshape(-1)
     found: list[Floats] = []

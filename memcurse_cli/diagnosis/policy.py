@@ -381,13 +381,10 @@ def from_options(
     rounding: Iterable[str] = (),
     **codes: Iterable[str] | None,
 ) -> RuleSet:
-    """The rule set of the command line, which applies to every layer.
+    """The rule set of the command line, for every layer; raises `UsageError` for a wrong value.
 
     Of bounds by the limit's name, a verdict, rounding errors as ``DTYPE=ERROR``, and codes of
     ``select``, ``forbid`` and ``ignore``, several of them joined by commas; None is not given.
-
-    Raises:
-        UsageError: a value outside its domain.
     """
     limits = []
     if verdict is not None:

@@ -103,19 +103,16 @@ class Cache:
     def key_of(self, path: str, reading: Reading) -> str:
         """The hash of a checkpoint's bytes and of all that its figures hang on beside them.
 
-        Raises:
-            OSError: the checkpoint cannot be read.
-            CheckpointError: the same, or it is none, or has more than `MAX_HASHED_BYTES`.
+        Raises what `hash_content` does, and `CheckpointError` for what is no checkpoint.
         """
         made_by = {"layout": LAYOUT, "version": VERSION, "reading": asdict(reading)}
         made_by["content"] = self._content(path)
         return _hash(json.dumps(made_by, sort_keys=True).encode())
 
     def _content(self, path: str) -> str:
-        """The hash of the bytes; one that was taken before counts as long as nothing has changed.
+        """The hash of the bytes, or the one known for these sizes, times and inodes, as in git.
 
-        Sizes, times and inodes tell that, as git's index does it: a file that was changed so
-        lately that its time may not tell the next change is hashed again.
+        A file that was changed so lately that its time may not tell the next change is not known.
         """
         key = _hash(os.path.abspath(path).encode(errors="surrogateescape"))
         now = [list(file) for file in signature(path) or ()]

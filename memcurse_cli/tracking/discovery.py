@@ -214,8 +214,7 @@ def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | 
 def step_in_name(path: str) -> int | None:
     """The step that a name says: ``step_1000``, ``epoch=3-step=1200``, ``checkpoint-500``, ``7``.
 
-    A number after or before the word step comes first, then one after checkpoint, then an epoch,
-    then digits at the end. Of several, the last.
+    The last number of the first of `PATTERNS` that is in it.
     """
     name = os.path.basename(os.path.normpath(path))
     if name.startswith("."):
@@ -225,13 +224,8 @@ def step_in_name(path: str) -> int | None:
 
 
 def step_in_directory(name: str) -> int | None:
-    """The same of a directory that holds a checkpoint: a bare number, or one after such a word.
-
-    Digits at the end of any other name, as of ``experiment_42``, are no step.
-    """
-    if name.isdecimal():
-        return _bounded(int(name))
-    return _last_number(name, IN_DIRECTORY)
+    """The same of a directory that holds a checkpoint; of ``experiment_42`` it is None."""
+    return _bounded(int(name)) if name.isdecimal() else _last_number(name, IN_DIRECTORY)
 
 
 def _last_number(text: str, patterns: Sequence[re.Pattern[str]]) -> int | None:
@@ -290,9 +284,7 @@ def step_in_store(store: TensorStore) -> int | None:
 
 def _whole(node: object) -> int | None:
     value = number(node.tensor if isinstance(node, PickledArray) else node)
-    if value is None or value < 0 or value != int(value):
-        return None
-    return _bounded(int(value))
+    return _bounded(int(value)) if value is not None and 0 <= value == int(value) else None
 
 
 def _trainer_state(directory: Path) -> int | None:

@@ -78,9 +78,8 @@ def _next(done: SimpleQueue[Future[Outcome]], is_lost: Callable[[], bool]) -> Fu
 class Processes:
     """Several processes of this machine.
 
-    When one is killed, which is what happens to a checkpoint that needs too much memory, the pool
-    is lost with it: the checkpoints that are not done are then read again one at a time, so that
-    only the guilty one fails.
+    When one is killed, as for too much memory, its pool is lost: what is not done is then read
+    again one at a time, so that only the guilty checkpoint fails.
     """
 
     jobs: int  # how many

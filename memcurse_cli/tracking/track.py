@@ -144,9 +144,7 @@ class Tracker:
         """The run as it now is. What has not changed since the last time is not read again.
 
         Raises:
-            CheckpointError: nothing is found.
-            UsageError: a checkpoint whose step nothing says, or two of the same step.
-            MemcurseError: no checkpoint of the run can be read.
+            MemcurseError: nothing is found or can be read, a checkpoint has no step, or two one.
         """
         paths = find_checkpoints(self.given, waiting=self.waiting)
         signatures = {path: () if is_url(path) else signature(path) for path in paths}
@@ -173,10 +171,7 @@ class Tracker:
             return list(threads.map(find_step, paths))
 
     def _forget(self, paths: Sequence[str]) -> None:
-        """Let go of what is gone; but a run in progress that deletes its old checkpoints had them.
-
-        What has another checkpoint of the same step in its place is gone all the same.
-        """
+        """Let go of what is gone or replaced; but a run in progress may delete what it had."""
         present = {path: self._known[path] for path in paths}
         steps = {known.found.step for known in present.values() if known.found is not None}
         past = {

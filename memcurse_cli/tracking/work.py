@@ -47,11 +47,7 @@ class Reading:
     def of(
         cls, *, rho: float | None = None, autocorrelation: str | None = None, **options: Any
     ) -> Reading:
-        """The same from the arguments of `inspect`, each held to its domain before any work.
-
-        Raises:
-            UsageError: one is outside it.
-        """
+        """The same from the arguments of `inspect`; raises `UsageError` for one out of domain."""
         given = dict(options)
         check_readout(given.pop("readout", None))
         validate_device(given.pop("device", "auto"))
