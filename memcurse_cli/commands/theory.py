@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +22,12 @@ from memcurse_cli.commands.options import (
     write_file,
 )
 
-StepSizeOption = Annotated[float, typer.Option(metavar="Δ", help="The step size of s4.")]
+
+def _option(metavar: str, meaning: str) -> Any:
+    return typer.Option(metavar=metavar, help=meaning)
+
+
+StepSizeOption = Annotated[float, _option("Δ", "The step size of s4.")]
 
 
 def predict(
@@ -30,43 +35,35 @@ def predict(
     autocorrelation: AutocorrelationOption = None,
     modulus: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="|λ|",
-            help="An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default.",
-        ),
+        _option("|λ|", "An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default."),
     ] = None,
     time_constant: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="τ",
-            help="Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable.",
-        ),
+        _option("τ", "Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable."),
     ] = None,
     angle: Annotated[
-        list[float] | None,
-        typer.Option(metavar="θ", help="Its angle in radians; repeatable; 0 by default."),
+        list[float] | None, _option("θ", "Its angle in radians; repeatable; 0 by default.")
     ] = None,
     parametrization: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or "
+        _option(
+            "NAME",
+            "How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or "
             "sigmoid-gate.",
         ),
     ] = "real-imaginary",
     normalization: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4).",
+        _option(
+            "NAME", "The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4)."
         ),
     ] = "none",
     step_size: StepSizeOption = 0.01,
     ring: Annotated[
         str | None,
-        typer.Option(
-            metavar="MIN:MAX",
-            help="Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
+        _option(
+            "MIN:MAX",
+            "Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
         ),
     ] = None,
     horizon: HorizonOption = None,
@@ -106,15 +103,12 @@ def predict(
 
 def landscape(
     modulus: Annotated[
-        float | None, typer.Option(metavar="|λ|", help="The target's modulus; 0.99 by default.")
+        float | None, _option("|λ|", "The target's modulus; 0.99 by default.")
     ] = None,
     time_constant: Annotated[
-        float | None,
-        typer.Option(metavar="τ", help="Its time constant -1/log|λ| in steps instead."),
+        float | None, _option("τ", "Its time constant -1/log|λ| in steps instead.")
     ] = None,
-    angle: Annotated[
-        float, typer.Option(metavar="θ", help="Its angle in radians, in [0, π].")
-    ] = 0.0,
+    angle: Annotated[float, _option("θ", "Its angle in radians, in [0, π].")] = 0.0,
     start: Annotated[
         float | None,
         typer.Option(
@@ -131,28 +125,25 @@ def landscape(
     readout: ReadoutOption = None,
     parametrization: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
+        _option(
+            "NAME", "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default."
         ),
     ] = None,
     normalization: Annotated[
         str | None,
-        typer.Option(
-            metavar="none|own|coupled",
-            help="γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default "
-            "what is usual for each parametrisation.",
+        _option(
+            "none|own|coupled",
+            "γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default what is "
+            "usual for each parametrisation.",
         ),
     ] = None,
     step_size: StepSizeOption = 0.01,
     learning_rate: LearningRateOption = 1e-3,
     level: Annotated[
-        float,
-        typer.Option(metavar="SHARE", help="The loss at which a basin ends; 1 is that of silence."),
+        float, _option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
     ] = 0.1,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the losses into a .svg, .png or .pdf too."),
+        Path | None, _option("FILE", "Draw the losses into a .svg, .png or .pdf too.")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
@@ -208,10 +199,7 @@ def autocorrelation(
         ),
     ] = None,
     lags: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K", help="The largest lag; half the steps, at most 4096, by default."
-        ),
+        int | None, _option("K", "The largest lag; half the steps, at most 4096, by default.")
     ] = None,
     centred: Annotated[
         bool,
@@ -219,18 +207,15 @@ def autocorrelation(
     ] = False,
     padding: Annotated[
         float | None,
-        typer.Option(
-            metavar="VALUE",
-            help="Leave out steps at either end of a sequence whose features all have this value; "
-            "nan leaves out every NaN.",
+        _option(
+            "VALUE",
+            "Leave out steps at either end of a sequence whose features all have this value; nan "
+            "leaves out every NaN.",
         ),
     ] = None,
     estimator: Annotated[
         str,
-        typer.Option(
-            metavar="unbiased|biased",
-            help="Divide by the number of products, or by that of samples.",
-        ),
+        _option("unbiased|biased", "Divide by the number of products, or by that of samples."),
     ] = "unbiased",
     as_json: JsonOption = False,
     output: OutputOption = None,
