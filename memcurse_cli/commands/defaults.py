@@ -26,9 +26,7 @@ from memcurse_cli.reports.console import say
 # Commands that only list something, and `train`, whose options describe one network.
 UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
 OWN_TABLE = "check"  # the command whose table holds limits, which `diagnosis.policy` reads
-FORMAT = "format"
-PER_COMMAND = frozenset({FORMAT})
-"""Options that mean something else in each command: only its own variable and table set them."""
+FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(
     {"help", "json", "output", "config", "baseline", "plot", "debug", "watch", "until"}
 )
@@ -112,7 +110,7 @@ def configurable(command: str, parameters: Sequence[Any]) -> dict[str, Any]:
 def variables(command: str, name: str) -> list[str]:
     """The environment variables of an option, the first one that is set counts."""
     own = f"{PREFIX}_{command}_{name}".upper().replace("-", "_")
-    return [own] if name in PER_COMMAND else [own, f"{PREFIX}_{name}".upper().replace("-", "_")]
+    return [own] if name == FORMAT else [own, f"{PREFIX}_{name}".upper().replace("-", "_")]
 
 
 def variable_set(option: Any) -> str:
@@ -217,8 +215,8 @@ def _at_the_top(command: str, name: str) -> bool:
     if command == OWN_TABLE:
         from memcurse_cli.diagnosis.policy import KEYS
 
-        return name not in KEYS and name not in PER_COMMAND
-    return name not in PER_COMMAND
+        return name not in KEYS and name != FORMAT
+    return name != FORMAT
 
 
 def _unknown(file: SettingsFile, keys: tuple[str, ...], known: typing.Iterable[str]) -> Exception:

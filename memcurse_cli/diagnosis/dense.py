@@ -171,7 +171,7 @@ def _structure(
             kreiss = kreiss_bound(powers, basis if basis.is_usable else None)
         except ArithmeticError as error:  # a power leaves the range of a float
             growth, step, reason = None, None, str(error)
-    parts = split or (None, None, None)
+    parts: tuple[float | None, float | None, float | None] = split or (None, None, None)
     return DenseStructure(*parts, conditions, growth, step, kreiss, reason)
 
 
