@@ -96,30 +96,24 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
             dense_layer_hessian(working, dynamics, settings).diagonal if curvature else None,
         )
         return
-    curvatures = _curvatures(recurrence, settings) if curvature and withheld is None else None
-    moment = None if withheld is not None else settings.moments_of(recurrence.log_eigenvalues)
-    for group in recurrence.parameters:
+    known, groups = withheld is None, recurrence.parameters
+    moment = settings.moments_of(recurrence.log_eigenvalues) if known else None
+    order = sum(group.size for group in groups)
+    diagonal: Floats | None = None  # of the Hessian at a perfect fit, unless it is too large
+    if curvature and known and (recurrence.channel is not None or order <= LARGEST_BLOCK):
+        diagonal = np.zeros(order)
+        for blocks in layer_hessian(recurrence, settings).blocks():
+            diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
+    start = 0
+    for group in groups:
         kappa = None
         if moment is not None:
             kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity
+        own = None if diagonal is None else diagonal[start : start + group.size]
         yield _Group(
-            AdamGroup(group.name, group.tensor, True, group.size),
-            group.values,
-            kappa,
-            None if curvatures is None else next(curvatures),
+            AdamGroup(group.name, group.tensor, True, group.size), group.values, kappa, own
         )
-
-
-def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] | None:
-    """The diagonal of the Hessian at a perfect fit, group by group; None of one too large."""
-    order = sum(group.size for group in recurrence.parameters)
-    if recurrence.channel is None and order > LARGEST_BLOCK:
-        return None
-    diagonal = np.zeros(order)
-    for blocks in layer_hessian(recurrence, settings).blocks():
-        diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
-    ends = np.cumsum([group.size for group in recurrence.parameters])
-    return iter(np.split(diagonal, ends[:-1]))
+        start += group.size
 
 
 def _steps(
@@ -248,8 +242,7 @@ def _sharpness(
         reason = hessian_reason(recurrence, settings) or ""
     if not reason and not recurrence.projections:
         reason = "it is not known how B, C and D are stored"
-    order = sum(group.size for group in recurrence.parameters)
-    order += sum(group.size for group in recurrence.projections)
+    order = sum(group.size for group in (*recurrence.parameters, *recurrence.projections))
     if not reason and recurrence.channel is None and order > LARGEST_BLOCK:
         reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
     if reason:
