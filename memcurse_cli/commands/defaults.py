@@ -233,9 +233,8 @@ def _unknown(file: SettingsFile, keys: tuple[str, ...], known: typing.Iterable[s
 
 def bare_type(hint: Any) -> Any:
     """The type of an option in the command's signature, without None."""
-    kinds = [kind for kind in typing.get_args(hint) if kind is not NoneType]
-    optional = len(kinds) < len(typing.get_args(hint))
-    return kinds[0] if optional and kinds else hint
+    kinds = typing.get_args(hint)
+    return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else hint
 
 
 def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) -> Any:
@@ -244,16 +243,14 @@ def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) ->
         (inner,) = typing.get_args(kind)
         several = value if isinstance(value, list) else [value]
         return [checked(file, keys, one, inner) for one in several]
-    accepted, words = {
-        bool: ((bool,), "true or false"),
-        int: ((int,), "a whole number"),
-        float: ((int, float), "a number"),
-    }.get(kind, ((str,), "a text"))
+    accepted, words, example = {
+        bool: ((bool,), "true or false", "true"),
+        int: ((int,), "a whole number", "300"),
+        float: ((int, float), "a number", "0.001"),
+    }.get(kind, ((str,), "a text", '"…"'))
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        example = {bool: "true", int: "300", float: "0.001"}.get(kind, '"…"')
-        raise file.wrong(
-            f"{keys[-1]} is not {words}", *keys, remedy=f"write {keys[-1]} = {example}"
-        )
+        remedy = f"write {keys[-1]} = {example}"
+        raise file.wrong(f"{keys[-1]} is not {words}", *keys, remedy=remedy)
     return value
 
 

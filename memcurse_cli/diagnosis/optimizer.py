@@ -242,7 +242,8 @@ def _sharpness(
         reason = hessian_reason(recurrence, settings) or ""
     if not reason and not recurrence.projections:
         reason = "it is not known how B, C and D are stored"
-    order = sum(group.size for group in (*recurrence.parameters, *recurrence.projections))
+    order = sum(group.size for group in recurrence.parameters)
+    order += sum(group.size for group in recurrence.projections)
     if not reason and recurrence.channel is None and order > LARGEST_BLOCK:
         reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
     if reason:

@@ -312,9 +312,10 @@ def _relative(
     parameter, factor = motion
     moved = factor**2 * moments.sensitivities[parameter][group.eigenvalue]
     held = moments.second_moment[group.eigenvalue]
-    finite_sums = (
+    moved_sum, held_sum = (
         np.bincount(group.scalar, np.where(np.isinf(values), 0.0, values), group.size)
         for values in (moved, held)
     )
     infinite = np.bincount(group.scalar, np.isinf(moved), group.size) > 0
-    return np.where(infinite, np.inf, _quotient(*finite_sums, nothing=0.0))
+    relative = _quotient(moved_sum.astype(np.float64), held_sum.astype(np.float64), nothing=0.0)
+    return np.where(infinite, np.inf, relative)
