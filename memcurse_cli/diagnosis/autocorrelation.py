@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -80,18 +81,12 @@ def estimate_autocorrelation(
     found = _usable(found, explicit=lags is not None, source=source)
     variance = float(found.values[0])
     if not math.isfinite(variance):
-        raise UsageError(
-            "the square of a sample is beyond the range of a float",
-            where=source,
-            remedy="scale the data",
-        )
+        what = "the square of a sample is beyond the range of a float"
+        raise UsageError(what, where=source, remedy="scale the data")
     level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
     if variance <= (ROUNDING * level if centred else 0.0):
-        raise UsageError(
-            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
-            where=source,
-            remedy="an input without variance drives no state",
-        )
+        what = "the samples do not vary" + (" about their mean" if centred else ": all are zero")
+        raise UsageError(what, where=source, remedy="an input without variance drives no state")
     spread = found.standard_errors
     sequences, steps, features = samples.shape
     lag = np.arange(found.values.size, dtype=np.float64)
@@ -136,25 +131,18 @@ def check_estimator(name: str) -> Estimator:
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:
     """(N, T, F) of any accepted shape."""
+    wrong = partial(UsageError, where=source)
     if data.dtype.kind == "c":
-        raise UsageError(
-            "the samples are complex", where=source, remedy="give real and imaginary part apart"
-        )
+        raise wrong("the samples are complex", remedy="give real and imaginary part apart")
     if data.ndim not in (1, 2, 3):
-        raise UsageError(
-            f"an array of shape {data.shape} is no set of sequences",
-            where=source,
-            remedy="give (steps), (steps, features) or (sequences, steps, features)",
-        )
+        remedy = "give (steps), (steps, features) or (sequences, steps, features)"
+        raise wrong(f"an array of shape {data.shape} is no set of sequences", remedy=remedy)
     shaped = data[:, None] if data.ndim == 1 else data
     shaped = shaped if data.ndim == 3 else shaped[None]
     if data.size == 0 or shaped.shape[1] < 2:
         what = "no sample" if data.size == 0 else "one step"
-        raise UsageError(
-            f"an array of shape {data.shape} has {what}, too few for a lag",
-            where=source,
-            remedy="give two steps or more",
-        )
+        what = f"an array of shape {data.shape} has {what}, too few for a lag"
+        raise wrong(what, remedy="give two steps or more")
     return shaped
 
 

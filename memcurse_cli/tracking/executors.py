@@ -55,7 +55,13 @@ def on_executor(
     for future in futures:
         future.add_done_callback(done.put)
     for _ in futures:
-        future = _next(done, is_lost)
+        while True:
+            try:
+                future = done.get(timeout=LOOK_SECONDS)
+                break
+            except Empty:
+                if is_lost():
+                    raise CancelledError from None
         try:
             outcome = future.result()
         except (BrokenProcessPool, CancelledError):
@@ -63,15 +69,6 @@ def on_executor(
         except Exception as error:
             outcome = failed(error)
         yield futures[future], outcome
-
-
-def _next(done: SimpleQueue[Future[Outcome]], is_lost: Callable[[], bool]) -> Future[Outcome]:
-    while True:
-        try:
-            return done.get(timeout=LOOK_SECONDS)
-        except Empty:
-            if is_lost():
-                raise CancelledError from None
 
 
 @dataclass(frozen=True)
