@@ -446,7 +446,7 @@ def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
     if file is None:
         return
     rule_sets(file)  # refuses what is wrong
-    found = table(file)
+    found = table(file).found
     tables: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [((CHECK,), found)]
     overrides = enumerate(found.get(OVERRIDES, ()))
     tables += [((CHECK, OVERRIDES, index), override) for index, override in overrides]

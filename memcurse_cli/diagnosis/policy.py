@@ -326,22 +326,18 @@ def unknown_key(file: SettingsFile, place: Sequence[str | int], known: Sequence[
     return file.wrong(f"unknown key {key[:40]!r}", *place, remedy=remedy)
 
 
-def table(file: SettingsFile) -> Mapping[str, Any]:
+def table(file: SettingsFile) -> _Table:
     """The table of `memcurse check`; raises `ConfigurationError` for a key that does not exist."""
-    return _table(file).found
-
-
-def _table(file: SettingsFile) -> _Table:
-    found = _Table(file, file.values.get(CHECK, {}), (CHECK,))
-    if not isinstance(found.found, dict):
-        raise found.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
-    found.require_known(*KEYS)
-    return found
+    whole = _Table(file, file.values.get(CHECK, {}), (CHECK,))
+    if not isinstance(whole.found, dict):
+        raise whole.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
+    whole.require_known(*KEYS)
+    return whole
 
 
 def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
     """The table of `memcurse check` and its overrides, in their order, held to their kinds."""
-    whole = _table(file)
+    whole = table(file)
     overrides = whole.found.get(OVERRIDES, [])
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
         heading = ".".join((*file.prefix, CHECK, OVERRIDES))
@@ -362,7 +358,7 @@ def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
 
 def boolean(file: SettingsFile, key: str) -> bool | None:
     """A yes or no of the table; None where it does not say."""
-    value = table(file).get(key)
+    value = table(file).found.get(key)
     if value is not None and not isinstance(value, bool):
         raise file.wrong(f"{key} is not true or false", CHECK, key, remedy=f"write {key} = true")
     return value
@@ -370,7 +366,7 @@ def boolean(file: SettingsFile, key: str) -> bool | None:
 
 def positive(file: SettingsFile, key: str) -> float | None:
     """A number of the table, zero or more; None where it does not say."""
-    found = _table(file)
+    found = table(file)
     return found.number(key) if key in found.found else None
 
 
