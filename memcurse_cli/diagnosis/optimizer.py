@@ -24,7 +24,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import (
     AdamGroup,
@@ -34,15 +34,13 @@ from memcurse_cli.schema.layer import (
     StepQuantiles,
 )
 from memcurse_cli.schema.report import UsableRate
-from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.diagonality import DiagonalityScores, diagonality_scores
 from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
 
 Floats = NDArray[np.float64]
 
 FOLLOWED = ("correlation", "spread_before", "spread_after")
-
-BETA2, EPSILON = 0.999, 1e-8
-"""What every library's Adam takes by default, where the state does not say."""
+BETA2, EPSILON = 0.999, 1e-8  # every library's default, where the state does not say
 
 
 class _Group(NamedTuple):
@@ -98,30 +96,24 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
             dense_layer_hessian(working, dynamics, settings).diagonal if curvature else None,
         )
         return
-    curvatures = _curvatures(recurrence, settings) if curvature and withheld is None else None
-    moment = None if withheld is not None else settings.moments_of(recurrence.log_eigenvalues)
-    for group in recurrence.parameters:
+    known, groups = withheld is None, recurrence.parameters
+    moment = settings.moments_of(recurrence.log_eigenvalues) if known else None
+    order = sum(group.size for group in groups)
+    diagonal: Floats | None = None  # of the Hessian at a perfect fit, unless it is too large
+    if curvature and known and (recurrence.channel is not None or order <= LARGEST_BLOCK):
+        diagonal = np.zeros(order)
+        for blocks in layer_hessian(recurrence, settings).blocks():
+            diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
+    start = 0
+    for group in groups:
         kappa = None
         if moment is not None:
             kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity
+        own = None if diagonal is None else diagonal[start : start + group.size]
         yield _Group(
-            AdamGroup(group.name, group.tensor, True, group.size),
-            group.values,
-            kappa,
-            None if curvatures is None else next(curvatures),
+            AdamGroup(group.name, group.tensor, True, group.size), group.values, kappa, own
         )
-
-
-def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] | None:
-    """The diagonal of the Hessian at a perfect fit, group by group; None of one too large."""
-    order = sum(group.size for group in recurrence.parameters)
-    if recurrence.channel is None and order > LARGEST_BLOCK:
-        return None
-    diagonal = np.zeros(order)
-    for blocks in layer_hessian(recurrence, settings).blocks():
-        diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
-    ends = np.cumsum([group.size for group in recurrence.parameters])
-    return iter(np.split(diagonal, ends[:-1]))
+        start += group.size
 
 
 def _steps(
@@ -174,9 +166,8 @@ def _steps(
 def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:
     """The elements of a state that belong to a group's scalars, in the group's order.
 
-    A group may be a whole tensor, its transpose, a part of a complex one, or a run of its
-    elements (the bias of one gate). Which one is told by the values themselves: None where none
-    fits, or where several do with different states.
+    A group may be a whole tensor, its transpose, a part of a complex one, or a run of its elements.
+    The values tell which: None where none fits, or several do with different states.
     """
     wanted = values.reshape(-1)
     found: list[Floats] = []
@@ -222,28 +213,17 @@ def learning_rates(
     settings: Settings,
 ) -> LearningRates:
     """The rate to give to each recurrent group: the usable one, where the network's is larger."""
+    rest, groups = settings.learning_rate, []
+    for group in parameters:
+        rate = None if usable.rate is None else min(usable.rate, rest)
+        if group.step_effect == 0:  # no step on it changes the state
+            rate = rest
+        at_limit, share = effect_rate(group, settings.step_limit), None
+        if rate is not None:
+            share = rate / rest
+        groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
     sharpness, reason = _sharpness(recurrence, settings)
-    return LearningRates(
-        rest=settings.learning_rate,
-        limit=settings.step_limit,
-        groups=tuple(_group_rate(parameter, usable, settings) for parameter in parameters),
-        sharpness=sharpness,
-        sharpness_reason=reason,
-    )
-
-
-def _group_rate(parameter: ParameterSummary, usable: UsableRate, settings: Settings) -> GroupRate:
-    rest = settings.learning_rate
-    rate = rest if parameter.step_effect == 0 else None  # no step on it changes the state
-    if rate is None and usable.rate is not None:
-        rate = min(usable.rate, rest)
-    return GroupRate(
-        parameter.name,
-        parameter.tensor,
-        effect_rate(parameter, settings.step_limit),
-        rate,
-        None if rate is None else rate / rest,
-    )
+    return LearningRates(rest, settings.step_limit, tuple(groups), sharpness, reason)
 
 
 def _sharpness(
@@ -261,22 +241,18 @@ def _sharpness(
         reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
     if reason:
         return None, reason
+
+    def scores(of: Recurrence, projections: Sequence[ProjectionGroup]) -> DiagonalityScores | None:
+        blocks = layer_hessian(of, settings, projections).blocks()
+        return diagonality_scores(found.hessians for found in blocks)
+
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            recurrent = _scores(recurrence, settings)
-            rest = _scores(replace(recurrence, parameters=()), settings)
+            recurrent = scores(recurrence, ())
+            rest = scores(replace(recurrence, parameters=()), recurrence.projections)
     except OverflowError:
         return None, EXPLODES
     if recurrent is None or rest is None:
         return None, "one of the two is zero: no parameter changes the output"
-    (sharpness, trace), (sharpness_of_rest, trace_of_rest) = recurrent, rest
-    ratios = sharpness_of_rest / sharpness, math.sqrt(trace_of_rest / trace)
-    return RelativeSharpness(sharpness, sharpness_of_rest, *ratios), None
-
-
-def _scores(recurrence: Recurrence, settings: Settings) -> tuple[float, float] | None:
-    """λ_max and trace of the Hessian over λ and γ, or over B, C and D where these are no groups."""
-    projections = () if recurrence.parameters else recurrence.projections
-    hessian = layer_hessian(recurrence, settings, projections)
-    scores = diagonality_scores(blocks.hessians for blocks in hessian.blocks())
-    return None if scores is None else (scores.sharpness, scores.trace)
+    ratios = rest.sharpness / recurrent.sharpness, math.sqrt(rest.trace / recurrent.trace)
+    return RelativeSharpness(recurrent.sharpness, rest.sharpness, *ratios), None
