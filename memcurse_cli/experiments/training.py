@@ -29,9 +29,9 @@ from memcurse_cli.experiments.networks import (
     Network,
     Parameters,
     causal_convolution,
+    draw_teacher,
 )
 from memcurse_cli.experiments.settings import NetworkName, TrainingSettings
-from memcurse_cli.experiments.teacher import draw_teacher
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -73,11 +73,9 @@ def train(
 
     Args:
         settings: the run.
-        report: called every `STEPS_PER_CALL` steps with the number of steps done and the loss of
-            the last batch.
-        keep: called with the number of steps done and the student as it is then, at step 0, every
-            so many steps, and at the end.
-        every: how many.
+        report: called every `STEPS_PER_CALL` steps with their number and the last batch's loss.
+        keep: called with the number of steps and the student, at step 0, at the end and
+        every: so many steps.
 
     Raises:
         DivergenceError: the loss became infinite or NaN.

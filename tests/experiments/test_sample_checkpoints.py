@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from memcurse_cli.__main__ import run
 from memcurse_cli.experiments import training
 from memcurse_cli.experiments.settings import TrainingSettings
+from tests.experiments.stored import settings_in
 
 SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
 README = (SAMPLES / "README.md").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ ROWS = {row[0]: row[1:] for row in ROW.findall(README)}
 
 def settings_of(path: Path) -> TrainingSettings:
     with safe_open(path, "numpy") as file:
-        return TrainingSettings.from_metadata(file.metadata())
+        return settings_in(file.metadata())
 
 
 def test_every_sample_is_in_the_table_and_small():
