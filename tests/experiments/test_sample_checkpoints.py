@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.stored import settings_in
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.experiments import training
 from memcurse_cli.experiments.settings import TrainingSettings
-from tests.experiments.stored import settings_in
 
 SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
 README = (SAMPLES / "README.md").read_text(encoding="utf-8")

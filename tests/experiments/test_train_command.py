@@ -7,13 +7,13 @@ import sys
 
 import numpy as np
 import pytest
+from experiments.stored import settings_in
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.experiments import training
 from memcurse_cli.experiments.settings import NetworkName
-from tests.experiments.stored import settings_in
 
 TINY = ["--units", "4", "--teacher-units", "2", "--horizon", "8", "--steps", "3", "--batch", "2"]
 
