@@ -45,11 +45,9 @@ class DiagonalityScores:
 class Eigenpair:
     """An eigenvalue of one block with its eigenvector.
 
-    Eigenvectors of eigenvalues that coincide are one choice among many; the projector P onto the
-    d-dimensional space that they span is not. With the shares ``m_a = P_aa / d``, v_a² where
-    d = 1, their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``: whichever basis is chosen, the
-    harmonic mean of 1 / Σ v_a⁴ over it is at least that, as ``Σ_k v_ka⁴ <= P_aa²``, and equal
-    where no two of its vectors share a coordinate. It is 1 where H is a multiple of the identity.
+    Where eigenvalues coincide, eigenvectors are one choice among many; the projector P onto the
+    d-dimensional space that they span is not. With the shares ``m_a = P_aa / d``, v_a² where d = 1,
+    their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``, 1 for a multiple of the identity.
     """
 
     value: float  # the eigenvalue
@@ -68,15 +66,8 @@ class Eigenpair:
 class DiagonalityTally:
     """The scores of a block-diagonal H whose blocks are seen one after the other.
 
-    Args:
-        spectra: whether to keep every eigenvalue of H and of D^-½ H D^-½, of blocks up to
-            `SPECTRUM_ORDER`.
-
-    Attributes:
-        top: the eigenpairs of the 10 largest eigenvalues so far, descending.
-        order: N so far.
-        trace: tr H so far.
-        complete: whether every eigenvalue was kept.
+    With ``spectra`` every eigenvalue of H and of D^-½ H D^-½ is kept, of blocks up to
+    `SPECTRUM_ORDER`; ``top`` has the eigenpairs of the 10 largest so far, descending.
     """
 
     def __init__(self, *, spectra: bool = False) -> None:
@@ -143,8 +134,7 @@ class DiagonalityTally:
     ) -> None:
         """One block that was not formed: its diagonal, and H and D^-½ H D^-½ by partial Cholesky.
 
-        Its elements off the diagonal are taken from the factor, those on it are exact. The
-        eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
+        The eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
         """
         self.complete = False
         self.order += diagonal.size

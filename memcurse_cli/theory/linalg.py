@@ -46,11 +46,7 @@ class Eigendecomposition:
 
 
 def validate_device(device: str) -> None:
-    """Refuse a device that does not exist, before anything is read.
-
-    Raises:
-        UsageError: not ``auto``, ``cpu``, ``cuda`` or ``cuda:i``.
-    """
+    """Refuse a device that is none of auto, cpu, cuda and cuda:i, with a UsageError."""
     if not _DEVICE.fullmatch(device):
         raise UsageError(
             f"unknown device '{device}'",
@@ -64,8 +60,8 @@ def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposi
 
     Args:
         matrix: (..., n, n), real or complex, finite.
-        device: ``cpu``, ``cuda`` or ``cuda:i``; ``auto`` takes a GPU that torch sees for one
-            matrix of n >= 2048. Batches of smaller matrices stay on the processor.
+        device: ``cpu``, ``cuda`` or ``cuda:i``; ``auto`` takes a GPU that torch sees for one matrix
+            of n >= 2048. Batches of smaller matrices stay on the processor.
 
     Raises:
         UsageError: an unknown device, or a GPU was asked for and torch sees none.
@@ -96,8 +92,7 @@ def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.comple
 def eigenvalue_conditions(matrix: Floats) -> Floats:
     """(n,) ``‖q‖‖p‖/|q* p|`` of each eigenvalue of a finite real A, from its own eigenvectors.
 
-    No inverse takes part: an eigenvalue apart keeps its digits beside a defective one. What is
-    beyond 1/ε is inf, for a computed q* p that is rounding alone.
+    No inverse takes part: an eigenvalue apart keeps its digits. What is beyond 1/ε is inf.
     """
     import scipy.linalg
 
@@ -141,10 +136,9 @@ def largest_eigenpairs(
 ) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
 
-    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed
-    starts, so that the same operator gives the same digits. One start meets an eigenspace in one
-    direction: what H is beside the eigenvectors found is searched from another start, until
-    nothing larger is left there.
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
+    One start meets an eigenspace in one direction: what H is beside the eigenvectors found is
+    searched from another start, until nothing larger is left.
 
     Raises:
         ArithmeticError: the iteration has not converged.
@@ -198,8 +192,8 @@ def largest_eigenvalue(
 ) -> float:
     """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits.
 
-    By the Lanczos iteration without its basis: lost orthogonality only repeats eigenvalues that
-    have converged, so no vector is kept. It ends early where only the side of a level matters.
+    By the Lanczos iteration without its basis. It ends early where only the side of a level
+    matters.
     """
     vector = np.random.default_rng(0).normal(size=order)  # the same report every time
     vector /= np.linalg.norm(vector)
@@ -256,10 +250,9 @@ def partial_cholesky(
 ) -> PartialCholesky:
     """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
 
-    The candidates with the largest residuals are taken together, as many columns cost little more
-    than one: ``columns`` gives (b,) indices → (N, b). Among them the pivots are chosen one by one,
-    and those that the earlier ones explain are left for another round, so that the choice is nearly
-    that of one column at a time.
+    The candidates with the largest residuals are taken together: ``columns`` gives (b,) indices →
+    (N, b). Among them pivots are chosen one by one; those that earlier ones explain wait for
+    another round.
     """
     from scipy.linalg import solve_triangular
 

@@ -1,9 +1,7 @@
 """Second moments of scalar linear recurrences and of their derivatives, in closed form.
 
-The recurrence is ``h[t+1] = λ h[t] + x[t+1]``, and ``s = dh/dλ`` obeys ``s[t+1] = λ s[t] + h[t]``.
-Everything takes log λ: near the unit circle 1 - |λ|² must come from the decay itself, since λ
-has already rounded it away. `moments` and `bilinear` follow the Array API, so they run on NumPy,
-torch and JAX arrays alike.
+``h[t+1] = λ h[t] + x[t+1]`` and ``s = dh/dλ``. Everything takes log λ: near the unit circle 1 -
+|λ|² comes from the decay itself. `moments` and `bilinear` follow the Array API.
 """
 
 from __future__ import annotations
@@ -79,18 +77,17 @@ def bilinear(
         ∂α f    = f g_α,              g_α = β (1-ρ²) / (u N) + ρ / p
         ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
 
-    which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected. Numerators are built from u and
-    1 - ρ, so nothing cancels near the unit circle. With a frequency it is the mean of the two with
-    ``α e^(±iω)`` and ``β e^(∓iω)`` in the places of α and β.
+    which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected; nothing cancels near the unit circle.
+    With a frequency it is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``.
 
     Args:
         log_alpha: log α, |α| < 1; -inf for α = 0. Broadcasts against ``log_beta``.
         log_beta: log β, |β| < 1.
-        rho: autocorrelation of the input at one step, in [0, 1], or how far its cosine decays.
+        rho: ρ in [0, 1].
         frequency: ω.
 
     Returns:
-        Four arrays of the broadcast shape, real where both logarithms are real and ω is 0.
+        Four arrays, real where both logarithms are real and ω is 0.
     """
     if frequency == 0:
         return _turned_bilinear(log_alpha, log_beta, rho, None)
@@ -149,12 +146,8 @@ def moments(
         log_eigenvalues: (n,) complex or real log λ; -inf for λ = 0.
         autocorrelation: R(Δ) of the input.
         horizon: the number of steps T since h = s = 0, which is exact for every λ; None for
-            T → ∞, where |λ| ≥ 1 diverges.
-        readout: ``last`` for the state at step T, ``every`` for the mean over t = 1..T, which a
-            loss summed over the sequence sees. Without a horizon they are the same.
-
-    With an infinite horizon they are `bilinear` at α = λ, β = λ̄. A damped cosine is the mean of
-    two decays on λ turned by ±ω.
+            T → ∞, where they are `bilinear` at α = λ, β = λ̄ and |λ| ≥ 1 diverges.
+        readout: ``last`` for the state at step T, ``every`` for the mean over t = 1..T.
     """
     xp = array_namespace(log_eigenvalues)
     log_modulus, angle, rotation = log_eigenvalues, None, None
@@ -193,10 +186,7 @@ def moments(
 
 
 def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
-    """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R.
-
-    The derivative by λ is the one by λ e^(iφ) times e^(iφ).
-    """
+    """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R."""
     for part in autocorrelation.parts:
         if part.weight == 0:
             continue
@@ -255,11 +245,7 @@ def stationary_pairs(
 ) -> PairMoments:
     """The tables of an infinite sequence, from `bilinear`: |λ| < 1 throughout.
 
-    Args:
-        log_eigenvalues: (..., m) log λ.
-        autocorrelation: R(Δ) of the input.
-        conjugate: whether the second of a pair stands conjugated.
-        columns: (c,) the eigenvalues that come second, instead of all.
+    The second of a pair may stand conjugated; (c,) ``columns`` of the (..., m) log λ come second.
     """
     second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
     log_alpha = log_eigenvalues[..., :, None]
@@ -297,15 +283,11 @@ def finite_pairs(
     readout: Readout = "every",
     columns: Integers | None = None,
 ) -> tuple[PairMoments, PairMoments]:
-    """The tables over steps t = 1..T from h = s = 0, exact for any |λ|; plain, and conjugated.
+    """`stationary_pairs` over steps t = 1..T from h = s = 0, any |λ|; plain, and conjugated.
 
-    The input starts stationary: a first innovation of variance 1, then ones of variance 1-ρ². A lag
-    of k steps is seen by T-k of the T outputs, one of them from the first innovation:
-
-        Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
-
-    with z(k) the responses to an innovation, through the input's AR(1) filter; a damped cosine has
-    two such filters. The arguments are those of `stationary_pairs` and `moments`.
+    With z(k) the responses to an innovation, through the input's AR(1) filters, they are ``Σ_k
+    z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T``: T-k outputs see a lag of k steps, one of them from the
+    first innovation, of variance 1.
     """
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     width = size if columns is None else columns.size
@@ -375,20 +357,18 @@ def ring_moments(
     """E|h|² and E|dh/dλ|² over λ uniform by area on a ring, its phase uniform on the circle.
 
     The mean over the phase leaves of ``E|h|² = |γ|² Σ_nm λ^n λ̄^m R(n-m)`` the terms with n = m, so
-    that any input of variance R(0) counts as white noise of that variance; |λ|² is uniform on
-    [r_min², r_max²]. Without a gain and a horizon that is
+    that any input counts as white; |λ|² is uniform. Without a gain and a horizon that is
 
         E|h|²     = R(0) log((1-r_min²) / (1-r_max²)) / (r_max²-r_min²)
         E|dh/dλ|² = R(0) (1 - r_min² r_max²) / ((1-r_min²)² (1-r_max²)²)
 
-    the first of which is Orvieto et al. 2023, proposition 3, for any stationary input.
+    the first of which is Orvieto et al. 2023, proposition 3.
 
     Args:
         log_inner: log r_min; -inf for a disk.
         log_outer: log r_max ≥ log r_min; below 0 without a horizon.
         variance: R(0) of the input.
-        horizon: T in steps since h = 0; None for infinitely many.
-        readout: ``last`` or ``every`` of them.
+        horizon, readout: those of `moments`.
         log_gain: log γ of eigenvalues, by |λ| alone; γ = 1 by default.
     """
 
@@ -433,8 +413,7 @@ def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:
         E h²        = N / u
         E (dh/dλ)²  = (N + 2 λ D) / u² + 2 λ² N / u³
 
-    which is f(α, β) and ∂α∂β f at α = β = λ (Zucchet & Orvieto 2024, eq. 6 and 35). An estimated R
-    need not be an autocorrelation, so that either may come out negative.
+    (Zucchet & Orvieto 2024, eq. 6 and 35). Of an estimated R either may come out negative.
 
     Raises:
         ValueError: λ is not in (0, 1).

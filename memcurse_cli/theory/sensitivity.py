@@ -26,9 +26,9 @@ FEWEST = 8
 class ParameterJacobian(Protocol):
     """How a group of real parameters moves a diagonal recurrence, as a sparse Jacobian.
 
-    Entry ``e`` says that one unit of scalar ``scalar[e]`` moves eigenvalue ``eigenvalue[e]`` by
-    ``eigenvalue_derivative[e]`` = dλ/dω and its gain by ``log_gain_derivative[e]`` = d log γ/dω, if
-    any. A tied parameter is one scalar with several entries.
+    One unit of scalar ``scalar[e]`` moves eigenvalue ``eigenvalue[e]`` by
+    ``eigenvalue_derivative[e]`` and log γ by ``log_gain_derivative[e]``. A tied parameter is one
+    scalar with several entries.
     """
 
     @property
@@ -76,23 +76,19 @@ def parameter_sensitivity(
     eigenvalue_derivative: Complexes,
     log_gain_derivative: Complexes | None = None,
 ) -> Floats:
-    """E|dh/dω|² of a real parameter ω of λ and γ.
+    """E|dh/dω|² of a real parameter ω of λ and γ; inf where E|s|² diverges.
 
     ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, so that
 
         E|dh/dω|² = |γ|² (|λ'|² E|s|² + 2 Re[λ' η̄ E[s h̄]] + |η|² E|h|²)
 
-    There is no factor from Wirtinger calculus: ω is real (Zucchet & Orvieto 2024, eq. 56-60,
-    corrected).
+    ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected).
 
     Args:
         moments: the moments of each eigenvalue at γ = 1.
         log_gain: log γ; -inf for γ = 0.
         eigenvalue_derivative: λ'.
         log_gain_derivative: η, or None where γ does not depend on ω.
-
-    Returns:
-        One value per eigenvalue; inf where E|s|² diverges.
     """
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
     return _with_gain(moments, log_gain, moved)
@@ -103,11 +99,7 @@ def relative_sensitivity(
     eigenvalue_derivative: Complexes,
     log_gain_derivative: Complexes | None = None,
 ) -> Floats:
-    """κ(ω) = E|dh/dω|² / E|h|² of a parameter that moves one eigenvalue.
-
-    γ cancels, so it need not be known: κ has its limit even at γ = 0. The other arguments are those
-    of `parameter_sensitivity`.
-    """
+    """κ(ω) = E|dh/dω|² / E|h|² of a parameter of one eigenvalue; γ cancels, even at γ = 0."""
     return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
 
 
@@ -119,10 +111,9 @@ def group_sensitivity(
 ) -> GroupSensitivity:
     """The sensitivities of every scalar of a parameter group.
 
-    A tied scalar moves several eigenvalues, each at most once. Their states are different
-    coordinates, so their squares add, in the numerator of κ as in its denominator, with the
-    variance ‖b_i‖² of each state's drive as ``weight``. They are inf where one of the eigenvalues
-    diverges, and 0 where the scalar moves no state that is driven.
+    A tied scalar moves several eigenvalues, each at most once. Their squares add, in the numerator
+    of κ as in its denominator, with the variance ‖b_i‖² of each state's drive as ``weight``. They
+    are inf where an eigenvalue diverges, and 0 where the scalar moves no state that is driven.
     """
     eigenvalue = jacobian.eigenvalue
     if not _is_range(eigenvalue, log_gain.size):
@@ -216,9 +207,8 @@ def _is_range(index: NDArray[np.intp], size: int) -> bool:
 class EigenvalueShift(NamedTuple):
     """How far one optimizer step on every scalar at once moves each eigenvalue, per unit of it.
 
-    A step changes every scalar ω_e by ±lr, so an eigenvalue moves by ``lr |Σ_e ± dλ/dω_e|``: with
-    independent signs by ``lr √Σ|dλ/dω_e|²`` in the root mean square, with signs that all pull the
-    same way by at most ``lr Σ|dλ/dω_e|``.
+    A step changes every scalar ω_e by ±lr: with independent signs an eigenvalue moves by
+    ``lr √Σ|dλ/dω_e|²`` in the root mean square, with concerted ones by at most ``lr Σ|dλ/dω_e|``.
     """
 
     independent: Floats  # (n,) with independent signs
@@ -243,8 +233,8 @@ def dense_shift(basis: Eigenbasis) -> EigenvalueShift:
     """The shift of each eigenvalue of `Eigenbasis.half` by a step on every entry of the matrix.
 
     ``dλ/dA_jk = q̄_j p_k / (q* p)`` with right and left eigenvectors p and q (Wilkinson 1965,
-    chapter 2), so that the two are ``‖q‖₂‖p‖₂/|q* p|``, the eigenvalue's condition number, and
-    ``‖q‖₁‖p‖₁/|q* p|``, up to n times as much; inf where A has no basis of eigenvectors.
+    chapter 2), so that the two are ``‖q‖₂‖p‖₂/|q* p|`` and ``‖q‖₁‖p‖₁/|q* p|``; inf where A has no
+    basis of eigenvectors.
     """
     columns, rows = basis.columns, basis.rows  # q* p = 1: rows of P⁻¹ against columns of P
     with np.errstate(invalid="ignore", over="ignore"):
@@ -275,10 +265,9 @@ def effective_steps(
 ) -> Floats:
     """Adam's ``lr / (√v̂ + ε)`` with ``v̂ = v / (1 - β₂ᵗ)``: the step per unit of a gradient g.
 
-    v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D). At a perfect fit with
-    residual noise σ², ``E g² = σ² H_ωω``: the step then falls as the square root of the curvature,
-    and takes its spread away as far as the Hessian is diagonal. Without a step t, v stays as it is,
-    which is right after many more than 1/(1-β₂) steps.
+    v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D); at a perfect fit with
+    residual noise σ², ``E g² = σ² H_ωω``. Without a step t, v stays as it is, which is right after
+    many more than 1/(1-β₂) steps.
     """
     correction = 1.0
     if step is not None and step > 0 and 0 < beta2 < 1:
@@ -289,8 +278,8 @@ def effective_steps(
 def compensation(steps: Floats, sensitivity: Floats) -> Compensation | None:
     """How far effective steps follow a sensitivity (κ, or a diagonal of the Hessian).
 
-    Elements whose sensitivity is 0 or infinite are passed over. None where fewer than `FEWEST`
-    are left, or where all of them have one sensitivity or one step.
+    Elements whose sensitivity is 0 or infinite are passed over. None where fewer than `FEWEST` are
+    left, or all have one sensitivity or one step.
     """
     seen = (sensitivity > 0) & np.isfinite(sensitivity) & np.isfinite(steps) & (steps > 0)
     if np.count_nonzero(seen) < FEWEST:

@@ -1,8 +1,7 @@
 """What a stable matrix does before it decays, and how long it remembers.
 
-Eigenvalues tell how ``‖A^k‖`` ends; for a matrix that is not normal it can grow first, by at least
-the Kreiss constant and by at most e·n times that (Kreiss 1962; Trefethen & Embree 2005, theorem
-18.1), ``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)``.
+``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)`` with the Kreiss constant K
+(Kreiss 1962; Trefethen & Embree 2005, theorem 18.1).
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class TransientGrowth(NamedTuple):
 def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
-    It ends where ‖A^k‖_F <= 1: every later power is one of the earlier ones times a contraction.
-    Where the eigenvectors are ill-conditioned, the T of the Schur form keeps the norms' digits.
+    It ends where ‖A^k‖_F <= 1: every later power is an earlier one times a contraction.
 
     Raises:
         ArithmeticError: a power leaves the range of a float.
@@ -109,9 +107,8 @@ def _norm(matrix: Floats) -> float:
 def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> float:
     """The larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in steps.
 
-    The two agree for a normal matrix. Otherwise ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k
-    between τ and τ (1 + log κ(P)), which samples and bisection narrow down: where the norms fall
-    below 1/e for more than a few steps and rise again between two samples, a later k can be missed.
+    ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)), which samples
+    and bisection narrow down; one after norms that fell and rose between samples can be missed.
     All |λ| < 1; the basis is None where κ(P) is too large for it to be used.
 
     Raises:
@@ -204,8 +201,7 @@ class _SchurPowers:
 def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
     """A lower bound on the Kreiss constant: the best point of a grid that is refined twice.
 
-    Every value is ‖(z - A)⁻¹ v‖ / ‖v‖ for some v, so that it is a bound however coarse the grid.
-    The arguments are those of `memory`.
+    Every value is ‖(z - A)⁻¹ v‖ / ‖v‖ for some v. The arguments are those of `memory`.
     """
     if np.array_equal(matrix, matrix.T):
         return 1.0  # as of every normal matrix
