@@ -26,9 +26,8 @@ Component = tuple[float, float] | tuple[float, float, float]
 class Decay(NamedTuple):
     """One part of R(Δ), w ρ^|Δ| cos(ω Δ).
 
-    A state with the eigenvalue λ answers it as the mean of two that are driven by ρ^|Δ|, one with
-    the eigenvalue λ e^(iω) and one with λ e^(-iω): a process with R(Δ) = ρ^|Δ| e^(iωΔ) is one
-    without a frequency that turns by ω each step, and the frame can turn with it.
+    A state with the eigenvalue λ answers it as the mean of two that are driven by ρ^|Δ|, with the
+    eigenvalues λ e^(iω) and λ e^(-iω): the frame can turn with a process of R(Δ) = ρ^|Δ| e^(iωΔ).
 
     Attributes:
         weight: w.
@@ -54,10 +53,9 @@ class Decay(NamedTuple):
         return np.asarray(np.power(self.rho, lags) * turned)
 
     def quadratures(self, lags: Floats) -> list[Floats]:
-        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero.
+        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero: what is left of an innovation k steps ago.
 
-        What an innovation k steps ago has left in the input. The input is the sum of both, each
-        with innovations of its own, as cos(ωk) cos(ωl) + sin(ωk) sin(ωl) = cos(ω(k-l)).
+        The input is their sum, each with innovations of its own: products add to cos(ω(k-l)).
         """
         if self.frequency == 0 or self.rho == 0:
             return [np.power(self.rho, lags)]
@@ -70,8 +68,7 @@ class Autocorrelation:
     """R(Δ) = Σ_k w_k ρ_k^|Δ| cos(ω_k Δ) of a wide-sense stationary input.
 
     ρ = 0 is white noise and ρ = 1 a constant input, or a sinusoid of random phase where it has a
-    frequency. Every moment is linear in R, so it is evaluated for each part and summed with the
-    weights.
+    frequency. Every moment is linear in R, so it is a sum over the parts.
 
     Attributes:
         weights: w_k ≥ 0, the variance that each part carries.
@@ -79,8 +76,7 @@ class Autocorrelation:
         frequencies: ω_k in [0, π], in radians per step; none stands for 0 throughout.
 
     Raises:
-        UsageError: from here and from every other way to make one: a weight, ρ or ω outside its
-            domain, or an input without variance.
+        UsageError: a weight, ρ or ω outside its domain, or an input without variance.
     """
 
     weights: tuple[float, ...]
@@ -182,8 +178,7 @@ class Autocorrelation:
 def echoes(autocorrelation: Autocorrelation, lags: Floats) -> Iterator[tuple[float, float, Floats]]:
     """(weight, ρ, e) of independent inputs whose sum has this R(Δ).
 
-    Each is driven by a first innovation of variance 1 and later ones of variance 1-ρ², of which
-    e_k is left after k steps.
+    A first innovation has variance 1, later ones 1-ρ²; e_k of one is left after k steps.
     """
     for part in autocorrelation.parts:
         for echo in part.quadratures(lags):

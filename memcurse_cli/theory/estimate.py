@@ -1,9 +1,7 @@
 """From sequences to R(Δ): the empirical autocorrelation, how far chance moves it, and a fit.
 
-The fit is a mixture of decays and damped cosines, Σ w ρ^Δ cos(ωΔ) with w ≥ 0, that follows R̂. The
-decays are those of a grid that non-negative least squares gives weight to; then weights, decays
-and frequencies are refined together. A cosine is taken in only where it pays: where the mixture
-with it is off the one without it by more than chance moves some lag.
+The fit is a mixture of decays and damped cosines, Σ w ρ^Δ cos(ωΔ) with w ≥ 0, that follows R̂. A
+cosine is taken in only where it moves some lag by more than chance does.
 """
 
 from __future__ import annotations
@@ -65,23 +63,16 @@ def empirical_autocorrelation(
 ) -> EmpiricalAutocorrelation:
     """R̂(Δ) = Σ x(t) x(t+Δ) / (number of such products), over sequences, features and t.
 
-    This is Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12. The
-    estimator is unbiased for wide-sense stationary sequences. Dividing by the number of samples
-    instead gives the biased one, (1-Δ/T) R(Δ) in the mean. Centring takes the variance of the
-    estimated mean away from every lag.
-
-    The standard error treats sequences as independent and R̂ as the ratio of two sums over them;
-    features of one sequence may depend on each other.
+    This is Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12; it is
+    unbiased for wide-sense stationary sequences. The standard error treats sequences as independent
+    and R̂ as the ratio of two sums over them. Lags that no two samples are apart are NaN.
 
     Args:
         data: (N, T, F) real samples of any numeric type; it is read block by block.
         lags: K, from 0 to T-1.
         centred: subtract each feature's mean over all sequences and steps.
-        padding: leave out the steps at either end of a sequence whose features all have this
-            value; NaN leaves out every sample that is NaN, wherever it stands.
-
-    Returns:
-        The estimate; lags that no two samples are apart have 0 pairs and the value NaN.
+        padding: leave out the steps at either end of a sequence whose features all have this value;
+            NaN leaves out every sample that is NaN, wherever it stands.
     """
     import scipy.fft
 
@@ -130,11 +121,10 @@ def gaussian_standard_error(
 
         Var R̂(Δ) = Σ_{|k|<m} (1-|k|/m) [ R(k)² + R(k+Δ) R(k-Δ) + 4μ² R(k) ] / (m · series)
 
-    which is Isserlis' theorem; Bartlett's formula is its limit for large m. A part with ρ = 1 is
-    taken as the square μ² of a mean that is the same in every series, and a cosine that outlasts
-    the series as a sinusoid of one amplitude, whose power takes the place of μ² with a factor
-    cos²(ωΔ) cos(ωk). At no more than 48 lags the sum is taken, and other lags lie on straight
-    lines between them.
+    by Isserlis' theorem; Bartlett's formula is its limit. A part with ρ = 1 is the square μ² of a
+    mean that is the same in every series; a cosine that outlasts the series is a sinusoid of one
+    amplitude, whose power takes the place of μ² with a factor cos²(ωΔ) cos(ωk). At most 48 lags are
+    summed, others lie on straight lines between them.
     """
 
     def is_line(part: Decay) -> bool:
@@ -283,8 +273,8 @@ class MixtureFit:
     def with_cosines(self, mixture: Autocorrelation, tolerance: Floats) -> Autocorrelation:
         """A mixture with the cosines that its residual holds, one at a time, decays chosen anew.
 
-        It stays as it is where no cosine moves a lag by the (K+1,) tolerance, or where ever more
-        of them do: that is a trend, not an oscillation.
+        It stays as it is where no cosine moves a lag by the (K+1,) tolerance, or ever more do: a
+        trend.
         """
         decays = mixture
         if self._lags.size <= FEWEST_LAGS:
@@ -305,11 +295,10 @@ class MixtureFit:
     def simplified(
         self, mixture: Autocorrelation, tolerance: Floats, cosine_tolerance: Floats
     ) -> Autocorrelation:
-        """The fewest parts that follow the same curve.
+        """The fewest parts that follow the same curve, no lag off by more than its tolerance.
 
         One at a time a part is dropped, taken as white noise or as undamped, or joined with the
-        next decay, and all are refined again. The change stays where no lag of the curve moves by
-        more than its (K+1,) tolerance, which is another one where a cosine is dropped.
+        next decay, and all are refined again.
         """
         curve = mixture.at(self._lags)
         while True:
@@ -421,8 +410,8 @@ class MixtureFit:
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """argmin ‖A w - b‖ over w ≥ 0, by the active sets of Lawson and Hanson (1974).
 
-    Columns of neighbouring decays are collinear to rounding, where a column that enters may leave
-    again at once. This one ends as soon as a new column no longer lowers the residual.
+    It ends as soon as a new column no longer lowers the residual: neighbouring decays are collinear
+    to rounding, where a column that enters may leave again at once.
     """
     size = matrix.shape[1]
     weights, passive = np.zeros(size), np.zeros(size, np.bool_)
@@ -456,10 +445,7 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 
 def _simpler(parts: list[Decay]) -> Iterator[tuple[list[Decay], bool]]:
-    """Every way to have one parameter less, and whether it takes a cosine away.
-
-    The parts stand in the order of their frequencies, then of their ρ.
-    """
+    """Every way to have one parameter less of parts in order, and whether it drops a cosine."""
     white = any(part.rho == 0 for part in parts)
     for index, part in enumerate(parts):
         before, after = parts[:index], parts[index + 1 :]

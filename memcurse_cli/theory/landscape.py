@@ -4,8 +4,7 @@ A student ``h = λ h + γ x`` learns a teacher λ*, γ* of the same form by squa
 
     L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
 
-(Zucchet & Orvieto 2024, section 4.1 and appendix B.2), with f of `theory.moments.bilinear`. Its
-curvature at λ = λ* along a parameter ω is E|dh/dω|².
+(Zucchet & Orvieto 2024, section 4.1 and appendix B.2), with f of `theory.moments.bilinear`.
 """
 
 from __future__ import annotations
@@ -46,10 +45,9 @@ def loss(
     horizon: int | None = None,
     readout: Readout = "last",
 ) -> Floats:
-    """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1.
+    """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1; inf where |λ| ≥ 1 diverges.
 
-    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges. The first four are (n,)
-    log λ and log γ, and log λ* and log γ*; the others are those of `Landscape`.
+    The first four are (n,) log λ and log γ, and log λ* and log γ*; others those of `Landscape`.
     """
     diverges = (log_eigenvalues.real >= 0) & (horizon is None)
     diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)
@@ -93,9 +91,7 @@ class Landscape:
         parametrization: one of `theory.parametrization.INVERTIBLE`.
         gain: ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
             ``coupled`` for γ = √(1-|λ|²).
-        autocorrelation: R(Δ) of the input.
-        horizon: the number of steps T; None for an infinite sequence.
-        readout: at the last step, or the mean over every one.
+        autocorrelation, horizon, readout: R(Δ) of the input and its steps, as of `moments`.
         step_size: Δ, which only ``s4`` asks for.
 
     Attributes:
@@ -172,8 +168,7 @@ class Landscape:
     def basin(self, name: str, level: float) -> float | None:
         """How far a parameter may be off, to the nearer side, before the loss reaches a level.
 
-        The level is over the loss of a silent student, in (0, 1]. None where no distance up to
-        `FARTHEST` raises the loss so far.
+        The level is over the loss of a silent student, in (0, 1]. None beyond `FARTHEST`.
         """
         reached = [self._reach(name, sign, level) for sign in (-1.0, 1.0)]
         return min((distance for distance in reached if distance is not None), default=None)

@@ -281,8 +281,7 @@ def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> Gate
 class _GruStep:
     """One step of a GRU at given E h, E h², E rh and E r²h² (Gilboa et al. 2019, A.3.1).
 
-    A unit's gate z and candidate n = tanh(v) are drawn anew at every step, so that the moments of
-    ``h' = z h + (1-z) n`` are closed:
+    The moments of ``h' = z h + (1-z) n``, n = tanh(v), are closed:
 
         E h^k (1 - E z^k) = Σ_{j<k} (k over j) E z^j (1-z)^{k-j} E h^j E n^{k-j}
 
@@ -291,11 +290,10 @@ class _GruStep:
 
         a₁ = σ_z² (h-n)² z'²,   a₂ = σ_n² (1-z)² n'² r²,   a₃ = σ_r² (1-z)² n'² w² r'²
 
-    The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and
-    ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
-
-    Where the reset gate acts before the matrix, n sees W_n (r h): a perturbation comes back through
-    T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
+    The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and ``m₂ = E (Σ a_k)²
+    + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted. Where the reset gate acts
+    before the matrix, a perturbation comes back as ``σ_n² E (1-z)² n'² T`` of T = mean(E r² p) +
+    σ_r² E h² r'² mean(p).
     """
 
     def __init__(self, network: GatedNetwork, input_variance: float, moments: Floats) -> None:
@@ -429,18 +427,14 @@ class _GruStep:
 class _LstmCells:
     """The cells of an LSTM at given E h and E h² (Gilboa et al. 2019, A.3.3 and C).
 
-    The cell ``c' = f c + i g`` of a unit is a perpetuity: its mean and variance are closed, its
-    distribution is not and is drawn. Drawing starts from a Gaussian of the right mean and variance,
-    so that it has little left to forget: a unit of short memory forgets it at once, and one of long
-    memory is a sum of many terms, and nearly Gaussian.
-
-    A perturbation lives in h and in c. With S = mean E δh² and p = E δc²,
+    The mean and variance of ``c' = f c + i g`` are closed, its distribution is drawn, from a
+    Gaussian of that mean and variance on. With S = mean E δh² and p = E δc², carried along with the
+    cell it belongs to,
 
         p'     = f² p + ( σ_f² c² f'² + σ_i² g² i'² + σ_g² i² g'² ) S
         E δh'² = o² tanh'²(c') p' + σ_o² o'² tanh²(c') S
 
-    and χ is the growth of both; the a_k of the paper follow h alone. p is carried along with the
-    cell it belongs to, for the two depend on the same forget gates.
+    and χ is the growth of both; the a_k of the paper follow h alone.
     """
 
     def __init__(

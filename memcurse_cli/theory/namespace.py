@@ -1,8 +1,4 @@
-"""Which library an array belongs to, so that the theory is written once for all of them.
-
-NumPy 2 speaks the Array API itself; the compatibility layer, which takes as long to import as
-NumPy, is only imported for arrays of other libraries.
-"""
+"""Which library an array belongs to, so that the theory is written once for all of them."""
 
 from __future__ import annotations
 

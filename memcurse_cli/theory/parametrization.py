@@ -1,7 +1,6 @@
 """How the usual parametrisations of an eigenvalue and of its gain move with their parameters.
 
-Derivatives are of λ itself, not of log λ, so that λ = 0 is an ordinary point; the eigenvalues
-come as log λ, so that those near the unit circle keep their decay.
+Derivatives are of λ itself, so that λ = 0 is an ordinary point; the eigenvalues come as log λ.
 """
 
 from __future__ import annotations

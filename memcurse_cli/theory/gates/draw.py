@@ -1,11 +1,8 @@
 """Gates that no rule over one Gaussian covers: drawn, with the sampling error of each figure.
 
-Where several pre-activations move λ and γ, which may turn as they decay, a stratified draw of all
-of them gives the bands of |λ| and the expectations that the second moments rest on. Gates that see
-the state of their own unit, which stays from step to step, and states that are weighted means of
-all that came in, are run from step to step instead.
-
-Every draw has a fixed seed and comes in `REPLICATES` of its own, from which its error is taken.
+Pre-activations that move λ and γ together are drawn in strata; gates that see the state of their
+own unit, and states that are weighted means, are run from step to step. Every draw has a fixed
+seed and comes in `REPLICATES` of its own, from which its error is taken.
 """
 
 from __future__ import annotations
@@ -100,9 +97,8 @@ class Drawn(NamedTuple):
 def normal_points(count: int, gates: int) -> tuple[Floats, Floats]:
     """(count, replicates, gates) independent normal draws, and their weights (count, replicates).
 
-    A lattice in the unit cube, shifted at random, takes every multiple of 1/count once in each
-    coordinate: its error falls about as 1/count. Its points become draws that are `WIDTH` times too
-    wide, with the ratio of both densities as weights. The count is a power of two.
+    A lattice in the unit cube, shifted at random: its error falls about as 1/count, a power of two.
+    Its points become draws `WIDTH` times too wide, with the ratio of both densities as weights.
     """
     from scipy.special import ndtri
 
@@ -126,8 +122,7 @@ def drawn_gates(
 
     Args:
         law: λ and γ as functions of the pre-activations.
-        gates: those of n units, each with all kinds of states that its |λ| drives one after the
-            other.
+        gates: those of n units, each with all kinds of states that its |λ| drives in turn.
         autocorrelation: R(Δ) of the drive x; that of a complex state has two parts like it.
         shares: of the steps, in (0, 1).
         parameters: of the law, those whose E|s|² is finite.
@@ -260,17 +255,11 @@ def run_own_states(
 ) -> tuple[Floats, float | None]:
     """Units in `REPLICATES` chains of random inputs, from a zero state.
 
-    Such a gate is not independent of the state that it multiplies: what it keeps decides what it
-    keeps next. Other units are seen by the mean of h² over all that run, as at every step.
-
-    Args:
-        preactivations: what the gates have beside their own state, given E h² of what is seen.
-        step: of the units.
-        projection: what a projection makes of E h².
-
-    Returns:
-        (chains, steps, units) z of the gate that keeps the state, at the steps that count, and the
-        mean of h², or None where nothing is shown.
+    What such a gate keeps decides what it keeps next. Other units are seen by the mean of h² over
+    all that run, as at every step: ``preactivations`` is what the gates have beside their own
+    state, given that E h², which a projection multiplies. Gives (chains, steps, units) z of the
+    gate that keeps the state, at the steps that count, and the mean of h², or None where nothing is
+    shown.
     """
     still = preactivations(0.0)
     some = evenly_taken(len(still.mean))
@@ -298,20 +287,14 @@ def averaged_variance(
     """(n,) E m² of m = c/n for a drive u of variance 1 and autocorrelation R, as of an sLSTM.
 
     ``c' = λ c + γ u`` over ``n' = λ n + γ`` is ``m' = a m + (1-a) u`` with ``a = λn / (λn + γ)``,
-    which rests on all gates so far, so that E m² has no closed form where γ may grow without bound.
-    For ``R = ρ^|Δ|``, or a damped cosine with a complex ρ, it is v of
+    which rests on all gates so far. For ``R = ρ^|Δ|``, or a damped cosine with a complex ρ, it is v
+    of
 
         g' = a ρ g + (1-a),    v' = a² v + 2 a (1-a) Re(ρ g) + (1-a)²
 
     from v = g = 1 after the first step, along drawn gates: the mean over drives is exact, that over
-    gates that over steps; units that are not taken get the value of one before them.
-
-    Args:
-        law: λ as a function of z.
-        gate: z ~ N(b, σ²) of every unit, independent in time.
-        write: γ as a function of its own pre-activation.
-        write_gate: that pre-activation, independent of z.
-        autocorrelation: R; its weights are taken relative to their sum.
+    gates that over steps. λ and γ are functions of z of ``gate`` and of ``write_gate``, independent
+    in time and of each other; weights of R are relative to their sum.
     """
     size = gate.mean.size
     some = evenly_taken(size)

@@ -1,8 +1,7 @@
 """Second moments of a recurrence whose gates are drawn anew at every step.
 
-``h[t+1] = λ(z) h[t] + γ(z) x[t+1]`` with z ~ N(b, σ²) independent in time, of the state and of x:
-what input-dependent gates do to first order, where the nominal theory holds them at b. Means over z
-are sums over the nodes of a trapezoidal rule; s = dh/dω is the derivative by a parameter.
+``h[t+1] = λ(z) h[t] + γ(z) x[t+1]`` with z ~ N(b, σ²) independent in time, of the state and of x.
+Means over z are trapezoidal sums; s = dh/dω is the derivative by a parameter.
 """
 
 from __future__ import annotations
@@ -66,13 +65,8 @@ def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Float
     """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit at once.
 
     The trapezoidal rule on the real line. For an f that is analytic in a strip of half width a its
-    error is e^(η²/2 - 2πη/h) with any η ≤ a/σ, where η²/2 is what the Gaussian grows by: 800 nodes
-    do for σ = 5, where the error of a Gauss-Hermite rule falls with the root of its order only.
-
-    Args:
-        mean: (n,) b.
-        spread: (n,) σ; the largest decides.
-        smooth: whether f is analytic for |Im z| < π/2; otherwise a fine step is taken.
+    error is e^(η²/2 - 2πη/h) with any η ≤ a/σ, where η²/2 is what the Gaussian grows by. The
+    largest σ decides; an f that is not ``smooth``, analytic for |Im z| < π/2, takes a fine step.
     """
     widest = float(np.max(np.asarray(spread), initial=0.0))
     if widest == 0:
@@ -133,8 +127,7 @@ class Expectations(NamedTuple):
     """Of g = (λ, γ), or (λ, μ, ν), and after them their derivatives by each parameter.
 
     A unit does ``h = λ h⁻ + γ u``, or ``h = λ h⁻ + μ u⁻ + ν u`` where a part of the input comes in
-    a step later. What stands below a fraction is given as its complement. Each is (..., n), or
-    (rows, shared) where rows of units share their gates.
+    a step later. Each is (..., n), or (rows, shared) where rows of units share their gates.
     """
 
     complement: Array  # E[1 - λ]
@@ -144,12 +137,7 @@ class Expectations(NamedTuple):
 
 
 def averaged(columns: Sequence[Array], weights: Array) -> tuple[Array, Array]:
-    """E g and E g_i g_j* from the values of every g_i at nodes (nodes, ..., n).
-
-    Args:
-        columns: the values.
-        weights: (nodes, ...) with 1 for every axis that has none of its own.
-    """
+    """E g and E g_i g_j* from the values of every g_i at nodes (nodes, ..., n)."""
     xp = array_namespace(weights)
     g = xp.stack(xp.broadcast_arrays(*columns), axis=-1)
     weighted = weights[..., None] * g
@@ -162,11 +150,8 @@ def expectations(
 ) -> tuple[Expectations, tuple[str, ...]]:
     """E over z and over the pre-activation of ``write``, and the names of the parameters.
 
-    Args:
-        law: λ and γ as functions of z.
-        gate: z of every unit (n,), or of every row of units that share it (rows, 1).
-        write: a further factor of γ, or None.
-        write_gate: its pre-activation, of the shape of z.
+    The pre-activations are those of every unit (n,), or of every row of units that share it
+    (rows, 1).
     """
     values, weights = _at_nodes(law, gate, law.smooth)
     squared_complement = values.squared_complement
@@ -198,7 +183,7 @@ def _with_write(law: Expectations, write: Write, gate: Preactivation) -> Expecta
     """γ k in place of γ, with an independent k: E of products of both are products of E.
 
     A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, independent of both
-    gates, since E of a unit key's kkᵀ is I/d: as well a c that is 1 at the share 1/d and else 0.
+    gates: as well a c that is 1 at the share 1/d and else 0.
     """
     xp, share = array_namespace(gate.mean), 1 / write.width
     lost: Array = 0.0
@@ -288,18 +273,15 @@ def gated_moments(
         E hs = (E[λd] E h² + E[λe] a + E[γλ] y + E[γd] a + E[γe]) / (1 - m₂)
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
-    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ, which is
-    that of Zucchet & Orvieto 2024, appendix D.2.
+    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ (Zucchet &
+    Orvieto 2024, appendix D.2).
 
     Args:
         law: λ and γ as functions of z.
         gate: z of every unit.
         autocorrelation: R(Δ) of the drive x.
-        write: a further factor of γ with a pre-activation of its own.
-        write_gate: that pre-activation, independent of z.
-
-    Returns:
-        The moments, with those of the parameter of ``write`` among them.
+        write: a further factor of γ, whose parameter is then among those of the moments.
+        write_gate: its pre-activation, independent of z.
     """
 
     def found(law: GateLaw, gate: Preactivation, write_gate: Preactivation | None) -> GatedMoments:
@@ -326,17 +308,10 @@ def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) 
 def pieces(
     law: GateLaw, gate: Preactivation, write_gate: Preactivation | None
 ) -> Iterator[tuple[NDArray[np.intp], GateLaw, Preactivation, Preactivation | None]]:
-    """Every unit once, as rows of those that share a pre-activation; the widest gates first.
+    """The indices (rows, shared) of some units, their law, their z and write gate (rows, 1).
 
-    Units of about the same spread go together, since the widest decides how many nodes all have.
-
-    Args:
-        law: λ and γ as functions of z.
-        gate: z of every unit, in NumPy arrays.
-        write_gate: that of a further factor of γ, or None.
-
-    Yields:
-        The indices (rows, shared) of some units, their law, their z and write gate (rows, 1).
+    Rows share a pre-activation. Units of about the same spread go together, the widest first, since
+    the widest decides how many nodes all have.
     """
     alike = [gate.mean, gate.spread]
     if write_gate is not None:
@@ -396,8 +371,7 @@ class _MeanResponse(NamedTuple):
     """E[h|x] and E[s|x], which obey the same recurrences with means for λ, γ, λ' and γ'.
 
     A tone off resonance moves a slow state little, and the sums of `_of_pole` would cancel. What is
-    left of a second moment is that of the fluctuations about this mean, which obey the same
-    equations with covariances in the place of products.
+    left are fluctuations about this mean, of covariances in the place of products.
     """
 
     figures: list[Array]  # as those of `figures_of`
