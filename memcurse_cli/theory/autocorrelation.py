@@ -53,7 +53,7 @@ class Decay(NamedTuple):
         return np.asarray(np.power(self.rho, lags) * turned)
 
     def quadratures(self, lags: Floats) -> list[Floats]:
-        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero: what is left of an innovation k steps ago.
+        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero: what an innovation has left.
 
         The input is their sum, each with innovations of its own: products add to cos(ω(k-l)).
         """

@@ -27,8 +27,7 @@ EVALUATED_LAGS = 48  # lags at which the sampling error of one sequence is summe
 
 CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by, and
 COSINE_CHANCE = 4.0  # one without a cosine, whose frequency could follow chance at many of them
-ROUNDING = 1e-12
-"""Of the mean square: what is left of a constant after centring."""
+ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
 SHORTEST, LONGEST = 0.2, 10.0  # time constants of the grid: in steps, and in lags that are known
 PER_DECADE = 12  # of the grid
 FEWEST_LAGS = 8  # that an oscillation is looked for in

@@ -30,8 +30,7 @@ Readout = Literal["last", "every"]
 """Where a finite sequence is read: at its last step, or as the mean over every step."""
 
 
-Sums = tuple[Any, ...]
-"""Of products of the entries of y."""
+Sums = tuple[Any, ...]  # of products of the entries of y
 
 
 def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -> Sums:

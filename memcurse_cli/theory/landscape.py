@@ -32,8 +32,7 @@ NORMALIZATIONS = {"none": "none", "own": "lru", "coupled": "coupled"}
 
 GRID = 24 * 12 + 1  # a dozen distances per decade, from 1e-18 on
 BISECTIONS = 60
-FARTHEST = 1e6
-"""A parameter that is moved farther than this does not raise the loss to the level."""
+FARTHEST = 1e6  # a parameter that is moved farther than this does not raise the loss to the level
 
 
 def loss(

@@ -18,12 +18,10 @@ from memcurse_cli.theory.moments import one_minus_exp
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Values = Mapping[str, Floats]
-Turned = tuple[Floats | float, Floats | float]
-"""A derivative along the radius and across it."""
+Turned = tuple[Floats | float, Floats | float]  # a derivative along the radius and across it
 
 DEFAULT_STEP_SIZE = 0.01
-STEP_SIZES = 1e-100, 1e100
-"""Beyond them squares of the gain leave the range of a float."""
+STEP_SIZES = 1e-100, 1e100  # beyond them squares of the gain leave the range of a float
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 SMALLEST_ANGLE = 1e-300
 """A real eigenvalue has no log θ; this one is its place, which no step leaves."""

@@ -16,15 +16,12 @@ Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
 
-EXPONENT_BITS = 0x7FF << 52
-"""Of a float64."""
-LARGEST_INTEGER = 127
-"""int8 without -128, so that it is symmetric."""
+EXPONENT_BITS = 0x7FF << 52  # of a float64
+LARGEST_INTEGER = 127  # int8 without -128, so that it is symmetric
 ROUNDING = 1e-18
 """The share of a sum of squares below which a further half of an infinite one adds nothing."""
 MOST_DOUBLINGS = 48
-SMALLEST_LOG = 700.0
-"""-log|λ'| of a λ' that is 0."""
+SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
 
 
 class _Format(NamedTuple):
@@ -76,11 +73,7 @@ def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
 
 
 def rounding_steps(
-    values: Floats,
-    dtype: Dtype,
-    *,
-    stored: bool | None = False,
-    largest: float | None = None,
+    values: Floats, dtype: Dtype, *, stored: bool | None = False, largest: float | None = None
 ) -> Floats:
     """δω = round(ω) - ω of every element when ω is stored in a type; not finite beyond its range.
 
@@ -120,7 +113,7 @@ def state_change(
     horizon: int | None,
     readout: Readout,
 ) -> Floats:
-    """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``; inf where one diverges.
+    """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``, inf where it diverges.
 
     On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
     E[h_α h̄_β] at γ = 1 and g = γ'/γ, where a relative change of 1e-3 has ten digits left.

@@ -19,8 +19,7 @@ Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-FEWEST = 8
-"""Elements below which a correlation says nothing."""
+FEWEST = 8  # elements below which a correlation says nothing
 
 
 class ParameterJacobian(Protocol):
@@ -95,19 +94,14 @@ def parameter_sensitivity(
 
 
 def relative_sensitivity(
-    moments: Moments,
-    eigenvalue_derivative: Complexes,
-    log_gain_derivative: Complexes | None = None,
+    moments: Moments, eigenvalue_derivative: Complexes, log_gain_derivative: Complexes | None = None
 ) -> Floats:
     """κ(ω) = E|dh/dω|² / E|h|² of a parameter of one eigenvalue; γ cancels, even at γ = 0."""
     return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
 
 
 def group_sensitivity(
-    moments: Moments,
-    log_gain: Complexes,
-    jacobian: ParameterJacobian,
-    weight: Floats | None = None,
+    moments: Moments, log_gain: Complexes, jacobian: ParameterJacobian, weight: Floats | None = None
 ) -> GroupSensitivity:
     """The sensitivities of every scalar of a parameter group.
 

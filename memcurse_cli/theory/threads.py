@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
-THREADED_ORDER = 1024
-"""From this order on all threads pay, by the table above."""
+THREADED_ORDER = 1024  # from this order on all threads pay, by the table above
 
 OPENBLAS = "OPENBLAS_NUM_THREADS"
 THREAD_SETTINGS = ("OMP_NUM_THREADS", OPENBLAS, "MKL_NUM_THREADS")

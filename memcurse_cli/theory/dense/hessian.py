@@ -388,9 +388,7 @@ def dense_hessian(
     )
 
 
-def dense_hessian_scores(
-    hessian: DenseHessian,
-) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
+def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
     """The scores, from products with H alone, and the eigenpairs of the ten largest eigenvalues.
 
     ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise its

@@ -29,22 +29,16 @@ from memcurse_cli.theory.gates.moments import (
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-UNITS = 256
-"""At most so many stand for a layer of gates that are run."""
-REPLICATES = 8
-"""Independent shifts of the points, or chains of states."""
+UNITS = 256  # at most so many stand for a layer of gates that are run
+REPLICATES = 8  # independent shifts of the points, or chains of states
 GENERATOR = (1, 182667, 469891, 498753)
 """Of a lattice in up to four dimensions, good for every power of two (Cools, Kuo & Nuyens 2006)."""
-WIDTH = 1.3
-"""Of the draws, in standard deviations: the tails count for 1 - λ of slow gates."""
-COUNTS = (512, 2048, 8192)
-"""Points of a replicate, tried in turn until the error is `AIM`."""
+WIDTH = 1.3  # of the draws, in standard deviations: the tails count for 1 - λ of slow gates
+COUNTS = (512, 2048, 8192)  # points of a replicate, tried in turn until the error is `AIM`
 AIM = 0.007
 """The standard error of any figure, relative: the theory of i.i.d. gates is itself good to 3 %."""
-CHUNK = 1 << 17
-"""Draws times units that are held at once."""
-STEPS = 2000
-"""Of a chain; the second half counts."""
+CHUNK = 1 << 17  # draws times units that are held at once
+STEPS = 2000  # of a chain; the second half counts
 SEED = 11
 
 
@@ -249,9 +243,7 @@ def evenly_taken(size: int) -> Integers:
 
 
 def run_own_states(
-    preactivations: Callable[[float], JointPreactivations],
-    step: OwnStep,
-    projection: float = 1.0,
+    preactivations: Callable[[float], JointPreactivations], step: OwnStep, projection: float = 1.0
 ) -> tuple[Floats, float | None]:
     """Units in `REPLICATES` chains of random inputs, from a zero state.
 

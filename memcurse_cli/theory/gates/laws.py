@@ -23,8 +23,7 @@ Units = slice | NDArray[np.intp]
 
 LARGEST_EXPONENT = 700.0
 """e^z is held below this power of e, far beyond where λ = e^(-e^z) has come to 0."""
-SMALL = -36.0
-"""Below it log(1 + e^z) is e^z to the last digit."""
+SMALL = -36.0  # below it log(1 + e^z) is e^z to the last digit
 
 
 def softplus(z: Array) -> Array:
@@ -390,10 +389,7 @@ class Exponent(GateLaw):
         xp, opened = array_namespace(z), LOGISTIC(z)
         exponent = self.rate * opened.value
         gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
-        slopes = {
-            "recurrence": self.rate * opened.slope,
-            "rate": exponent * self.rate_slope,
-        }
+        slopes = {"recurrence": self.rate * opened.slope, "rate": exponent * self.rate_slope}
         of_gain = xp.exp(-2 * exponent) / xp.where(gain > 0, gain, 1.0)
         return decayed(
             exponent, slopes, gain, {name: of_gain * slope for name, slope in slopes.items()}

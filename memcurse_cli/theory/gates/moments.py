@@ -27,20 +27,13 @@ Floats = NDArray[np.float64]
 
 LARGEST_STEP = 0.35
 """Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
-STRIP = math.pi / 2
-"""Every smooth law is analytic for |Im z| < π/2, and bounded there."""
-DIGITS = 40.0
-"""-log of the error of the rule that is allowed."""
-KINKED_STEP = 0.01
-"""For laws with corners, whose error falls with h² only."""
-TAIL = 9.0
-"""Standard deviations beyond which a Gaussian is below an ulp."""
-REACH = 20.0
-"""How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
-MOST_NODES = 5000
-"""On either side."""
-CHUNK = 1 << 17
-"""Nodes times units that are held at once; a few such arrays fit into a cache."""
+STRIP = math.pi / 2  # every smooth law is analytic for |Im z| < π/2, and bounded there
+DIGITS = 40.0  # -log of the error of the rule that is allowed
+KINKED_STEP = 0.01  # for laws with corners, whose error falls with h² only
+TAIL = 9.0  # standard deviations beyond which a Gaussian is below an ulp
+REACH = 20.0  # how far beyond |b| a law may still grow exponentially, as softplus does below 0
+MOST_NODES = 5000  # on either side
+CHUNK = 1 << 17  # nodes times units that are held at once; a few such arrays fit into a cache
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
