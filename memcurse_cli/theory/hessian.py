@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import largest
 from memcurse_cli.theory.linalg import PartialCholesky, partial_cholesky
-from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
+from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
 from memcurse_cli.theory.sensitivity import ParameterJacobian
 
 Floats = NDArray[np.float64]
@@ -412,12 +412,7 @@ class LayerHessian:
         self, logs: Complexes, columns: Integers | None = None
     ) -> tuple[PairMoments, PairMoments]:
         """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues, or of some columns."""
-        if self.horizon is not None:
-            return finite_pairs(logs, self.autocorrelation, self.horizon, self.read_at, columns)
-        return (
-            stationary_pairs(logs, self.autocorrelation, conjugate=False, columns=columns),
-            stationary_pairs(logs, self.autocorrelation, conjugate=True, columns=columns),
-        )
+        return pair_moments(logs, self.autocorrelation, self.horizon, self.read_at, columns)
 
     def vectors(self, batch: Sequence[Unit]) -> tuple[Complexes, Complexes]:
         """(k, m+outputs, outputs) the columns of C and the unit vectors; those of γB likewise."""

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
+from memcurse_cli.theory.moments import Readout, pair_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
-    coordinates,
-    log_eigenvalues_at,
+    PARAMETRIZATIONS,
     normalizing_log_gain,
     parametrize,
 )
@@ -55,22 +54,13 @@ def loss(
         axis=-1,
     )
     with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
-        table = _pairs(pairs, autocorrelation, horizon, readout).hh
+        table = pair_moments(pairs, autocorrelation, horizon, readout)[1].hh
         gain = np.exp(log_gains - target_log_gain)  # γ / γ*
         own, silent = table[:, 0, 0].real, table[:, 1, 1].real
         mixed = (gain * table[:, 0, 1]).real
         relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
     # What is left of the difference at the target itself is rounding, of either sign.
     return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
-
-
-def _pairs(
-    logs: Complexes, autocorrelation: Autocorrelation, horizon: int | None, readout: Readout
-) -> PairMoments:
-    """The tables of E[z_i z̄_j]."""
-    if horizon is None:
-        return stationary_pairs(logs, autocorrelation, conjugate=True)
-    return finite_pairs(logs, autocorrelation, horizon, readout)[1]
 
 
 class Slope(NamedTuple):
@@ -120,7 +110,7 @@ class Landscape:
         values = {other: np.full(offsets.shape, value) for other, value in self.centre.items()}
         values[name] = values[name] + offsets
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            logs = log_eigenvalues_at(values, self._parametrization)
+            logs = PARAMETRIZATIONS[self._parametrization].logs(values)
             gains = np.full(offsets.shape, self._target_log_gain)
             if self._gain == "own":
                 gains = values["gamma_log"].astype(np.complex128)
@@ -145,7 +135,7 @@ class Landscape:
         )
         gradient = {}
         with np.errstate(all="ignore"):  # where a number leaves its range, it is not finite
-            table = _pairs(np.array([start, self._target]), *self._input)
+            _, table = pair_moments(np.array([start, self._target]), *self._input)
             own, mixed = np.exp(found.log_gain[0]), np.exp(np.conj(self._target_log_gain))
             for name, moved in found.derivatives.items():
                 turn = own * moved.eigenvalue[0]
@@ -158,7 +148,7 @@ class Landscape:
 
     def _values(self, log: complex, log_gain: complex) -> dict[str, float]:
         """The parameters at an eigenvalue."""
-        found = coordinates(np.array([log]), self._parametrization, self._step_size)
+        found = PARAMETRIZATIONS[self._parametrization].values(np.array([log]), self._step_size)
         values = {name: float(value[0]) for name, value in found.items()}
         if self._gain == "own":
             values["gamma_log"] = log_gain.real

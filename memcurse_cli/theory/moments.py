@@ -236,37 +236,8 @@ class PairMoments(NamedTuple):
     hh: Complexes  # E[h_i h_j]
 
 
-def stationary_pairs(
-    log_eigenvalues: Complexes,
-    autocorrelation: Autocorrelation,
-    *,
-    conjugate: bool,
-    columns: Integers | None = None,
-) -> PairMoments:
-    """The tables of an infinite sequence, from `bilinear`: |λ| < 1 throughout.
-
-    The second of a pair may stand conjugated; (c,) ``columns`` of the (..., m) log λ come second.
-    """
-    second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
-    log_alpha = log_eigenvalues[..., :, None]
-    log_beta = second[..., None, :]
-    if conjugate:
-        log_beta = log_beta.conj()
-    shape = np.broadcast_shapes(log_alpha.shape, log_beta.shape)
-    tables = PairMoments(*(np.zeros(shape, np.complex128) for _ in range(4)))
-    for weight, rho, frequency in autocorrelation.parts:
-        pair = bilinear(log_alpha, log_beta, rho, frequency)
-        for table, part in zip(
-            tables,
-            (pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value),
-            strict=True,
-        ):
-            table += weight * part
-    return tables
-
-
 def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
-    """About how many lags `finite_pairs` sums: at most T, fewer where every response dies out."""
+    """About how many lags `pair_moments` sums: at most T, fewer where every response dies out."""
     longest = max(part.rho for part in autocorrelation.parts if part.weight > 0)
     slowest = float(np.max(log_eigenvalues.real, initial=-np.inf))
     slowest = max(slowest, np.log(longest) if longest > 0 else -np.inf)
@@ -276,19 +247,26 @@ def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, ho
     return min(horizon, int(min(2 * np.log(NEGLIGIBLE) / slowest, float(horizon))) + 1)
 
 
-def finite_pairs(
+def pair_moments(
     log_eigenvalues: Complexes,
     autocorrelation: Autocorrelation,
-    horizon: int,
+    horizon: int | None,
     readout: Readout = "every",
     columns: Integers | None = None,
 ) -> tuple[PairMoments, PairMoments]:
-    """`stationary_pairs` over steps t = 1..T from h = s = 0, any |λ|; plain, and conjugated.
+    """The tables of E[z_i z_j] and of E[z_i z̄_j], z = s and h; |λ| < 1 without a horizon.
 
-    With z(k) the responses to an innovation, through the input's AR(1) filters, they are ``Σ_k
-    z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T``: T-k outputs see a lag of k steps, one of them from the
-    first innovation, of variance 1.
+    Of (..., m) log λ all come second, or (c,) ``columns``. Over T steps they are
+    ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T`` with z(k) the responses to an innovation, through
+    the input's AR(1) filters: T-k outputs see a lag of k steps, one of them from the first
+    innovation, of variance 1.
     """
+    if horizon is None:
+        second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
+        pair = log_eigenvalues[..., :, None], second[..., None, :]
+        return _stationary_pairs(*pair, autocorrelation), _stationary_pairs(
+            pair[0], pair[1].conj(), autocorrelation
+        )
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     width = size if columns is None else columns.size
     seconds = None
@@ -332,6 +310,18 @@ def finite_pairs(
         _split((both - turned) + 1j * (mixed + across), size, width),
         _split((both + turned) + 1j * (across - mixed), size, width),
     )
+
+
+def _stationary_pairs(
+    log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
+) -> PairMoments:
+    tables = PairMoments(*np.zeros((4, *np.broadcast(log_alpha, log_beta).shape), np.complex128))
+    for weight, rho, frequency in autocorrelation.parts:
+        pair = bilinear(log_alpha, log_beta, rho, frequency)
+        found = pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value
+        for table, part in zip(tables, found, strict=True):
+            table += weight * part
+    return tables
 
 
 def _split(table: Complexes, size: int, width: int) -> PairMoments:

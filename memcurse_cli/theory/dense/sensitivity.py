@@ -29,7 +29,7 @@ from memcurse_cli.theory.dense.stationary import (
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
-from memcurse_cli.theory.moments import Readout, finite_pairs, stationary_pairs
+from memcurse_cli.theory.moments import Readout, pair_moments
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -202,10 +202,7 @@ def sensitivity_split(
     infinite sequence.
     """
     logs = basis.log_eigenvalues
-    if horizon is None:
-        pairs = stationary_pairs(logs, autocorrelation, conjugate=True)
-    else:
-        _, pairs = finite_pairs(logs, autocorrelation, horizon, read_at)
+    _, pairs = pair_moments(logs, autocorrelation, horizon, read_at)
     vectors, inverse = basis.vectors, basis.inverse
     drive = inverse if readin is None else inverse @ readin
     columns = vectors.conj().T @ vectors  # p̄_mᵀ p_k

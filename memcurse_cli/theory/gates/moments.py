@@ -239,11 +239,6 @@ class GatedMoments(NamedTuple):
         return self.figures[0]
 
     @property
-    def cross_moments(self) -> Mapping[str, Float[Array, " n"]]:
-        """Re E[h s*] by parameter."""
-        return {name: self.figures[1 + 2 * i] for i, name in enumerate(self.parameters)}
-
-    @property
     def sensitivities(self) -> Mapping[str, Float[Array, " n"]]:
         """E|s|² by parameter."""
         return {name: self.figures[2 + 2 * i] for i, name in enumerate(self.parameters)}
