@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from memcurse_cli.theory.autocorrelation import GRAIN
-from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.linalg import array_namespace
 
 Array = Any
 

@@ -1,4 +1,4 @@
-"""Eigendecompositions on a processor or a GPU, and what products and columns alone tell."""
+"""Arrays of any library, eigendecompositions, and what products and columns alone tell."""
 
 from __future__ import annotations
 
@@ -36,6 +36,27 @@ GREED = 0.5  # a candidate stays while its pivot is above this share of the best
 ROUNDING = 1e-14  # a residual below this share of the diagonal is none
 
 
+def array_namespace(array: Any) -> Any:
+    """The module with the Array API functions for an array: NumPy itself, or a wrapped library.
+
+    The compatibility layer takes as long to import as NumPy: only other libraries need it.
+    """
+    if isinstance(array, np.ndarray | np.generic):
+        return np
+    import array_api_compat
+
+    return array_api_compat.array_namespace(array)
+
+
+def may_be_traced(array: Any) -> bool:
+    """Whether an array may stand for values that are not known yet, as under `jax.jit`."""
+    if isinstance(array, np.ndarray | np.generic):
+        return False
+    import array_api_compat
+
+    return bool(array_api_compat.is_jax_array(array))
+
+
 @dataclass(frozen=True)
 class Eigendecomposition:
     """``A = P diag(λ) P⁻¹``."""
@@ -69,12 +90,8 @@ def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposi
     use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
     if tensor is None:
-        values, vectors = np.linalg.eig(matrix)
-        return Eigendecomposition(
-            values.astype(np.complex128, copy=False),
-            vectors.astype(np.complex128, copy=False),
-            "numpy",
-        )
+        values, vectors = (part.astype(np.complex128, copy=False) for part in np.linalg.eig(matrix))
+        return Eigendecomposition(values, vectors, "numpy")
     values, vectors = importlib.import_module("torch").linalg.eig(tensor)
     return Eigendecomposition(values.cpu().numpy(), vectors.cpu().numpy(), f"torch:{tensor.device}")
 
@@ -85,8 +102,7 @@ def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.comple
     tensor = _on_gpu(matrix, device)
     if tensor is None:
         return np.linalg.eigvals(matrix).astype(np.complex128)
-    torch = importlib.import_module("torch")
-    return np.asarray(torch.linalg.eigvals(tensor).cpu().numpy())
+    return np.asarray(importlib.import_module("torch").linalg.eigvals(tensor).cpu().numpy())
 
 
 def eigenvalue_conditions(matrix: Floats) -> Floats:

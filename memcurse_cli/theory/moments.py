@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products
 from memcurse_cli.theory.finite_sums import Readout as Readout
-from memcurse_cli.theory.namespace import array_namespace, may_be_traced
+from memcurse_cli.theory.linalg import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float, Inexact

@@ -238,12 +238,6 @@ class _Products:
         """(units, stop - start, stop) the rows from ``start`` on, up to column ``stop``."""
         return self.first[:, start:stop] @ self.second[:, :stop].transpose(0, 2, 1)
 
-    def reversed(self) -> _Products:
-        """Times counted from the end."""
-        return _Products(
-            np.ascontiguousarray(self.first[:, ::-1]), np.ascontiguousarray(self.second[:, ::-1])
-        )
-
 
 def entries_within_horizon(
     matrix: Floats,
@@ -334,7 +328,8 @@ def _sum_over_times(
     units = states[0][2].first.shape[0]
     total = np.zeros((observed.first.shape[0], units))
     last = horizon - 1
-    observed = _Products(observed.first[:, :last], observed.second[:, :last]).reversed()
+    earlier_last = (x[:, :last][:, ::-1] for x in (observed.first, observed.second))
+    observed = _Products(*map(np.ascontiguousarray, earlier_last))
     sums = [np.zeros((units, 0)) for _ in states]
     earlier = np.zeros((units, 0))
     chunk = max(1, CHUNK // (units * horizon))

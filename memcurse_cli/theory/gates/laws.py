@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.linalg import array_namespace
 
 Array = Any
 Units = slice | NDArray[np.intp]

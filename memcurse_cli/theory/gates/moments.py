@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Units, Write
+from memcurse_cli.theory.linalg import array_namespace, may_be_traced
 from memcurse_cli.theory.moments import moments
-from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Float
