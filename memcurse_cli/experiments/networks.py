@@ -8,28 +8,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from jaxtyping import Complex128, Float, Float64, Inexact
+from memcurse_cli.theory.linalg import Complexes, Floats
 
 Parameters = Mapping[str, Array]
-InitialValues = dict[str, NDArray[np.float64]]
+InitialValues = dict[str, Floats]
 
 
 # The standard deviation of a standard normal that is cut off at ±2.
 TRUNCATED_DEVIATION = 0.87962566103423978
 
 
-def truncated_normal(
-    random: np.random.Generator, shape: tuple[int, ...], fan_in: int
-) -> NDArray[np.float64]:
+def truncated_normal(random: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Floats:
     """Normal values cut off at two deviations, rescaled to variance 1/fan_in (LeCun)."""
     values = random.standard_normal(shape)
     while (outside := np.abs(values) > 2).any():
@@ -37,10 +32,8 @@ def truncated_normal(
     return values / (TRUNCATED_DEVIATION * np.sqrt(fan_in))
 
 
-def dense_transition(
-    random: np.random.Generator, units: int, modulus: float
-) -> Float64[np.ndarray, "units units"]:
-    """A real random matrix whose eigenvalues are moved towards the unit circle, none below ν.
+def dense_transition(random: np.random.Generator, units: int, modulus: float) -> Floats:
+    """(n, n) a real random matrix, its eigenvalues moved towards the unit circle, none below ν.
 
     The entries of A are N(0, 1/√n) (deviation). Its eigenvalues are mapped by
     ``|λ| → ν + (1 - ν) tanh|λ|``, angles and eigenvectors kept, which keeps A real: Zucchet &
@@ -54,10 +47,8 @@ def dense_transition(
     return np.linalg.solve(eigenvectors.T, (eigenvectors * moved).T).T.real
 
 
-def ring_eigenvalues(
-    random: np.random.Generator, units: int, modulus: float
-) -> Complex128[np.ndarray, " units"]:
-    """Eigenvalues drawn uniformly by area from the upper half of the ring ν ≤ |λ| < 1.
+def ring_eigenvalues(random: np.random.Generator, units: int, modulus: float) -> Complexes:
+    """(n,) eigenvalues drawn uniformly by area from the upper half of the ring ν ≤ |λ| < 1.
 
     Orvieto et al. 2023, lemma 3.2. A real readout sees λ and its conjugate alike, so the upper
     half is the whole ring.
@@ -66,7 +57,7 @@ def ring_eigenvalues(
     return np.sqrt(squared_moduli) * np.exp(1j * random.uniform(0, np.pi, units))
 
 
-def single_channel(random: np.random.Generator, units: int) -> dict[str, NDArray[np.float64]]:
+def single_channel(random: np.random.Generator, units: int) -> dict[str, Floats]:
     """B (n, 1), C (1, n) and D (1, 1) of a real system with one input and one output."""
     return {
         "B": truncated_normal(random, (units, 1), fan_in=1),
@@ -82,12 +73,12 @@ class Teacher:
     Zucchet & Orvieto 2024, section 4.2 and appendix B.4.
     """
 
-    A: Float64[np.ndarray, "n n"]  # (n, n) transition
-    B: Float64[np.ndarray, "n 1"]  # (n, 1) readin
-    C: Float64[np.ndarray, "1 n"]  # (1, n) readout
-    D: Float64[np.ndarray, "1 1"]  # (1, 1) skip connection
+    A: Floats  # (n, n) transition
+    B: Floats  # (n, 1) readin
+    C: Floats  # (1, n) readout
+    D: Floats  # (1, 1) skip connection
 
-    def kernel(self, horizon: int) -> Float64[np.ndarray, " horizon"]:
+    def kernel(self, horizon: int) -> Floats:
         """The response to an impulse: ``D + C B, C A B, C A² B, …``, one number per step."""
         response = np.empty(horizon)
         state = self.B[:, 0]
@@ -104,10 +95,8 @@ def draw_teacher(units: int, modulus: float, seed: int) -> Teacher:
     return Teacher(dense_transition(random, units, modulus), **single_channel(random, units))
 
 
-def impulse_states(
-    transition: Inexact[Array, "*n n"], readin: Inexact[Array, " n"], horizon: int
-) -> Inexact[Array, "n horizon"]:
-    """The states ``A^t b`` that an impulse leaves after t = 0 … T-1 steps."""
+def impulse_states(transition: Array, readin: Array, horizon: int) -> Array:
+    """(n, T) the states ``A^t b`` that an impulse leaves after t = 0 … T-1 steps."""
     multiply = jnp.matmul if transition.ndim == 2 else jnp.multiply
     power = transition if transition.ndim == 2 else transition[:, None]
     states = readin[:, None]
@@ -118,10 +107,8 @@ def impulse_states(
     return states[:, :horizon]
 
 
-def causal_convolution(
-    kernel: Float[Array, " horizon"], inputs: Float[Array, "batch horizon"]
-) -> Float[Array, "batch horizon"]:
-    """``y[t] = Σ_{s≤t} kernel[s] x[t-s]`` for every sequence of a batch.
+def causal_convolution(kernel: Array, inputs: Array) -> Array:
+    """``y[t] = Σ_{s≤t} kernel[s] x[t-s]`` for every sequence of a (batch, T).
 
     The transforms are padded to twice the horizon, so that nothing wraps around.
     """
@@ -141,10 +128,8 @@ class Network(ABC):
         """
 
     @abstractmethod
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs of every step of a batch of sequences, from a zero state."""
+    def outputs(self, parameters: Parameters, inputs: Array) -> Array:
+        """(batch, T) the outputs of every step of (batch, T) inputs, from a zero state."""
 
 
 class LinearNetwork(Network):
@@ -163,9 +148,7 @@ class LinearNetwork(Network):
         transition, readin, readout = self.system(parameters)
         return (readout @ impulse_states(transition, readin, horizon)).real
 
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
+    def outputs(self, parameters: Parameters, inputs: Array) -> Array:
         """The convolution of the inputs with the impulse response."""
         kernel = self.kernel(parameters, inputs.shape[1])
         return causal_convolution(kernel.at[0].add(parameters["D"].ravel()[0]), inputs)
@@ -257,9 +240,7 @@ class GRU(Network):
         }
         return {name: random.uniform(-limit, limit, shape) for name, shape in shapes.items()}
 
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
+    def outputs(self, parameters: Parameters, inputs: Array) -> Array:
         """The outputs from a zero state."""
         from_input = parameters["weight_ih_l0"].T, parameters["bias_ih_l0"]
         from_state = parameters["weight_hh_l0"].T, parameters["bias_hh_l0"]

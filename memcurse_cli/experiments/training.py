@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +32,6 @@ from memcurse_cli.experiments.networks import (
     draw_teacher,
 )
 from memcurse_cli.experiments.settings import NetworkName, TrainingSettings
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 NETWORKS: dict[NetworkName, Network] = {
     NetworkName.DENSE_LINEAR_RNN: DenseLinearRNN(),
@@ -149,12 +146,7 @@ def _teacher_kernel(settings: TrainingSettings) -> NDArray[np.float64]:
     return teacher.kernel(settings.horizon)
 
 
-def _loss(
-    network: Network,
-    parameters: Parameters,
-    kernel: Float[Array, " horizon"],
-    inputs: Float[Array, "batch horizon"],
-) -> Float[Array, ""]:
+def _loss(network: Network, parameters: Parameters, kernel: Array, inputs: Array) -> Array:
     error = network.outputs(parameters, inputs) - causal_convolution(kernel, inputs)
     return 0.5 * jnp.mean(error**2)
 

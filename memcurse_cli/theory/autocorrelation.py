@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-
-Floats = NDArray[np.float64]
+from memcurse_cli.theory.linalg import Complexes, Floats
 
 _EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997', or WEIGHT:RHO:FREQUENCY"
 GRAIN = 2.0**22
@@ -46,7 +44,7 @@ class Decay(NamedTuple):
             return self.rho
         return self.rho * complex(math.cos(self.frequency), math.sin(self.frequency))
 
-    def powers(self, lags: Floats) -> NDArray[np.complex128]:
+    def powers(self, lags: Floats) -> Complexes:
         """The pole to powers Δ ≥ 0, whose angles are not rounded at large ones."""
         coarse = round(self.frequency * GRAIN) / GRAIN
         turned = np.exp(1j * (coarse * lags)) * np.exp(1j * ((self.frequency - coarse) * lags))

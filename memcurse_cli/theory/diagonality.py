@@ -7,12 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import PartialCholesky
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
+from memcurse_cli.theory.linalg import Floats, Integers, PartialCholesky
 
 TOP = 10  # eigenvectors that `concentration` is averaged over
 SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for

@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
+from memcurse_cli.theory.linalg import Floats
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Shaped
-
-Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 BLOCK_ELEMENTS = 2**22  # samples that are transformed at once
@@ -54,11 +51,7 @@ class EmpiricalAutocorrelation:
 
 
 def empirical_autocorrelation(
-    data: Shaped[NDArray[Any], "sequences steps features"],
-    lags: int,
-    *,
-    centred: bool = False,
-    padding: float | None = None,
+    data: NDArray[Any], lags: int, *, centred: bool = False, padding: float | None = None
 ) -> EmpiricalAutocorrelation:
     """R̂(Δ) = Σ x(t) x(t+Δ) / (number of such products), over sequences, features and t.
 
@@ -153,7 +146,7 @@ def gaussian_standard_error(
     return np.interp(np.arange(lags + 1), some, np.sqrt(np.maximum(variances, 0.0)))
 
 
-def padded_steps(block: Shaped[NDArray[Any], "n steps features"], value: float) -> Booleans:
+def padded_steps(block: NDArray[Any], value: float) -> Booleans:
     """(n, T) the steps at either end of a sequence whose features all have a value."""
     same = np.all(block == value, axis=2)
     head = np.logical_and.accumulate(same, axis=1)
@@ -162,11 +155,8 @@ def padded_steps(block: Shaped[NDArray[Any], "n steps features"], value: float) 
 
 
 def _samples(
-    data: Shaped[NDArray[Any], "sequences steps features"],
-    rows: slice,
-    columns: slice,
-    padding: float | None,
-) -> tuple[Float[NDArray[Any], "n steps f"], Bool[NDArray[Any], "n steps f"] | None]:
+    data: NDArray[Any], rows: slice, columns: slice, padding: float | None
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """A block as float64, and where it is not masked; None where nothing can be."""
     block = np.asarray(data[rows, :, columns], np.float64)
     if padding is None:
@@ -178,9 +168,7 @@ def _samples(
     return block, np.broadcast_to(~padded[:, :, None], block.shape)
 
 
-def _means(
-    data: Shaped[NDArray[Any], "sequences steps features"], transform: int, padding: float | None
-) -> Floats:
+def _means(data: NDArray[Any], transform: int, padding: float | None) -> Floats:
     """(F,) the mean of each feature over what is not masked."""
     total, count = np.zeros(data.shape[2]), np.zeros(data.shape[2])
     for rows, columns in _blocks(data.shape, transform):

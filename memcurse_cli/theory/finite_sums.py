@@ -22,9 +22,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from memcurse_cli.theory.autocorrelation import GRAIN
-from memcurse_cli.theory.linalg import array_namespace
-
-Array = Any
+from memcurse_cli.theory.linalg import Array, array_namespace
 
 Readout = Literal["last", "every"]
 """Where a finite sequence is read: at its last step, or as the mean over every step."""

@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import largest
-from memcurse_cli.theory.linalg import PartialCholesky, partial_cholesky
+from memcurse_cli.theory.linalg import (
+    Complexes,
+    Floats,
+    Integers,
+    PartialCholesky,
+    partial_cholesky,
+)
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
 from memcurse_cli.theory.sensitivity import ParameterJacobian
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Integers = NDArray[np.intp]
 
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import Readout, pair_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
@@ -22,9 +22,6 @@ from memcurse_cli.theory.parametrization import (
     normalizing_log_gain,
     parametrize,
 )
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
 NORMALIZATIONS = {"none": "none", "own": "lru", "coupled": "coupled"}
 """The gains of a landscape, and what `theory.parametrization` calls them."""

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.threads import use_threads_for
 
+Array = Any
 Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
 # Below it a single matrix is done on the processor before torch is imported and has found the

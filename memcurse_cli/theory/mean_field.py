@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from memcurse_cli.theory.linalg import Floats
 
 GRU_GATES = ("reset", "update", "new")
 LSTM_GATES = ("input", "forget", "cell", "output")

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products
 from memcurse_cli.theory.finite_sums import Readout as Readout
-from memcurse_cli.theory.linalg import array_namespace, may_be_traced
-
-if TYPE_CHECKING:
-    from jaxtyping import Complex, Float, Inexact
-
-Array = Any
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Integers = NDArray[np.intp]
+from memcurse_cli.theory.linalg import (
+    Array,
+    Complexes,
+    Floats,
+    Integers,
+    array_namespace,
+    may_be_traced,
+)
 
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
@@ -35,22 +33,22 @@ SLOW = 1.0  # -log|λ|² below which it is the variable of a ring, as |λ|² no 
 class Moments(NamedTuple):
     """Stationary moments at γ = 1, one per eigenvalue."""
 
-    second_moment: Float[Array, " n"]  # E|h|²; +inf where it diverges
+    second_moment: Array  # E|h|²; +inf where it diverges
     # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
-    cross_moment: Complex[Array, " n"]
-    sensitivity: Float[Array, " n"]  # E|s|² with s = dh/dλ; +inf where it diverges
+    cross_moment: Array
+    sensitivity: Array  # E|s|² with s = dh/dλ; +inf where it diverges
 
 
 class Bilinear(NamedTuple):
     """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives."""
 
-    value: Complex[Array, "*shape"]  # f
-    derivative_alpha: Complex[Array, "*shape"]  # ∂f/∂α
-    derivative_beta: Complex[Array, "*shape"]  # ∂f/∂β
-    mixed_derivative: Complex[Array, "*shape"]  # ∂²f/∂α∂β
+    value: Array  # f
+    derivative_alpha: Array  # ∂f/∂α
+    derivative_beta: Array  # ∂f/∂β
+    mixed_derivative: Array  # ∂²f/∂α∂β
 
 
-def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
+def one_minus_exp(z: Array) -> Array:
     """1 - e^z without cancellation near z = 0; z may be -inf.
 
     For z = x + iy it is ``[-expm1(x) cos y + 2 sin²(y/2)] - i e^x sin y``.
@@ -63,12 +61,7 @@ def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
     return real - 1j * (xp.exp(x) * xp.sin(y))
 
 
-def bilinear(
-    log_alpha: Inexact[Array, "*shape"],
-    log_beta: Inexact[Array, "*shape"],
-    rho: float,
-    frequency: float = 0.0,
-) -> Bilinear:
+def bilinear(log_alpha: Array, log_beta: Array, rho: float, frequency: float = 0.0) -> Bilinear:
     """f(α, β) = Σ_nm α^n β^m ρ^|n-m| cos(ω(n-m)), its derivatives and its mixed derivative.
 
     With ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
@@ -135,7 +128,7 @@ def _of_product(u: Array, rho: float) -> tuple[Array, Array, Array]:
 
 
 def moments(
-    log_eigenvalues: Inexact[Array, " n"],
+    log_eigenvalues: Array,
     autocorrelation: Autocorrelation = WHITE,
     horizon: int | None = None,
     readout: Readout = "last",

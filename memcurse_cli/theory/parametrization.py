@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import one_minus_exp
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 Values = Mapping[str, Floats]
 Turned = tuple[Floats | float, Floats | float]  # a derivative along the radius and across it
 

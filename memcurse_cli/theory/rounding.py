@@ -6,14 +6,12 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import bilinear, turned_parts
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
 
 EXPONENT_BITS = 0x7FF << 52  # of a float64

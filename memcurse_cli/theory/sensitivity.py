@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.theory.moments import Moments
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.bases import Eigenbasis
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Integers = NDArray[np.intp]
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 FEWEST = 8  # elements below which a correlation says nothing
@@ -194,7 +191,7 @@ def _finite(moment: Floats) -> Floats:
     return np.where(np.isfinite(moment), moment, 0.0)
 
 
-def _is_range(index: NDArray[np.intp], size: int) -> bool:
+def _is_range(index: Integers, size: int) -> bool:
     return index.size == size and bool(np.array_equal(index, np.arange(size)))
 
 

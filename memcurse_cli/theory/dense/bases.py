@@ -16,11 +16,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import largest_eigenvalue
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers, largest_eigenvalue
 from memcurse_cli.theory.moments import one_minus_exp
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 Kept = TypeVar("Kept")
 
 EIGENBASIS_CONDITION = 1e8  # κ(P) from which the eigenbasis has lost half of float64's digits
@@ -55,7 +53,7 @@ class Eigenbasis:
     vectors: Complexes  # (n, n) P, columns of norm 1, real where λ is
 
     @cached_property
-    def half(self) -> NDArray[np.intp]:
+    def half(self) -> Integers:
         """(h,) the eigenvalues with Im λ >= 0: one of each conjugate pair, and every real one."""
         angle = self.log_eigenvalues.imag
         return np.flatnonzero((angle >= 0) | (angle == -np.pi))
@@ -67,7 +65,7 @@ class Eigenbasis:
         return np.where((angle == 0) | (np.abs(angle) == np.pi), 1.0, 2.0)
 
     @cached_property
-    def paired(self) -> NDArray[np.intp]:
+    def paired(self) -> Integers:
         """Which of `half` stand for a pair."""
         return np.flatnonzero(self.weight == 2)
 

@@ -31,10 +31,8 @@ from memcurse_cli.theory.diagonality import (
     mean_concentration,
     top_eigenpairs,
 )
-from memcurse_cli.theory.linalg import largest_eigenpairs, largest_eigenvalue
+from memcurse_cli.theory.linalg import Complexes, Floats, largest_eigenpairs, largest_eigenvalue
 from memcurse_cli.theory.moments import Readout, one_minus_exp
-
-Floats = NDArray[np.float64]
 
 HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
 NORM_CONDITION = 1e4  # κ(P) up to which ‖H‖_F² in closed form keeps six digits
@@ -115,7 +113,7 @@ class StationaryHessian:
         alpha, beta = inverse, vectors.T @ self._weight  # rows
         gamma, delta = vectors.T, inverse @ self._covariance
 
-        def trace(left: NDArray[np.complex128], right: NDArray[np.complex128]) -> float:
+        def trace(left: Complexes, right: Complexes) -> float:
             return float(np.sum((kernel.T @ left @ kernel) * right).real)
 
         crossed, crossed_right = alpha @ beta.T, gamma @ delta.T

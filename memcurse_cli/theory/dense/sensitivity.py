@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, echoes
 from memcurse_cli.theory.dense.bases import (
@@ -29,10 +28,8 @@ from memcurse_cli.theory.dense.stationary import (
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import Readout, pair_moments
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
 FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
 STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed

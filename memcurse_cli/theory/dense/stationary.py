@@ -25,10 +25,8 @@ from memcurse_cli.theory.dense.bases import (
     rounding_of,
     schur_form,
 )
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import one_minus_exp
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
 FLOPS = 4e11  # what a sum over lags, or the resolvents, may cost: seconds on two cores
 SLOWER = 8  # times a matrix-matrix product, what an operation of a matrix-vector product takes
@@ -336,7 +334,7 @@ def _responses(
     return answers, largest
 
 
-def _squared(values: NDArray[np.complex128]) -> Floats:
+def _squared(values: Complexes) -> Floats:
     with np.errstate(over="ignore"):
         return np.asarray(values.real**2 + values.imag**2)
 

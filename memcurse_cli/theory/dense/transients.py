@@ -12,7 +12,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.dense.bases import (
     TOO_UNCERTAIN,
@@ -21,10 +20,7 @@ from memcurse_cli.theory.dense.bases import (
     rounding_of,
     schur_form,
 )
-from memcurse_cli.theory.linalg import largest_eigenvalue
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
+from memcurse_cli.theory.linalg import Complexes, Floats, largest_eigenvalue
 
 DIRECT_SIZE = 100  # up to here a singular value decomposition costs less than an iteration
 OCTAVES = 40  # A^(2^40) of a stable matrix has decayed, or its |λ| are 1 to rounding

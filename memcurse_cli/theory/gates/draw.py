@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Units, Write
@@ -25,9 +24,7 @@ from memcurse_cli.theory.gates.moments import (
     figures_of,
     gathered,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
+from memcurse_cli.theory.linalg import Floats, Integers
 
 UNITS = 256  # at most so many stand for a layer of gates that are run
 REPLICATES = 8  # independent shifts of the points, or chains of states

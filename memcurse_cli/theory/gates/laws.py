@@ -13,12 +13,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import array_namespace
+from memcurse_cli.theory.linalg import Array, Integers, array_namespace
 
-Array = Any
-Units = slice | NDArray[np.intp]
+Units = slice | Integers
 """Some of the units; what a law has of each takes the shape of their indices."""
 
 LARGEST_EXPONENT = 700.0

@@ -9,21 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Units, Write
-from memcurse_cli.theory.linalg import array_namespace, may_be_traced
+from memcurse_cli.theory.linalg import Array, Floats, Integers, array_namespace, may_be_traced
 from memcurse_cli.theory.moments import moments
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-Array = Any
-Floats = NDArray[np.float64]
 
 LARGEST_STEP = 0.35
 """Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
@@ -230,16 +223,16 @@ class GatedMoments(NamedTuple):
 
     # (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where they
     # diverge, with 0 for E[h s*]
-    figures: Float[Array, " figures n"]
+    figures: Array
     parameters: tuple[str, ...]  # their names
 
     @property
-    def second_moment(self) -> Float[Array, " n"]:
+    def second_moment(self) -> Array:
         """E|h|²."""
         return self.figures[0]
 
     @property
-    def sensitivities(self) -> Mapping[str, Float[Array, " n"]]:
+    def sensitivities(self) -> Mapping[str, Array]:
         """E|s|² by parameter."""
         return {name: self.figures[2 + 2 * i] for i, name in enumerate(self.parameters)}
 
@@ -284,7 +277,7 @@ def gated_moments(
     return gathered(gate.mean.size, of_pieces)
 
 
-def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:
+def gathered(size: int, parts: Iterable[tuple[Integers, GatedMoments]]) -> GatedMoments:
     """The moments of all units from those of some at a time: their indices, and theirs."""
     found = list(parts)
     figures = np.zeros((len(found[0][1].figures), size))
@@ -295,7 +288,7 @@ def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) 
 
 def pieces(
     law: GateLaw, gate: Preactivation, write_gate: Preactivation | None
-) -> Iterator[tuple[NDArray[np.intp], GateLaw, Preactivation, Preactivation | None]]:
+) -> Iterator[tuple[Integers, GateLaw, Preactivation, Preactivation | None]]:
     """The indices (rows, shared) of some units, their law, their z and write gate (rows, 1).
 
     Rows share a pre-activation. Units of about the same spread go together, the widest first, since
