@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from memcurse_cli.experiments.settings import NetworkName
 from memcurse_cli.theory.linalg import Complexes, Floats
 
 Parameters = Mapping[str, Array]
@@ -258,3 +259,11 @@ class GRU(Network):
         initial = jnp.zeros((inputs.shape[0], units), inputs.dtype)
         _, outputs = jax.lax.scan(step, initial, inputs.T)
         return outputs.T + parameters["head.bias"][0]
+
+
+NETWORKS: dict[NetworkName, Network] = {
+    NetworkName.DENSE_LINEAR_RNN: DenseLinearRNN(),
+    NetworkName.COMPLEX_DIAGONAL_RNN: ComplexDiagonalRNN(),
+    NetworkName.LRU: LRU(),
+    NetworkName.GRU: GRU(),
+}

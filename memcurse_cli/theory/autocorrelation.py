@@ -26,16 +26,11 @@ class Decay(NamedTuple):
 
     A state with the eigenvalue λ answers it as the mean of two that are driven by ρ^|Δ|, with the
     eigenvalues λ e^(iω) and λ e^(-iω): the frame can turn with a process of R(Δ) = ρ^|Δ| e^(iωΔ).
-
-    Attributes:
-        weight: w.
-        rho: ρ.
-        frequency: ω in radians per step.
     """
 
-    weight: float
-    rho: float
-    frequency: float
+    weight: float  # w
+    rho: float  # ρ
+    frequency: float  # ω in radians per step
 
     @property
     def pole(self) -> complex:
@@ -68,18 +63,13 @@ class Autocorrelation:
     ρ = 0 is white noise and ρ = 1 a constant input, or a sinusoid of random phase where it has a
     frequency. Every moment is linear in R, so it is a sum over the parts.
 
-    Attributes:
-        weights: w_k ≥ 0, the variance that each part carries.
-        rhos: ρ_k in [0, 1].
-        frequencies: ω_k in [0, π], in radians per step; none stands for 0 throughout.
-
     Raises:
         UsageError: a weight, ρ or ω outside its domain, or an input without variance.
     """
 
-    weights: tuple[float, ...]
-    rhos: tuple[float, ...]
-    frequencies: tuple[float, ...] = ()
+    weights: tuple[float, ...]  # w_k ≥ 0, the variance that each part carries
+    rhos: tuple[float, ...]  # ρ_k in [0, 1]
+    frequencies: tuple[float, ...] = ()  # ω_k in [0, π], in radians per step; none is 0 throughout
 
     def __post_init__(self) -> None:
         if not self.frequencies:

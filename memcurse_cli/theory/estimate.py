@@ -205,10 +205,8 @@ def fit_mixture(
 ) -> tuple[Autocorrelation, Floats]:
     """The mixture of fewest parts that chance does not tell from the nearest one, and the errors.
 
-    Args:
-        values: (K+1,) R̂(0..K) with R̂(0) > 0, by the unbiased estimator.
-        pairs: (K+1,) how many products stand behind each lag.
-        standard_errors: (K+1,) of R̂, where the autocorrelation is a given one.
+    Of (K+1,) R̂(0..K) by the unbiased estimator, R̂(0) > 0, and how many products stand behind each
+    lag; ``standard_errors`` gives those of R̂ where the autocorrelation is a given one.
     """
     fit, rounding = MixtureFit(values, pairs), ROUNDING * values[0]
 

@@ -24,7 +24,7 @@ from memcurse_cli.theory.linalg import (
     partial_cholesky,
 )
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
-from memcurse_cli.theory.sensitivity import ParameterJacobian
+from memcurse_cli.theory.sensitivity import ParameterJacobian, SparseJacobian
 
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
@@ -35,26 +35,16 @@ PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth mor
 TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
 
 
-class ProjectionJacobian(Protocol):
-    """What the scalars of a part of B, C or D move.
+class ProjectionJacobian(SparseJacobian, Protocol):
+    """What the scalars of a part of B, C or D move: an element of the matrix of each entry.
 
-    Entry ``e`` says that one unit of scalar ``scalar[e]`` changes the matrix at row ``row[e]`` and
-    column ``column[e]`` by ``derivative[e]``: 1 for a real part, i for an imaginary one. B has a
-    row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of inputs, or
-    of channels where each channel has an input of its own.
+    B has a row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of
+    inputs, or of channels where each channel has an input of its own.
     """
 
     @property
     def matrix(self) -> Literal["B", "C", "D"]:
         """Which matrix."""
-
-    @property
-    def size(self) -> int:
-        """The number of scalars."""
-
-    @property
-    def scalar(self) -> Integers:
-        """(entries,) which."""
 
     @property
     def row(self) -> Integers:
@@ -66,7 +56,7 @@ class ProjectionJacobian(Protocol):
 
     @property
     def derivative(self) -> Complexes:
-        """(entries,) what one unit of the scalar adds there."""
+        """(entries,) what one unit adds there: 1 for a real part, i for an imaginary one."""
 
 
 class Factors(NamedTuple):

@@ -70,18 +70,11 @@ class Slope(NamedTuple):
 
 
 class Landscape:
-    """The losses around one target, in the parameters of one parametrisation.
+    """The losses around a target log λ*, its angle in [0, π], in one of `INVERTIBLE`'s parameters.
 
-    Args:
-        target: log λ*, its angle in [0, π].
-        parametrization: one of `theory.parametrization.INVERTIBLE`.
-        gain: ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
-            ``coupled`` for γ = √(1-|λ|²).
-        autocorrelation, horizon, readout: R(Δ) of the input and its steps, as of `moments`.
-        step_size: Δ, which only ``s4`` asks for.
-
-    Attributes:
-        centre: the parameters at the target, by name.
+    The gain is ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
+    ``coupled`` for γ = √(1-|λ|²); input, horizon and readout are those of `moments`, and the step
+    size is Δ of ``s4``. ``centre`` has the parameters at the target, by name.
     """
 
     def __init__(

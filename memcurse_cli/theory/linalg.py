@@ -79,12 +79,10 @@ def validate_device(device: str) -> None:
 
 
 def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
-    """Eigenvalues and right eigenvectors of a (..., n, n) matrix, in double precision.
+    """Eigenvalues and right eigenvectors of a finite (..., n, n) matrix, in double precision.
 
-    Args:
-        matrix: (..., n, n), real or complex, finite.
-        device: ``cpu``, ``cuda`` or ``cuda:i``; ``auto`` takes a GPU that torch sees for one matrix
-            of n >= 2048. Batches of smaller matrices stay on the processor.
+    ``auto`` takes a GPU that torch sees for one matrix of n >= 2048; smaller ones stay on the
+    processor.
 
     Raises:
         UsageError: an unknown device, or a GPU was asked for and torch sees none.

@@ -172,14 +172,8 @@ def elman_operating_point(
         V = N var W E φ(u)² + ν² R(0) + var b,    μ = mean b + N mean W E φ(u)
 
     None where the variance grows without bound, as a ReLU's can. The slope √E φ'(u)² scales the
-    spectrum of W in the Jacobian.
-
-    Args:
-        hidden: (n, n) W.
-        readin: (n, inputs) U, or None for no input.
-        bias: (n,) b, summed over the tensors that hold it.
-        activation: ``tanh`` or ``relu``.
-        input_variance: R(0) of each input.
+    spectrum of W (n, n) in the Jacobian. U is (n, inputs), or None for no input, b (n,) summed over
+    the tensors that hold it, φ ``tanh`` or ``relu``, and R(0) that of each input.
     """
     of = GateStatistics.of(hidden, np.zeros((len(hidden), 0)) if readin is None else readin, bias)
     start = np.array([np.mean(bias), of.input_variance * input_variance + np.var(bias)])

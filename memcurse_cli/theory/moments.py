@@ -71,16 +71,8 @@ def bilinear(log_alpha: Array, log_beta: Array, rho: float, frequency: float = 0
         ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
 
     which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected; nothing cancels near the unit circle.
-    With a frequency it is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``.
-
-    Args:
-        log_alpha: log α, |α| < 1; -inf for α = 0. Broadcasts against ``log_beta``.
-        log_beta: log β, |β| < 1.
-        rho: ρ in [0, 1].
-        frequency: ω.
-
-    Returns:
-        Four arrays, real where both logarithms are real and ω is 0.
+    With a frequency it is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``. log α and log β
+    broadcast, below 0 and -inf for 0; real ones give real arrays where ω is 0. ρ is in [0, 1].
     """
     if frequency == 0:
         return _turned_bilinear(log_alpha, log_beta, rho, None)
@@ -345,14 +337,9 @@ def ring_moments(
         E|h|²     = R(0) log((1-r_min²) / (1-r_max²)) / (r_max²-r_min²)
         E|dh/dλ|² = R(0) (1 - r_min² r_max²) / ((1-r_min²)² (1-r_max²)²)
 
-    the first of which is Orvieto et al. 2023, proposition 3.
-
-    Args:
-        log_inner: log r_min; -inf for a disk.
-        log_outer: log r_max ≥ log r_min; below 0 without a horizon.
-        variance: R(0) of the input.
-        horizon, readout: those of `moments`.
-        log_gain: log γ of eigenvalues, by |λ| alone; γ = 1 by default.
+    the first of which is Orvieto et al. 2023, proposition 3. ``log_inner`` is log r_min, -inf for a
+    disk, and ``log_outer`` log r_max, below 0 without a horizon; the variance is R(0), and
+    ``log_gain`` gives log γ of eigenvalues, by |λ| alone.
     """
 
     def at(log_modulus: float) -> Floats:

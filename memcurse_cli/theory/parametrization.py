@@ -194,17 +194,11 @@ def parametrize(
     normalization: str = "none",
     step_size: float = DEFAULT_STEP_SIZE,
 ) -> Parametrized:
-    """The parameters behind given eigenvalues, by what they move.
+    """The parameters behind given (n,) log λ, -inf for λ = 0, by what they move.
 
     Normalisations: ``none`` γ = 1; ``lru`` γ = √(1-|λ|²), learnt on its own as ``gamma_log`` (LRU)
     but tied to ν under ``optimal``; ``coupled`` the same γ, computed from λ under every
-    parametrisation; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone.
-
-    Args:
-        log_eigenvalues: (n,) complex log λ; -inf for λ = 0.
-        parametrization: one of `PARAMETRIZATIONS`.
-        normalization: one of `NORMALIZATIONS`.
-        step_size: Δ, which only ``s4`` asks for.
+    parametrisation; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone, as is the step Δ.
 
     Raises:
         UsageError: an unknown name, an eigenvalue that the map cannot reach, a Δ that is not

@@ -76,13 +76,8 @@ def rounding_steps(
     """δω = round(ω) - ω of every element when ω is stored in a type; not finite beyond its range.
 
     Of values stored in the type already the error is uniform over one spacing, of variance
-    spacing²/12 whose root this is, and a zero was a zero.
-
-    Args:
-        values: (size,) ω.
-        dtype: the type to store ω in.
-        stored: whether ω is stored in it already; None where it is if the type holds every ω.
-        largest: the largest |ω| of the tensor, where the values are a part of it.
+    spacing²/12 whose root this is, and a zero was a zero. ``stored`` is None where they are if the
+    type holds every ω; ``largest`` is that of the tensor, where the values are a part of it.
     """
     if not stored:
         steps = rounded(values, dtype, largest) - values

@@ -19,13 +19,8 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 FEWEST = 8  # elements below which a correlation says nothing
 
 
-class ParameterJacobian(Protocol):
-    """How a group of real parameters moves a diagonal recurrence, as a sparse Jacobian.
-
-    One unit of scalar ``scalar[e]`` moves eigenvalue ``eigenvalue[e]`` by
-    ``eigenvalue_derivative[e]`` and log γ by ``log_gain_derivative[e]``. A tied parameter is one
-    scalar with several entries.
-    """
+class SparseJacobian(Protocol):
+    """Entry ``e`` says what one unit of scalar ``scalar[e]`` moves; tied ones have several."""
 
     @property
     def size(self) -> int:
@@ -34,6 +29,10 @@ class ParameterJacobian(Protocol):
     @property
     def scalar(self) -> Integers:
         """(entries,) which."""
+
+
+class ParameterJacobian(SparseJacobian, Protocol):
+    """How real parameters move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
 
     @property
     def eigenvalue(self) -> Integers:
@@ -74,17 +73,13 @@ def parameter_sensitivity(
 ) -> Floats:
     """E|dh/dω|² of a real parameter ω of λ and γ; inf where E|s|² diverges.
 
-    ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, so that
+    ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, None where γ does not depend on
+    ω:
 
         E|dh/dω|² = |γ|² (|λ'|² E|s|² + 2 Re[λ' η̄ E[s h̄]] + |η|² E|h|²)
 
-    ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected).
-
-    Args:
-        moments: the moments of each eigenvalue at γ = 1.
-        log_gain: log γ; -inf for γ = 0.
-        eigenvalue_derivative: λ'.
-        log_gain_derivative: η, or None where γ does not depend on ω.
+    ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected). The
+    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0.
     """
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
     return _with_gain(moments, log_gain, moved)
@@ -257,8 +252,8 @@ def effective_steps(
     """Adam's ``lr / (√v̂ + ε)`` with ``v̂ = v / (1 - β₂ᵗ)``: the step per unit of a gradient g.
 
     v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D); at a perfect fit with
-    residual noise σ², ``E g² = σ² H_ωω``. Without a step t, v stays as it is, which is right after
-    many more than 1/(1-β₂) steps.
+    residual noise σ², ``E g² = σ² H_ωω``. Without a step t, v stays as it is: right after many
+    steps.
     """
     correction = 1.0
     if step is not None and step > 0 and 0 < beta2 < 1:

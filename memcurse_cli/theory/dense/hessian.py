@@ -329,22 +329,17 @@ def dense_hessian(
     read_at: Readout = "every",
     scale: float = 1.0,
 ) -> DenseHessian:
-    """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``.
+    """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``, s the scale.
 
-    Args:
-        matrix: (n, n) real A, row = target.
-        basis: its eigenbasis, not used past κ(P) = 1e6: products with P⁻¹ lose four digits.
-        readin, readout: (n, inputs) real B and (outputs, n) real C.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for T steps from h = 0, exact for every A; None for an infinite sequence.
-        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
-        scale: s.
+    A (row = target), B (n, inputs) and C (outputs, n) are real; the basis is not used past κ(P) =
+    1e6: products with P⁻¹ lose four digits. T steps from h = 0 are exact for every A; ``every`` is
+    for a loss that is the mean over them, ``last`` for one at step T.
 
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
         OverflowError: a figure leaves the range of a float.
-        ArithmeticError: an infinite sequence whose memory is too long for so ill-conditioned a P,
-            or so far from normal an A that its rounding changes the Hessian.
+        ArithmeticError: the memory of an infinite sequence is too long for so ill-conditioned a P,
+            or A is so far from normal that its rounding changes the Hessian.
     """
     if horizon is None and basis.log_radius >= 0:
         raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")

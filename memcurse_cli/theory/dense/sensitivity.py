@@ -87,14 +87,9 @@ def dense_sensitivity(
 ) -> DenseSensitivity:
     """E h_i² and ``E‖dh/dA_ij‖² = Σ_{a,b} (A^aᵀA^b)_ii C(T-1-a, T-1-b)_jj``, C the covariance of h.
 
-    Args:
-        matrix: (n, n) real A, row = target.
-        basis: its eigenbasis.
-        readin: (n, inputs) real B, or None for a drive of unit variance on every state.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for T steps from h = 0, exact for every A; None for an infinite sequence, which
-            diverges where |λ| >= 1.
-        read_at: ``last`` for the state at step T, ``every`` for the mean over all T.
+    A is real, row = target, and B (n, inputs), or None for a drive of unit variance on every state.
+    T steps from h = 0 are exact for every A; an infinite sequence diverges where |λ| >= 1.
+    ``last`` is the state at step T, ``every`` the mean over all T.
     """
     decay, usable = -basis.log_radius, basis.is_usable
     memory = Memory(math.inf, math.inf)

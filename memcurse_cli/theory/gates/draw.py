@@ -111,13 +111,9 @@ def drawn_gates(
 ) -> Drawn:
     """The bands and the second moments of ``h[t+1] = λ h[t] + γ x[t+1]``, gates anew at every step.
 
-    Args:
-        law: λ and γ as functions of the pre-activations.
-        gates: those of n units, each with all kinds of states that its |λ| drives in turn.
-        autocorrelation: R(Δ) of the drive x; that of a complex state has two parts like it.
-        shares: of the steps, in (0, 1).
-        parameters: of the law, those whose E|s|² is finite.
-        kinds: what share of the states each kind has.
+    Of n units, each with all kinds of states, in the given shares, that its |λ| drives in turn;
+    R(Δ) is that of x, and that of a complex state has two parts like it. Bands are at ``shares`` of
+    the steps; ``parameters`` are those of the law whose E|s|² is finite.
     """
     size = len(gates.mean) // len(kinds)
     log_moduli, parts = np.empty((len(shares), size)), []

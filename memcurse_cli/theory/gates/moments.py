@@ -255,14 +255,8 @@ def gated_moments(
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
     and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ (Zucchet &
-    Orvieto 2024, appendix D.2).
-
-    Args:
-        law: λ and γ as functions of z.
-        gate: z of every unit.
-        autocorrelation: R(Δ) of the drive x.
-        write: a further factor of γ, whose parameter is then among those of the moments.
-        write_gate: its pre-activation, independent of z.
+    Orvieto 2024, appendix D.2). ``write`` is a further factor of γ, whose parameter is then among
+    those of the moments, of a pre-activation independent of z.
     """
 
     def found(law: GateLaw, gate: Preactivation, write_gate: Preactivation | None) -> GatedMoments:
