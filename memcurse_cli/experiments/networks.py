@@ -1,7 +1,4 @@
-"""Students and their linear teacher: initial values and outputs; parameters are a plain dictionary.
-
-Every value is drawn by NumPy in double precision, the same for every dtype and JAX version.
-"""
+"""Students and their linear teacher, whose values NumPy draws in double precision."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ from memcurse_cli.theory.linalg import Complexes, Floats
 Parameters = Mapping[str, Array]
 InitialValues = dict[str, Floats]
 
-
-# The standard deviation of a standard normal that is cut off at ±2.
-TRUNCATED_DEVIATION = 0.87962566103423978
+TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal that is cut off at ±2
 
 
 def truncated_normal(random: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Floats:

@@ -14,8 +14,7 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.linalg import Complexes, Floats
 
 _EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997', or WEIGHT:RHO:FREQUENCY"
-GRAIN = 2.0**22
-"""Angles in whole 1/GRAIN keep every digit when they are multiplied by a number of steps."""
+GRAIN = 2.0**22  # angles in whole 1/GRAIN keep every digit times a number of steps
 
 Component = tuple[float, float] | tuple[float, float, float]
 """(weight, ρ) of what only decays, (weight, ρ, ω) of a cosine."""

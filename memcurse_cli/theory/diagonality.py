@@ -62,12 +62,11 @@ class Eigenpair:
 class DiagonalityTally:
     """The scores of a block-diagonal H whose blocks are seen one after the other.
 
-    With ``spectra`` every eigenvalue of H and of D^-½ H D^-½ is kept, of blocks up to
-    `SPECTRUM_ORDER`; ``top`` has the eigenpairs of the 10 largest so far, descending.
+    With ``spectra`` it keeps every eigenvalue, plain and scaled, of blocks up to `SPECTRUM_ORDER`.
     """
 
     def __init__(self, *, spectra: bool = False) -> None:
-        self.top: list[Eigenpair] = []
+        self.top: list[Eigenpair] = []  # of the 10 largest eigenvalues so far, descending
         self.order = 0
         self.trace = 0.0
         self.complete = spectra
@@ -208,14 +207,11 @@ def top_eigenpairs(
     error: float = 0.0,
     most: int | None = None,
 ) -> list[Eigenpair]:
-    """The `TOP` largest eigenvalues, each with the shares of its whole eigenspace.
+    """The `TOP` largest of ``order`` eigenvalues, each with the shares of its whole eigenspace.
 
-    Args:
-        solve: how many → that many or more (k,) eigenvalues, descending, and (N, k) unit vectors;
-            fewer where there are no more.
-        order: how many there can be.
-        error: of the eigenvalues; nearer than it they are taken to coincide.
-        most: how many are asked for at most. An eigenspace of more has shares of nan.
+    ``solve`` takes how many → that many or more (k,) eigenvalues, descending, and (N, k) unit
+    vectors, fewer where there are no more, at most ``most``: an eigenspace of more has shares of
+    nan. Those nearer than their error are taken to coincide.
     """
     count = min(TOP + 1, order)
     while True:

@@ -1,8 +1,4 @@
-"""From sequences to R(Δ): the empirical autocorrelation, how far chance moves it, and a fit.
-
-The fit is a mixture of decays and damped cosines, Σ w ρ^Δ cos(ωΔ) with w ≥ 0, that follows R̂. A
-cosine is taken in only where it moves some lag by more than chance does.
-"""
+"""From sequences to R(Δ): the empirical autocorrelation, how far chance moves it, and a fit."""
 
 from __future__ import annotations
 
@@ -55,16 +51,12 @@ def empirical_autocorrelation(
 ) -> EmpiricalAutocorrelation:
     """R̂(Δ) = Σ x(t) x(t+Δ) / (number of such products), over sequences, features and t.
 
-    This is Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12; it is
-    unbiased for wide-sense stationary sequences. The standard error treats sequences as independent
-    and R̂ as the ratio of two sums over them. Lags that no two samples are apart are NaN.
+    Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12; unbiased for
+    wide-sense stationary sequences. The standard error treats sequences as independent and R̂ as
+    the ratio of two sums over them. Lags 0..K that no two samples are apart are NaN.
 
-    Args:
-        data: (N, T, F) real samples of any numeric type; it is read block by block.
-        lags: K, from 0 to T-1.
-        centred: subtract each feature's mean over all sequences and steps.
-        padding: leave out the steps at either end of a sequence whose features all have this value;
-            NaN leaves out every sample that is NaN, wherever it stands.
+    The data are (N, T, F) real samples of any numeric type. ``padding`` leaves out the steps at
+    either end of a sequence whose features all have this value; NaN every sample that is NaN.
     """
     import scipy.fft
 
@@ -235,8 +227,7 @@ class MixtureFit:
     def with_decays(self, cosines: Sequence[Decay] = ()) -> Autocorrelation:
         """The nearest mixture of any number of decays beside some cosines.
 
-        Non-negative least squares on a grid of log τ, ρ = e^{-1/τ}, with ρ = 0 and ρ = 1 beside it;
-        neighbours that have weight become one, and all parts are refined.
+        Non-negative least squares on a grid of log τ, ρ = e^{-1/τ}; neighbours become one.
         """
         longest = LONGEST * max(1, self._lags.size - 1)
         count = math.ceil(PER_DECADE * math.log10(longest / SHORTEST)) + 1

@@ -1,20 +1,7 @@
 """Second moments of T steps from h = 0, exact for every λ: of the last step or of every one.
 
-With ``h[t+1] = λ h[t] + x[t+1]`` runs s, which is dh/dλ (λ' = λ, c = 1, η = 0) or the difference
-h' - h that moved parameters make (c = λ' - λ, η = γ'/γ - 1):
-
-    s[t+1] = λ' s[t] + c h[t] + η x[t+1]
-
-Let y(k) = (ρ^k, h(k), s(k)) be the answer to an innovation k steps ago, y(k+1) = M y(k), and
-
-    W_k = Σ_{j<k} y(j) y(j)†,    V_k = Σ_{m<=k} W_m = Σ_{j<k} (k-j) y(j) y(j)†
-
-The first innovation has variance 1, seen at lag T-1, and later ones 1-ρ², so that
-
-    at the last step:      y(T-1) y(T-1)† + (1-ρ²) W_{T-1}
-    mean over every step:  [ (1-ρ²) V_T + ρ² W_T ] / T
-
-Nothing is subtracted. ``W_2k = W_k + M^k W_k M^k†`` and ``V_2k = V_k + k W_k + M^k V_k M^k†``.
+With h runs ``s[t+1] = λ' s[t] + c h[t] + η x[t+1]``; docs/theory.md has the sums and their
+doubling.
 """
 
 from __future__ import annotations
@@ -34,9 +21,9 @@ Sums = tuple[Any, ...]  # of products of the entries of y
 def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -> Sums:
     """E[y y†] at the last of T ≥ 1 steps, or as the mean over every one.
 
-    The transition is M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with the
-    ``first_products`` y(0) y(0)†, the ``products`` y(k) y(k)†, and M^k X M^k† as what is
-    ``applied`` to sums X; ρ is that of the input.
+    The transition is M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with
+    y(k) y(k)† as ``first_products`` and ``products``, and M^k X M^k† ``applied`` to sums X; ρ is
+    that of the input.
     """
     every = readout == "every"
     w = v = transition.first_products()

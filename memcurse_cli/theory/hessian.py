@@ -158,10 +158,9 @@ class Entries:
         *,
         single_input: bool,
     ) -> Entries:
-        """Collect them.
+        """Collect them, with the channel of each eigenvalue, γ as gain and κ as amplitude.
 
-        Channels are those of each eigenvalue, and ``single_input`` says that each of them has one
-        input of its own, which a column of D names; the gain is γ, and the amplitude κ.
+        Each channel has one ``single_input`` of its own, which a column of D names, or none.
         """
         parts: list[tuple[NDArray[Any], ...]] = []
         size = 0

@@ -1,11 +1,4 @@
-"""The loss of one eigenvalue against another, along each parameter.
-
-A student ``h = λ h + γ x`` learns a teacher λ*, γ* of the same form by squared error,
-
-    L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
-
-(Zucchet & Orvieto 2024, section 4.1 and appendix B.2), with f of `theory.moments.bilinear`.
-"""
+"""The loss of one eigenvalue against another, along each parameter."""
 
 from __future__ import annotations
 
@@ -40,9 +33,13 @@ def loss(
     horizon: int | None = None,
     readout: Readout = "last",
 ) -> Floats:
-    """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1; inf where |λ| ≥ 1 diverges.
+    """(n,) L over that of a silent student, ½ |γ*|² E|h*|²; inf where |λ| ≥ 1 diverges.
 
-    The first four are (n,) log λ and log γ, and log λ* and log γ*; others those of `Landscape`.
+        L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
+
+    of a student ``h = λ h + γ x`` and a teacher λ*, γ*, with f of `theory.moments.bilinear`
+    (Zucchet & Orvieto 2024, section 4.1 and appendix B.2). The first four are log λ, log γ, log λ*
+    and log γ*.
     """
     diverges = (log_eigenvalues.real >= 0) & (horizon is None)
     diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)

@@ -152,9 +152,9 @@ def largest_eigenpairs(
 ) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
 
-    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
-    One start meets an eigenspace in one direction: what H is beside the eigenvectors found is
-    searched from another start, until nothing larger is left.
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts:
+    a next one searches beside the eigenvectors found, as one start meets an eigenspace in one
+    direction.
 
     Raises:
         ArithmeticError: the iteration has not converged.
@@ -206,10 +206,9 @@ def _from_one_start(
 def largest_eigenvalue(
     apply: Callable[[Floats], Floats], order: int, level: float | None = None
 ) -> float:
-    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits.
+    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits, by Lanczos.
 
-    By the Lanczos iteration without its basis. It ends early where only the side of a level
-    matters.
+    It ends early where only the side of a level matters.
     """
     vector = np.random.default_rng(0).normal(size=order)  # the same report every time
     vector /= np.linalg.norm(vector)
@@ -266,9 +265,8 @@ def partial_cholesky(
 ) -> PartialCholesky:
     """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
 
-    The candidates with the largest residuals are taken together: ``columns`` gives (b,) indices →
-    (N, b). Among them pivots are chosen one by one; those that earlier ones explain wait for
-    another round.
+    ``columns`` gives (b,) indices → (N, b), of the candidates with the largest residuals together;
+    among them pivots are chosen one by one, and those that earlier ones explain are left.
     """
     from scipy.linalg import solve_triangular
 

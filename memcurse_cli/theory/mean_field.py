@@ -1,8 +1,6 @@
-"""Mean fields of wide layers with random weights, in the places where they work, and simulations.
+"""Mean fields of wide layers with random weights (Gilboa et al. 2019), and simulations of them.
 
-In GRUs and LSTMs whose weights are independent and drawn anew at every step ("untied"), the
-pre-activation of a gate in unit i is ``u ~ N(b_i + N mean W E h, σ² E h² + ν² R(0))``, independent
-of other gates, other units and the past (Gilboa et al. 2019). The biases are the layer's own.
+A gate of unit i sees ``u ~ N(b_i + N mean W E h, σ² E h² + ν² R(0))`` anew at every step.
 """
 
 from __future__ import annotations
@@ -198,11 +196,11 @@ def elman_operating_point(
     return OperatingPoint(mean, variance, second_moment(point), math.sqrt(squared))
 
 
+# φ and φ'.
 _ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
     "tanh": (np.tanh, lambda u: 1 - np.tanh(u) ** 2),
     "relu": (lambda u: np.maximum(u, 0.0), lambda u: np.heaviside(u, 0.5)),
 }
-"""φ and φ'."""
 
 
 @dataclass(frozen=True)
@@ -274,19 +272,9 @@ def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> Gate
 class _GruStep:
     """One step of a GRU at given E h, E h², E rh and E r²h² (Gilboa et al. 2019, A.3.1).
 
-    The moments of ``h' = z h + (1-z) n``, n = tanh(v), are closed:
-
-        E h^k (1 - E z^k) = Σ_{j<k} (k over j) E z^j (1-z)^{k-j} E h^j E n^{k-j}
-
-    With w = W_n h + b_inner what the reset gate r multiplies, a step takes second moments of a
-    perturbation to ``D p + c mean(p)`` with D = E z² and c = a₁ + a₂ + a₃ summed:
-
-        a₁ = σ_z² (h-n)² z'²,   a₂ = σ_n² (1-z)² n'² r²,   a₃ = σ_r² (1-z)² n'² w² r'²
-
-    The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and ``m₂ = E (Σ a_k)²
-    + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted. Where the reset gate acts
-    before the matrix, a perturbation comes back as ``σ_n² E (1-z)² n'² T`` of T = mean(E r² p) +
-    σ_r² E h² r'² mean(p).
+    A perturbation goes to ``D p + c mean(p)`` with D = E z², c = a₁ + a₂ + a₃ of
+    docs/theory/gates.md. The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k``
+    and ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
     """
 
     def __init__(self, network: GatedNetwork, input_variance: float, moments: Floats) -> None:
@@ -421,13 +409,7 @@ class _LstmCells:
     """The cells of an LSTM at given E h and E h² (Gilboa et al. 2019, A.3.3 and C).
 
     The mean and variance of ``c' = f c + i g`` are closed, its distribution is drawn, from a
-    Gaussian of that mean and variance on. With S = mean E δh² and p = E δc², carried along with the
-    cell it belongs to,
-
-        p'     = f² p + ( σ_f² c² f'² + σ_i² g² i'² + σ_g² i² g'² ) S
-        E δh'² = o² tanh'²(c') p' + σ_o² o'² tanh²(c') S
-
-    and χ is the growth of both; the a_k of the paper follow h alone.
+    Gaussian of that mean and variance on; docs/theory/gates.md has what a perturbation obeys.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""Second moments of scalar linear recurrences and of their derivatives, in closed form.
-
-``h[t+1] = λ h[t] + x[t+1]`` and ``s = dh/dλ``. Everything takes log λ: near the unit circle 1 -
-|λ|² comes from the decay itself. `moments` and `bilinear` follow the Array API.
-"""
+"""Second moments of scalar linear recurrences and of their derivatives, in closed form."""
 
 from __future__ import annotations
 
@@ -127,12 +123,9 @@ def moments(
 ) -> Moments:
     """E|h|², E[s h̄] and E|s|² for a stationary input, at γ = 1.
 
-    Args:
-        log_eigenvalues: (n,) complex or real log λ; -inf for λ = 0.
-        autocorrelation: R(Δ) of the input.
-        horizon: the number of steps T since h = s = 0, which is exact for every λ; None for
-            T → ∞, where they are `bilinear` at α = λ, β = λ̄ and |λ| ≥ 1 diverges.
-        readout: ``last`` for the state at step T, ``every`` for the mean over t = 1..T.
+    (n,) log λ are complex or real, -inf for λ = 0. T steps since h = s = 0 are exact for every λ;
+    for T → ∞, None, they are `bilinear` at α = λ, β = λ̄, and |λ| ≥ 1 diverges. The readout is
+    ``last`` for the state at step T, ``every`` for the mean over t = 1..T.
     """
     xp = array_namespace(log_eigenvalues)
     log_modulus, angle, rotation = log_eigenvalues, None, None

@@ -22,8 +22,7 @@ Turned = tuple[Floats | float, Floats | float]  # a derivative along the radius 
 DEFAULT_STEP_SIZE = 0.01
 STEP_SIZES = 1e-100, 1e100  # beyond them squares of the gain leave the range of a float
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-SMALLEST_ANGLE = 1e-300
-"""A real eigenvalue has no log θ; this one is its place, which no step leaves."""
+SMALLEST_ANGLE = 1e-300  # in the place of the 0 of a real eigenvalue, which no step leaves
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2"
 
 EXPONENT_BITS = 0x7FF << 52  # of a float64
 LARGEST_INTEGER = 127  # int8 without -128, so that it is symmetric
-ROUNDING = 1e-18
-"""The share of a sum of squares below which a further half of an infinite one adds nothing."""
+ROUNDING = 1e-18  # share of a sum of squares below which a further half adds nothing
 MOST_DOUBLINGS = 48
 SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
 
@@ -150,9 +149,8 @@ def moved_logs(
 ) -> Complexes:
     """log λ' of (n,) eigenvalues whose parameters move by δω, whatever its size.
 
-    A ``bounded`` parameter cannot change the sign of log|λ|, and moves the decay in proportion, as
-    exponentials do and a sigmoid near 1; the angle too where its rate is itself. Otherwise
-    λ' = λ + δω dλ/dω, exact for a λ that is stored as it is.
+    A ``bounded`` parameter moves the decay in proportion, as exponentials do and a sigmoid near 1;
+    the angle too where its rate is itself. Otherwise λ' = λ + δω dλ/dω.
     """
     decay, angle = log_eigenvalues.real, log_eigenvalues.imag
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -97,9 +97,9 @@ def group_sensitivity(
 ) -> GroupSensitivity:
     """The sensitivities of every scalar of a parameter group.
 
-    A tied scalar moves several eigenvalues, each at most once. Their squares add, in the numerator
-    of κ as in its denominator, with the variance ‖b_i‖² of each state's drive as ``weight``. They
-    are inf where an eigenvalue diverges, and 0 where the scalar moves no state that is driven.
+    A tied scalar moves several eigenvalues. Their squares add, in both parts of κ, with the
+    variance ‖b_i‖² of each state's drive as ``weight``: inf where an eigenvalue diverges, and 0
+    where the scalar moves no state that is driven.
     """
     eigenvalue = jacobian.eigenvalue
     if not _is_range(eigenvalue, log_gain.size):
@@ -264,8 +264,7 @@ def effective_steps(
 def compensation(steps: Floats, sensitivity: Floats) -> Compensation | None:
     """How far effective steps follow a sensitivity (κ, or a diagonal of the Hessian).
 
-    Elements whose sensitivity is 0 or infinite are passed over. None where fewer than `FEWEST` are
-    left, or all have one sensitivity or one step.
+    Those of 0 or infinity are passed over. None for fewer than `FEWEST`, or all alike.
     """
     seen = (sensitivity > 0) & np.isfinite(sensitivity) & np.isfinite(steps) & (steps > 0)
     if np.count_nonzero(seen) < FEWEST:

@@ -294,16 +294,16 @@ class DoublingStein:
 
     def forward(self, source: Floats) -> Floats:
         """X = A X Aᵀ + F."""
-        total = self._vectors.T @ source @ self._vectors
-        for power in self._powers:
-            total = total + power @ total @ power.T
-        return np.asarray(self._vectors @ total @ self._vectors.T)
+        return self._doubled(source, self._powers)
 
     def adjoint(self, source: Floats) -> Floats:
         """Y = AᵀYA + F."""
+        return self._doubled(source, [power.T for power in self._powers])
+
+    def _doubled(self, source: Floats, powers: list[Floats]) -> Floats:
         total = self._vectors.T @ source @ self._vectors
-        for power in self._powers:
-            total = total + power.T @ total @ power
+        for power in powers:
+            total = total + power @ total @ power.T
         return np.asarray(self._vectors @ total @ self._vectors.T)
 
 
@@ -394,8 +394,7 @@ def uncertainty(matrix: Floats) -> float:
 def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
     """The pseudospectral radius: the largest |λ| of any matrix within rounding of A.
 
-    The circle outside which ``‖(z - A)⁻¹‖ < 1/‖E‖``, by bisection, on a grid of angles; ‖·‖_F
-    stands for the 2-norm, which it is never below. None where κ(P) < 1e8 determines it.
+    The circle outside which ``‖(z - A)⁻¹‖_F < 1/‖E‖``, by bisection. None where κ(P) < 1e8.
     """
     if basis.is_usable:
         return None

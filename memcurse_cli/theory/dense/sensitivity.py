@@ -128,7 +128,6 @@ def dense_sensitivity(
 
 
 def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> DenseSensitivity:
-    """The mean over a sequence, of which a share rises."""
     if rise.second_moment is None or limit.second_moment is None:
         return rise if rise.second_moment is None else limit
     moment = share * rise.second_moment + (1 - share) * limit.second_moment
@@ -311,11 +310,8 @@ def _sum_over_times(
 ) -> Floats:
     """(observed units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
 
-    The innovation at step r is k = t - r and k' = t' - r steps old, the first with weight 1:
-
-        C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)
-
-    The mean over every step sums C along its diagonals once more. Both are symmetric.
+    ``C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)``, summed along its diagonals
+    once more for the mean over every step. Both are symmetric.
     """
     units = states[0][2].first.shape[0]
     total = np.zeros((observed.first.shape[0], units))

@@ -140,9 +140,7 @@ def sensitivity_without_eigenbasis(
     decay: float,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats | None]:
-    """The same by lags where no power of A is large, else by frequencies.
-
-    The second is None where it is `TOO_LONG`; the decay is that of the largest |λ|.
+    """The same by lags where no power of A is large, else by frequencies; None if `TOO_LONG`.
 
     Raises:
         ArithmeticError: neither is to be had; it says why.

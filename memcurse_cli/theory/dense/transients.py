@@ -1,8 +1,4 @@
-"""What a stable matrix does before it decays, and how long it remembers.
-
-``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)`` with the Kreiss constant K
-(Kreiss 1962; Trefethen & Embree 2005, theorem 18.1).
-"""
+"""What a stable matrix does before it decays, and how long it remembers."""
 
 from __future__ import annotations
 
@@ -46,8 +42,6 @@ class TransientGrowth(NamedTuple):
 def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
-    It ends where ‖A^k‖_F <= 1: every later power is an earlier one times a contraction.
-
     Raises:
         ArithmeticError: a power leaves the range of a float.
     """
@@ -69,7 +63,7 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
     for _ in range(OCTAVES):
         tried[step] = power
         look(step, power)
-        if not float(np.linalg.norm(power)) > 1:
+        if not float(np.linalg.norm(power)) > 1:  # later powers are these times a contraction
             break
         if step > 1:
             tried[step + step // 2] = power @ tried[step // 2]
@@ -104,8 +98,8 @@ def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> fl
     """The larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in steps.
 
     ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)), which samples
-    and bisection narrow down; one after norms that fell and rose between samples can be missed.
-    All |λ| < 1; the basis is None where κ(P) is too large for it to be used.
+    and bisection narrow down; one after a fall and rise between samples can be missed. All |λ| < 1;
+    the basis is None where κ(P) is too large.
 
     Raises:
         ArithmeticError: a power leaves the range of a float, or rounding A changes it.
@@ -195,9 +189,10 @@ class _SchurPowers:
 
 
 def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
-    """A lower bound on the Kreiss constant: the best point of a grid that is refined twice.
+    """A lower bound on ``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)``.
 
-    Every value is ‖(z - A)⁻¹ v‖ / ‖v‖ for some v. The arguments are those of `memory`.
+    The Kreiss constant (Kreiss 1962; Trefethen & Embree 2005, theorem 18.1), at the best point of a
+    grid that is refined twice. The arguments are those of `memory`.
     """
     if np.array_equal(matrix, matrix.T):
         return 1.0  # as of every normal matrix

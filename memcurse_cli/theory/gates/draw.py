@@ -1,8 +1,6 @@
 """Gates that no rule over one Gaussian covers: drawn, with the sampling error of each figure.
 
-Pre-activations that move λ and γ together are drawn in strata; gates that see the state of their
-own unit, and states that are weighted means, are run from step to step. Every draw has a fixed
-seed and comes in `REPLICATES` of its own, from which its error is taken.
+Every draw has a fixed seed and comes in `REPLICATES` of its own, from which its error is taken.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ GENERATOR = (1, 182667, 469891, 498753)
 """Of a lattice in up to four dimensions, good for every power of two (Cools, Kuo & Nuyens 2006)."""
 WIDTH = 1.3  # of the draws, in standard deviations: the tails count for 1 - λ of slow gates
 COUNTS = (512, 2048, 8192)  # points of a replicate, tried in turn until the error is `AIM`
-AIM = 0.007
-"""The standard error of any figure, relative: the theory of i.i.d. gates is itself good to 3 %."""
+AIM = 0.007  # relative standard error of any figure: i.i.d. theory itself is good to 3 %
 CHUNK = 1 << 17  # draws times units that are held at once
 STEPS = 2000  # of a chain; the second half counts
 SEED = 11
@@ -240,11 +237,10 @@ def run_own_states(
 ) -> tuple[Floats, float | None]:
     """Units in `REPLICATES` chains of random inputs, from a zero state.
 
-    What such a gate keeps decides what it keeps next. Other units are seen by the mean of h² over
-    all that run, as at every step: ``preactivations`` is what the gates have beside their own
-    state, given that E h², which a projection multiplies. Gives (chains, steps, units) z of the
-    gate that keeps the state, at the steps that count, and the mean of h², or None where nothing is
-    shown.
+    What such a gate keeps decides what it keeps next. ``preactivations`` is what gates have beside
+    their own state, given the mean of h² over all that run, which a projection multiplies. Gives
+    (chains, steps, units) z of the gate that keeps the state, and the mean of h², or None where
+    none is shown.
     """
     still = preactivations(0.0)
     some = evenly_taken(len(still.mean))
@@ -277,9 +273,8 @@ def averaged_variance(
 
         g' = a ρ g + (1-a),    v' = a² v + 2 a (1-a) Re(ρ g) + (1-a)²
 
-    from v = g = 1 after the first step, along drawn gates: the mean over drives is exact, that over
-    gates that over steps. λ and γ are functions of z of ``gate`` and of ``write_gate``, independent
-    in time and of each other; weights of R are relative to their sum.
+    from v = g = 1 after the first step, along drawn gates: the mean over drives is exact. λ and γ
+    have pre-activations independent in time and of each other.
     """
     size = gate.mean.size
     some = evenly_taken(size)

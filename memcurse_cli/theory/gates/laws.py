@@ -1,6 +1,5 @@
 """How the pre-activations of a gate become an eigenvalue and a gain, with the derivatives.
 
-A `GateLaw` takes one pre-activation z (…, n) of every unit, a `JointLaw` several (…, n, gates).
 1 - λ is never a difference of rounded numbers. The laws follow the Array API.
 """
 
@@ -19,8 +18,7 @@ from memcurse_cli.theory.linalg import Array, Integers, array_namespace
 Units = slice | Integers
 """Some of the units; what a law has of each takes the shape of their indices."""
 
-LARGEST_EXPONENT = 700.0
-"""e^z is held below this power of e, far beyond where λ = e^(-e^z) has come to 0."""
+LARGEST_EXPONENT = 700.0  # of e, far beyond where λ = e^(-e^z) has come to 0
 SMALL = -36.0  # below it log(1 + e^z) is e^z to the last digit
 
 
@@ -138,8 +136,8 @@ class Exponential:
 class Write:
     """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
-    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
-    anew at every step; infinite where nothing is overwritten.
+    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β this factor and a new unit key k each
+    step.
     """
 
     opening: Opening = LOGISTIC
@@ -308,9 +306,9 @@ class Written(GateLaw):
 class Overwrite(GateLaw):
     """``S' = S (I - β k kᵀ) + β v kᵀ`` with β = f σ(z) and a unit key k of any direction: DeltaNet.
 
-    A key drawn anew at every step takes β/d of an entry of S on average, and of its square ``β
-    (2-β)/d``, since ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²`` and E k kᵀ = I/d. So ``λ = 1 -
-    β/d``, and γ = β as of a layer whose keys stand still. d is infinite for keys that vanish.
+    A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``, since
+    ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²`` and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β
+    as of keys that stand still; d is infinite for keys that vanish.
     """
 
     width: float

@@ -1,8 +1,4 @@
-"""Second moments of a recurrence whose gates are drawn anew at every step.
-
-``h[t+1] = λ(z) h[t] + γ(z) x[t+1]`` with z ~ N(b, σ²) independent in time, of the state and of x.
-Means over z are trapezoidal sums; s = dh/dω is the derivative by a parameter.
-"""
+"""Second moments of a recurrence whose gates are drawn anew at every step, z ~ N(b, σ²)."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Units, Write
 from memcurse_cli.theory.linalg import Array, Floats, Integers, array_namespace, may_be_traced
 from memcurse_cli.theory.moments import moments
 
-LARGEST_STEP = 0.35
-"""Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
+LARGEST_STEP = 0.35  # standard deviations: e^(-2π²/h²) of a Gaussian is then far below an ulp
 STRIP = math.pi / 2  # every smooth law is analytic for |Im z| < π/2, and bounded there
 DIGITS = 40.0  # -log of the error of the rule that is allowed
 KINKED_STEP = 0.01  # for laws with corners, whose error falls with h² only
@@ -110,10 +105,9 @@ RELU = Candidate(False, _relu_moments)
 
 
 class Expectations(NamedTuple):
-    """Of g = (λ, γ), or (λ, μ, ν), and after them their derivatives by each parameter.
+    """Of g = (λ, γ), or (λ, μ, ν) of ``h = λ h⁻ + μ u⁻ + ν u``, and then their derivatives.
 
-    A unit does ``h = λ h⁻ + γ u``, or ``h = λ h⁻ + μ u⁻ + ν u`` where a part of the input comes in
-    a step later. Each is (..., n), or (rows, shared) where rows of units share their gates.
+    Each is (..., n), or (rows, shared) where rows of units share their gates.
     """
 
     complement: Array  # E[1 - λ]
@@ -134,11 +128,7 @@ def averaged(columns: Sequence[Array], weights: Array) -> tuple[Array, Array]:
 def expectations(
     law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
 ) -> tuple[Expectations, tuple[str, ...]]:
-    """E over z and over the pre-activation of ``write``, and the names of the parameters.
-
-    The pre-activations are those of every unit (n,), or of every row of units that share it
-    (rows, 1).
-    """
+    """E over z and over the pre-activation of ``write``, and the names of the parameters."""
     values, weights = _at_nodes(law, gate, law.smooth)
     squared_complement = values.squared_complement
     if squared_complement is None:
@@ -283,10 +273,9 @@ def gathered(size: int, parts: Iterable[tuple[Integers, GatedMoments]]) -> Gated
 def pieces(
     law: GateLaw, gate: Preactivation, write_gate: Preactivation | None
 ) -> Iterator[tuple[Integers, GateLaw, Preactivation, Preactivation | None]]:
-    """The indices (rows, shared) of some units, their law, their z and write gate (rows, 1).
+    """The (rows, shared) indices of some units, their law, z and write gate (rows, 1).
 
-    Rows share a pre-activation. Units of about the same spread go together, the widest first, since
-    the widest decides how many nodes all have.
+    Rows share a pre-activation; the widest go first and decide how many nodes all have.
     """
     alike = [gate.mean, gate.spread]
     if write_gate is not None:
@@ -343,10 +332,9 @@ def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelati
 
 
 class _MeanResponse(NamedTuple):
-    """E[h|x] and E[s|x], which obey the same recurrences with means for λ, γ, λ' and γ'.
+    """E[h|x] and E[s|x]: a tone off resonance moves a slow state little, and sums would cancel.
 
-    A tone off resonance moves a slow state little, and the sums of `_of_pole` would cancel. What is
-    left are fluctuations about this mean, of covariances in the place of products.
+    What is left are fluctuations about this mean, of covariances in the place of products.
     """
 
     figures: list[Array]  # as those of `figures_of`
@@ -386,12 +374,7 @@ def _of_pole(
     """The figures for a drive ``u = p u⁻ + ε`` of E|u|² = 1.
 
     ``h = λ h⁻ + β u⁻ + ν ε`` has β = μ + pν, or pγ where ν = γ, and s = dh/dω is
-    ``λ s⁻ + λ' h⁻ + β' u⁻ + ν' ε``. With E over the gates and 1 - |p|² for E|ε|²,
-
-        a = E hu* = (p* E β + (1-|p|²) E ν) / (1 - p* E λ)
-        y = E su* = (p* (E[λ'] a + E β') + (1-|p|²) E ν') / (1 - p* E λ)
-
-    and the second moments follow from the squares of both sides, or those of fluctuations.
+    ``λ s⁻ + λ' h⁻ + β' u⁻ + ν' ε``; a = E hu* and y = E su* are divided by 1 - p* E λ.
     """
     xp, back = array_namespace(of.means), np.conj(pole)
     root = math.sqrt(1 - abs(pole) ** 2)
