@@ -81,8 +81,7 @@ def validate_device(device: str) -> None:
 def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
     """Eigenvalues and right eigenvectors of a finite (..., n, n) matrix, in double precision.
 
-    ``auto`` takes a GPU that torch sees for one matrix of n >= 2048; smaller ones stay on the
-    processor.
+    ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise the processor.
 
     Raises:
         UsageError: an unknown device, or a GPU was asked for and torch sees none.
@@ -152,9 +151,8 @@ def largest_eigenpairs(
 ) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
 
-    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts:
-    a next one searches beside the eigenvectors found, as one start meets an eigenspace in one
-    direction.
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
+    One start meets an eigenspace in one direction: others search beside the eigenvectors found.
 
     Raises:
         ArithmeticError: the iteration has not converged.

@@ -240,11 +240,10 @@ def pair_moments(
     innovation, of variance 1.
     """
     if horizon is None:
-        second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
-        pair = log_eigenvalues[..., :, None], second[..., None, :]
-        return _stationary_pairs(*pair, autocorrelation), _stationary_pairs(
-            pair[0], pair[1].conj(), autocorrelation
-        )
+        chosen = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
+        first, second = log_eigenvalues[..., :, None], chosen[..., None, :]
+        plain = _stationary_pairs(first, second, autocorrelation)
+        return plain, _stationary_pairs(first, second.conj(), autocorrelation)
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     width = size if columns is None else columns.size
     seconds = None

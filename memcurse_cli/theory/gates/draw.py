@@ -267,9 +267,8 @@ def averaged_variance(
 ) -> Floats:
     """(n,) E m² of m = c/n for a drive u of variance 1 and autocorrelation R, as of an sLSTM.
 
-    ``c' = λ c + γ u`` over ``n' = λ n + γ`` is ``m' = a m + (1-a) u`` with ``a = λn / (λn + γ)``,
-    which rests on all gates so far. For ``R = ρ^|Δ|``, or a damped cosine with a complex ρ, it is v
-    of
+    ``c' = λ c + γ u`` over ``n' = λ n + γ`` is ``m' = a m + (1-a) u`` with ``a = λn / (λn + γ)``.
+    For ``R = ρ^|Δ|``, or a damped cosine with a complex ρ, it is v of
 
         g' = a ρ g + (1-a),    v' = a² v + 2 a (1-a) Re(ρ g) + (1-a)²
 

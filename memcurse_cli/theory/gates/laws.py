@@ -136,8 +136,7 @@ class Exponential:
 class Write:
     """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
-    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β this factor and a new unit key k each
-    step.
+    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β this factor and k anew each step.
     """
 
     opening: Opening = LOGISTIC
