@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Messages
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, message_of
 from memcurse_cli.checkpoints.select import (
     OPTIMIZER_SLOTS,
     TENSORFLOW_SLOT,
@@ -212,33 +211,27 @@ def _is_state(key: str, optimizers: set[str], known: Container[str]) -> bool:
 
 def _given_names(content: bytes) -> dict[str, str]:
     """The full name of each variable by its key; nodes=1, attributes=2, full_name=2, key=3."""
-    graph, names = Messages(InlineBytes(content)), dict[str, str]()
-    for node in graph.fields(0, len(content)):
-        if node.number != 1 or node.wire != LENGTH:
-            continue
-        for attribute in graph.fields(node.start, node.size):
-            if attribute.number != 2 or attribute.wire != LENGTH:
-                continue
-            texts = {
-                field.number: graph.text(field)
-                for field in graph.fields(attribute.start, attribute.size)
-                if field.wire == LENGTH and field.number in (2, 3)
-            }
-            if texts.get(2) and texts.get(3):
-                names[texts[3]] = texts[2]
-    return names
+    return {
+        attribute.text(3): attribute.text(2)
+        for node in message_of(InlineBytes(content)).inside(1)
+        for attribute in node.inside(2)
+        if attribute.text(2) and attribute.text(3)
+    }
 
 
-@dataclass
 class _Entry:
     """A BundleEntryProto."""
 
-    dtype: int = 0
-    shape: tuple[int, ...] = ()
-    shard: int = 0
-    offset: int = 0
-    size: int = 0
-    sliced: bool = False
+    def __init__(self, content: bytes) -> None:
+        message = message_of(InlineBytes(content))
+        self.dtype, self.sliced = message.value(1), bool(message[7])
+        self.shard, self.offset, self.size = (message.value(number) for number in (3, 4, 5))
+        shape = naturals([size.value(1) for shape in message.inside(2) for size in shape.inside(2)])
+        if shape is None:
+            raise ValueError("a tensor has a negative size or more than 64 dimensions")
+        self.shape = shape
+        if min(self.offset, self.size, self.shard) < 0:
+            raise ValueError("a tensor has a negative size or offset")
 
 
 def open_file(file: File) -> TensorStore:
@@ -252,7 +245,7 @@ def open_file(file: File) -> TensorStore:
     parts: list[str] = []
     graph = b""
     for key, value in table[1:]:
-        name, entry = key.decode("utf-8", "replace"), _entry(value)
+        name, entry = key.decode("utf-8", "replace"), _Entry(value)
         if len(name) > MAX_KEY_LENGTH:
             raise ValueError(f"a key of its index has {len(name)} characters")
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
@@ -330,54 +323,23 @@ class _Shards:
 
 def _shard_count(value: bytes, file: File) -> int:
     """How many files of elements the header says there are."""
-    count = 1
-    for field in Messages(InlineBytes(value)).fields(0, len(value)):
-        if field.number == 1 and field.wire == LENGTH:
-            raise CheckpointError(
-                "this is a checkpoint of TensorFlow's first format, of before version 0.12",
-                where=file.path,
-                remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
-            )
-        if field.number == 1:
-            count = field.value
-        elif field.number == 2 and field.value:
-            raise CheckpointError(
-                "its numbers are big-endian, which is not read",
-                where=file.path,
-                remedy="save it elsewhere",
-            )
+    header = message_of(InlineBytes(value))
+    if any(field.wire == LENGTH for field in header[1]):
+        raise CheckpointError(
+            "this is a checkpoint of TensorFlow's first format, of before version 0.12",
+            where=file.path,
+            remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
+        )
+    if header.value(2):
+        raise CheckpointError(
+            "its numbers are big-endian, which is not read",
+            where=file.path,
+            remedy="save it elsewhere",
+        )
+    count = header.value(1, default=1)
     if not 0 < count <= MAX_SHARDS:
         raise ValueError(f"it has {count} files of elements")
     return count
-
-
-def _entry(value: bytes) -> _Entry:
-    messages, entry = Messages(InlineBytes(value)), _Entry()
-    for field in messages.fields(0, len(value)):
-        if field.number == 1:
-            entry.dtype = field.value
-        elif field.number == 2 and field.wire == LENGTH:
-            shape = naturals(
-                [
-                    next((n.signed for n in messages.fields(d.start, d.size) if n.number == 1), 0)
-                    for d in messages.fields(field.start, field.size)
-                    if d.number == 2 and d.wire == LENGTH
-                ]
-            )
-            if shape is None:
-                raise ValueError("a tensor has a negative size or more than 64 dimensions")
-            entry.shape = shape
-        elif field.number == 3:
-            entry.shard = field.signed
-        elif field.number == 4:
-            entry.offset = field.signed
-        elif field.number == 5:
-            entry.size = field.signed
-        elif field.number == 7:
-            entry.sliced = True
-    if min(entry.offset, entry.size, entry.shard) < 0:
-        raise ValueError("a tensor has a negative size or offset")
-    return entry
 
 
 def _text(file: Bytes, entry: _Entry) -> bytes:

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
-    Attribute,
     ExternalFiles,
     Graph,
     GraphReader,
     Node,
     Tensor,
 )
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Reader, message_of
 from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
@@ -109,7 +108,7 @@ class Folder:
         if node.domain not in ("", "ai.onnx"):
             return None
         if node.operator == "Constant":
-            return self._leaf(node.attributes.get("value", Attribute()).tensor)
+            return self._leaf(node.attribute("value").tensor)
         data = self.value(graph, node.input(0), depth)
         if data is None:
             return None
@@ -122,8 +121,7 @@ class Folder:
             parts = [data, *(other for other in others if other is not None)]
             return self._concat(parts, node) if len(parts) == len(node.inputs) else None
         if node.operator == "Transpose":
-            found = node.attributes.get("perm", Attribute()).integers
-            order = tuple(found or reversed(range(len(data.shape))))
+            order = tuple(node.attribute("perm").integers or reversed(range(len(data.shape))))
             if sorted(order) != list(range(len(data.shape))):
                 raise ValueError("a Transpose does not fit its tensor")
             shape = tuple(data.shape[axis] for axis in order)
@@ -285,7 +283,7 @@ def recognises(head: bytes, file: File) -> bool:
     """The fields of a ModelProto up to its graph, whose own length may be wrong."""
     try:
         # The end is not that of the file, so that a graph which is cut off is one still.
-        for field in islice(Messages(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
+        for field in islice(Reader(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
             if field.number == _GRAPH:
                 return field.wire == LENGTH
             if _FIELDS.get(field.number) != field.wire:
@@ -355,19 +353,16 @@ class _Model:
         self.notes += counted(unread, "of 4-bit numbers or text", "left out")
 
     def _graph(self, external: ExternalFiles) -> Graph:
-        messages = Messages(self._file)
-        place: Field | None = None
-        functions: list[Field] = []
-        for field in messages.fields(0, self._file.size):
-            if field.number == _GRAPH and field.wire == LENGTH:
-                place = field
-            elif field.number == _FUNCTIONS and field.wire == LENGTH:
-                functions.append(field)
-            elif field.number == _PRODUCER and field.wire == LENGTH:
-                self.metadata["producer"] = messages.text(field)
-        if place is None:
+        message = message_of(self._file)
+        functions, graphs = (
+            [field for field in message[number] if field.wire == LENGTH]
+            for number in (_FUNCTIONS, _GRAPH)
+        )
+        if message[_PRODUCER]:
+            self.metadata["producer"] = message.text(_PRODUCER)
+        if not graphs:
             raise ValueError("it has no graph")
-        return GraphReader(messages, external, functions).read(place)
+        return GraphReader(external, functions).read(graphs[-1])
 
     def _add(self, name: str, lazy: LazyTensor) -> None:
         # Two graphs within one may use the same name.
@@ -413,7 +408,7 @@ class _Model:
         self._names[name] += 1
         if self._names[name] > 1:
             name = f"{name}#{self._names[name]}"
-        directions = DIRECTIONS.get(node.text("direction", "forward"), BOTH)
+        directions = DIRECTIONS.get((node.attribute("direction").texts or ["forward"])[0], BOTH)
         shape = weights["R"].shape
         if len(shape) != 3 or shape[0] != len(directions) or shape[1] != gates * shape[2]:
             raise ValueError(f"the weights of {printable(name, 80)} do not fit a {node.operator}")
