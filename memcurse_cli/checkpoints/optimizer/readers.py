@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from memcurse_cli.checkpoints.hdf5.file import Hdf5File
+from memcurse_cli.checkpoints.hdf5.keras import Hdf5File
 from memcurse_cli.checkpoints.memory import lazy
 from memcurse_cli.checkpoints.optimizer.state import (
     AdamSlot,
