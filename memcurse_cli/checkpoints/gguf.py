@@ -25,10 +25,10 @@ from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
     TensorStore,
-    element_bytes,
     element_count,
     elements_at,
     file_store,
+    spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
@@ -177,37 +177,25 @@ PLAIN_TYPES = {
     0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64",
     30: "bfloat16",
 }  # fmt: skip
-# The metadata's types by number: uint8 to int32 and float32, …; 8 is text, 9 an array.
-_INTEGERS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 10: 8, 11: 8}
-_SIGNED = (1, 3, 5, 11)
-_FLOATS = {6: "f", 12: "d"}
-_BOOLEAN, _TEXT, _ARRAY = 7, 8, 9
-_SIZES = _INTEGERS | {6: 4, 7: 1, 12: 8}
+# The metadata's numbers by their type, in the letters of `struct`.
+_NUMBERS = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+_TEXT, _ARRAY = 8, 9
 
 
 def open_file(file: File) -> TensorStore:
     """Read the metadata and the descriptions of the tensors."""
     header = _Header(file)
     selected, notes = select_flat(header.tensors())
-    if header.left_out:
-        listed = _listed(header.left_out)
-        notes.insert(0, f"of types that are not dequantised: {listed}: left out")
-    if header.quantised:
-        listed = _listed(header.quantised)
-        notes.insert(0, f"quantised: {listed}; values are those after dequantising")
-    return file_store(
-        file,
-        selected,
-        notes,
-        metadata=header.metadata,
-    )
-
-
-def _listed(types: Counter[str]) -> str:
-    return ", ".join(
-        f"{kind} ({count} tensor{'s' if count > 1 else ''})"
-        for kind, count in sorted(types.items())
-    )
+    for types, said in (
+        (header.left_out, "of types that are not dequantised: {}: left out"),
+        (header.quantised, "quantised: {}; values are those after dequantising"),
+    ):
+        listed = (f"{kind} ({n} tensor{'s' if n > 1 else ''})" for kind, n in sorted(types.items()))
+        if types:
+            notes.insert(0, said.format(", ".join(listed)))
+    return file_store(file, selected, notes, metadata=header.metadata)
 
 
 def _dequantised(content: ByteRange, block: BlockType, shape: tuple[int, ...]) -> Values:
@@ -255,26 +243,25 @@ class _Header:
                 continue
             block = BLOCK_TYPES.get(kind)
             if block is None:
-                dtype = PLAIN_TYPES[kind]
-                size = element_count(shape) * element_bytes(dtype)
+                spec = spec_of(shape, PLAIN_TYPES[kind])
+            elif not shape or shape[-1] % block.length or self._big:
+                raise ValueError(f"{label} has rows that are not whole blocks of {block.name}")
             else:
-                if not shape or shape[-1] % block.length or self._big:
-                    raise ValueError(f"{label} has rows that are not whole blocks of {block.name}")
-                dtype = block.name.lower()
                 size = element_count(shape) // block.length * block.bytes
-            if start + offset + size > self._file.size:
+                spec = TensorSpec(shape, block.name.lower(), size)
+            begin, end = start + offset, start + offset + spec.bytes
+            if end > self._file.size:
                 raise ValueError(
-                    f"{label} lies at bytes {start + offset} to "
-                    f"{printable(str(start + offset + size), 40)} of {self._file.size}"
+                    f"{label} lies at bytes {begin} to {printable(str(end), 40)} "
+                    f"of {self._file.size}"
                 )
-            spec = TensorSpec(shape, dtype, size)
             if block is None:
-                tensors[name] = elements_at(self._file, start + offset, spec, big_endian=self._big)
+                tensors[name] = elements_at(self._file, begin, spec, big_endian=self._big)
             else:
                 self.quantised[block.name] += 1
-                content = ByteRange(self._file, start + offset, size)
+                content = ByteRange(self._file, begin, spec.bytes)
                 tensors[name] = LazyTensor(spec, partial(_dequantised, content, block, shape))
-            ranges.append((offset, offset + size, name))
+            ranges.append((begin, end, name))
         position = 0
         for begin, end, name in sorted(ranges):
             if begin < min(position, end):
@@ -283,27 +270,23 @@ class _Header:
         return tensors
 
     def _entry(self) -> None:
-        key = self._text(MAX_NAME_LENGTH)
+        key = self._text()
         if key in self.metadata:
             raise ValueError(f"the key {printable(key, 60)} stands twice")
         kind = self._cursor.number(4)
         if kind == _ARRAY:
             self._skip_array(0)
-        else:
-            value = self._value(kind)
-            self.metadata[key] = str(value)
-            valid = type(value) is int and 0 < value <= MAX_ALIGNMENT
-            if key == ALIGNMENT and not valid:
-                raise ValueError(f"its alignment is {printable(str(value), 40)}")
+            return
+        value = self._value(kind)
+        self.metadata[key] = str(value)
+        valid = type(value) is int and 0 < value <= MAX_ALIGNMENT
+        if key == ALIGNMENT and not valid:
+            raise ValueError(f"its alignment is {printable(str(value), 40)}")
 
     def _value(self, kind: int) -> object:
-        if kind in _INTEGERS:
-            return self._cursor.number(_INTEGERS[kind], signed=kind in _SIGNED)
-        if kind in _FLOATS:
-            code = f"{'>' if self._big else '<'}{_FLOATS[kind]}"
-            return struct.unpack(code, self._cursor.take(_SIZES[kind]))[0]
-        if kind == _BOOLEAN:
-            return self._cursor.number(1) != 0
+        if kind in _NUMBERS:
+            code = f"{'>' if self._big else '<'}{_NUMBERS[kind]}"
+            return struct.unpack(code, self._cursor.take(struct.calcsize(code)))[0]
         if kind == _TEXT:
             size = self._cursor.number(8)
             if size > MAX_TEXT:  # such as the template of a chat
@@ -314,8 +297,8 @@ class _Header:
 
     def _skip_array(self, depth: int) -> None:
         kind, count = self._cursor.number(4), self._cursor.number(8)
-        if kind in _SIZES:
-            self._cursor.skip(count * _SIZES[kind])
+        if kind in _NUMBERS:
+            self._cursor.skip(count * struct.calcsize(f"<{_NUMBERS[kind]}"))
             return
         if kind not in (_TEXT, _ARRAY) or depth >= MAX_ARRAY_DEPTH:
             raise ValueError(f"its metadata has the unknown type {kind}, nested {depth} deep")
@@ -328,10 +311,10 @@ class _Header:
             else:
                 self._skip_array(depth + 1)
 
-    def _text(self, limit: int) -> str:
+    def _text(self) -> str:
         size = self._cursor.number(8)
-        if size > limit:
-            raise ValueError(f"it has a name of {size} bytes, more than {limit}")
+        if size > MAX_NAME_LENGTH:
+            raise ValueError(f"it has a name of {size} bytes, more than {MAX_NAME_LENGTH}")
         try:
             return self._cursor.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -339,7 +322,7 @@ class _Header:
 
     def _described(self) -> tuple[str, tuple[int, ...], int, int]:
         """A tensor's name, shape, type and offset."""
-        name, dimensions = self._text(MAX_NAME_LENGTH), self._cursor.number(4)
+        name, dimensions = self._text(), self._cursor.number(4)
         if dimensions > MAX_DIMENSIONS:
             raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
         shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]

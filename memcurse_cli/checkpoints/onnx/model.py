@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -297,12 +298,10 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_file(file: File) -> TensorStore:
     """Read the graph, and fold what its recurrent nodes take."""
-    external = ExternalFiles(file)
-    try:
+    with ExitStack() as opened:
+        external = opened.enter_context(closing(ExternalFiles(file)))
         model = _Model(file, external)
-    except BaseException:
-        external.close()
-        raise
+        opened.pop_all()
     tensors, notes = select_flat(model.tensors)
     return TensorStore(
         path=file.path,
