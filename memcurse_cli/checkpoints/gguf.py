@@ -15,6 +15,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -261,12 +262,11 @@ class _Header:
                 self.quantised[block.name] += 1
                 content = ByteRange(self._file, begin, spec.bytes)
                 tensors[name] = LazyTensor(spec, partial(_dequantised, content, block, shape))
-            ranges.append((begin, end, name))
-        position = 0
-        for begin, end, name in sorted(ranges):
-            if begin < min(position, end):
+            if begin < end:
+                ranges.append((begin, end, name))
+        for (_, end, _), (begin, _, name) in pairwise(sorted(ranges)):
+            if begin < end:
                 raise ValueError(f"tensor {printable(name, 60)} overlaps another")
-            position = max(position, end)
         return tensors
 
     def _entry(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
+from itertools import pairwise
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, message_of
@@ -113,16 +114,13 @@ def masked_crc(content: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
+def _crc_of_byte(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+    return value
 
 
-_TABLE = _crc_table()
+_TABLE = [_crc_of_byte(value) for value in range(256)]
 
 
 def _block(content: bytes, offset: int, size: int) -> bytes:
@@ -162,20 +160,15 @@ def name_tensorflow(tensors: Mapping[str, Leaf], graph: bytes) -> tuple[dict[str
     (tensorflow/core/protobuf/trackable_object_graph.proto).
     """
     given = _given_names(graph)
-    optimizers = {
-        prefix
-        for key in tensors
-        if key.endswith(VALUE)
-        for prefix, _, last in [key.removesuffix(VALUE).rpartition("/")]
-        if prefix and last in OPTIMIZER_MARKS
-    }
+    paths = (key.removesuffix(VALUE).rpartition("/") for key in tensors if key.endswith(VALUE))
+    optimizers = {prefix for prefix, _, last in paths if prefix and last in OPTIMIZER_MARKS}
     state = {key for key in tensors if _is_state(key, optimizers, tensors)}
-    rest = {key: tensor for key, tensor in tensors.items() if key not in state}
-    owned = {given.get(key) for key in rest if not key.startswith(COPIES)}
+    kept = tensors.keys() - state
+    owned = {given.get(key) for key in kept if not key.startswith(COPIES)}
     rest = {
         key: tensor
-        for key, tensor in rest.items()
-        if not (key.startswith(COPIES) and given.get(key) in owned)
+        for key, tensor in tensors.items()
+        if key in kept and not (key.startswith(COPIES) and given.get(key) in owned)
     }
     uses = Counter(given.get(key, "") for key in rest)
     plain = {key.removesuffix(VALUE) for key in rest}
@@ -241,6 +234,7 @@ def open_file(file: File) -> TensorStore:
         raise ValueError("its index has no header")
     shards = _Shards(file, _shard_count(table[0][1], file))
     tensors: dict[str, LazyTensor] = {}
+    claims: list[tuple[int, int, int]] = []
     other: list[str] = []
     parts: list[str] = []
     graph = b""
@@ -262,8 +256,19 @@ def open_file(file: File) -> TensorStore:
                 raise ValueError(
                     f"the tensor {printable(name, 60)} has a shape that its bytes do not fit"
                 )
-            tensors[name] = elements_at(shards.claim(name, entry), entry.offset, spec)
-    shards.check()
+            content, end = shards.file(entry.shard), entry.offset + entry.size
+            if end > content.size:
+                raise ValueError(
+                    f"the tensor {printable(name, 60)} reaches byte {end} of a file of "
+                    f"{content.size}"
+                )
+            if entry.size:
+                claims.append((entry.shard, entry.offset, end))
+            tensors[name] = elements_at(content, entry.offset, spec)
+    # A small file would claim any amount by tensors that share bytes.
+    for (shard, _, end), (next_shard, start, _) in pairwise(sorted(claims)):
+        if shard == next_shard and start < end:
+            raise ValueError("two of its tensors overlap")
     named, notes = name_tensorflow(tensors, graph)
     file.close()
     return TensorStore(
@@ -286,7 +291,6 @@ class _Shards:
         self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
         self._count = count
         self.files: dict[int, Bytes] = {}
-        self._claimed: dict[int, list[tuple[int, int]]] = {}
 
     def file(self, shard: int) -> Bytes:
         if not 0 <= shard < self._count:
@@ -299,26 +303,6 @@ class _Shards:
                 else self._directory.open(name)
             )
         return self.files[shard]
-
-    def claim(self, name: str, entry: _Entry) -> Bytes:
-        """The file that holds an entry's elements."""
-        file = self.file(entry.shard)
-        if entry.offset + entry.size > file.size:
-            raise ValueError(
-                f"the tensor {printable(name, 60)} reaches byte {entry.offset + entry.size} of a "
-                f"file of {file.size}"
-            )
-        self._claimed.setdefault(entry.shard, []).append((entry.offset, entry.size))
-        return file
-
-    def check(self) -> None:
-        """Refuse tensors that share bytes, by which a small file would claim any amount."""
-        for claims in self._claimed.values():
-            end = 0
-            for offset, size in sorted(claims):
-                if size and offset < end:
-                    raise ValueError("two of its tensors overlap")
-                end = max(end, offset + size)
 
 
 def _shard_count(value: bytes, file: File) -> int:

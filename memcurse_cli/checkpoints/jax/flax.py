@@ -20,9 +20,9 @@ from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
     TensorStore,
-    decode,
     element_bytes,
     element_count,
+    elements_at,
     file_store,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -171,25 +171,6 @@ class _Reader:
         return _array(*parts)
 
 
-class _Elements:
-    """Reads the runs of elements that make an array up, one after another."""
-
-    def __init__(self, runs: list[Bytes], spec: TensorSpec) -> None:
-        self.runs, self.spec = runs, spec
-
-    def __call__(self) -> NDArray[Any]:
-        dtype, shape = self.spec.dtype, self.spec.shape
-        if len(self.runs) == 1:
-            return decode(self.runs[0].read(0, self.runs[0].size), dtype, shape)
-        width = element_bytes(dtype)
-        parts = [decode(run.read(0, run.size), dtype, (run.size // width,)) for run in self.runs]
-        return np.concatenate(parts).reshape(shape)
-
-
-class _Array(LazyTensor):
-    load: _Elements
-
-
 def _array(shape: object, dtype: object, content: object) -> object:
     sizes = naturals(shape)
     if sizes is None:
@@ -204,14 +185,13 @@ def _array(shape: object, dtype: object, content: object) -> object:
             f"an array of {dtype} {printable(str(shape), 80)} needs "
             f"{printable(str(needed), 40)} bytes and has {content.size}"
         )
-    spec = TensorSpec(sizes, dtype, needed)
-    return _Array(spec, _Elements([content], spec))
+    return elements_at(content, 0, TensorSpec(sizes, dtype, needed))
 
 
-def _joined(entries: dict[str, object]) -> _Array:
+def _joined(entries: dict[str, object]) -> LazyTensor:
     """The array that Flax has cut into chunks of its flattened elements."""
     shape, chunks = _indexed(entries.get("shape")), _indexed(entries.get("chunks"))
-    parts = [chunk for chunk in chunks if isinstance(chunk, _Array)]
+    parts = [chunk for chunk in chunks if isinstance(chunk, LazyTensor)]
     if not parts or len(parts) < len(chunks):
         raise ValueError("it has a malformed array of chunks")
     dtype = parts[0].spec.dtype
@@ -221,8 +201,11 @@ def _joined(entries: dict[str, object]) -> _Array:
     held = sum(part.spec.bytes for part in parts)
     if sizes is None or element_count(sizes) * element_bytes(dtype) != held:
         raise ValueError("it has an array whose chunks do not fill its shape")
-    spec = TensorSpec(sizes, dtype, held)
-    return _Array(spec, _Elements([run for part in parts for run in part.load.runs], spec))
+
+    def load() -> NDArray[Any]:
+        return np.concatenate([part.load() for part in parts]).reshape(sizes)
+
+    return LazyTensor(TensorSpec(sizes, dtype, held), load)
 
 
 def _indexed(entries: object) -> list[object]:

@@ -193,10 +193,13 @@ class Folder:
             return None
         if node.operator == "Reshape":
             shape = _reshaped(data.shape, given or [], bool(node.integer("allowzero", 0)))
-        elif node.operator == "Squeeze":
-            shape = _squeezed(data.shape, given)
         else:
-            shape = _unsqueezed(data.shape, given or [])
+            axes = None if given is None else tuple(given)
+            change = np.squeeze if node.operator == "Squeeze" else np.expand_dims
+            try:
+                shape = change(np.broadcast_to(0.0, data.shape), axes).shape
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"a {node.operator} does not fit its tensor") from error
         if element_count(shape) != element_count(data.shape):
             raise ValueError(f"a {node.operator} does not fit its tensor")
         return self._made(("Reshape", shape), shape, (data,), lambda array: array.reshape(shape))
@@ -245,24 +248,6 @@ def _reshaped(shape: tuple[int, ...], given: Sequence[int], keeps_zero: bool) ->
     if any(size < 0 for size in filled):
         raise ValueError("a Reshape has no valid shape")
     return tuple(filled)
-
-
-def _squeezed(shape: tuple[int, ...], axes: Sequence[int] | None) -> tuple[int, ...]:
-    dropped = {axis % len(shape) for axis in axes} if axes is not None and shape else None
-    return tuple(
-        size
-        for axis, size in enumerate(shape)
-        if (size != 1 if dropped is None else axis not in dropped)
-    )
-
-
-def _unsqueezed(shape: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
-    rank = len(shape) + len(axes)
-    added = {axis % rank for axis in axes} if rank else set[int]()
-    if len(added) != len(axes) or rank > MAX_INDICES:
-        raise ValueError("an Unsqueeze has no valid axes")
-    sizes = iter(shape)
-    return tuple(1 if axis in added else next(sizes) for axis in range(rank))
 
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
