@@ -14,12 +14,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, message_of
-from memcurse_cli.checkpoints.select import (
-    OPTIMIZER_SLOTS,
-    TENSORFLOW_SLOT,
-    counted,
-    select_flat,
-)
+from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (

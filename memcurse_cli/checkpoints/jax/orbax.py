@@ -248,11 +248,7 @@ def open_file(file: File) -> TensorStore:
     tensors, notes = name_jax(found)
     file.close()
     return TensorStore(
-        path=file.path,
-        bytes=_size_on_disk(directory),
-        tensors=tensors,
-        notes=notes,
-        contents=found,
+        path=file.path, bytes=_size_on_disk(directory), tensors=tensors, notes=notes, contents=found
     )
 
 
