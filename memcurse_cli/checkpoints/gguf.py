@@ -1,12 +1,9 @@
 """GGUF, the files of llama.cpp: typed metadata, descriptions of the tensors, then their elements.
 
-The layout is that of ggml/docs/gguf.md, versions 2 and 3. Dimensions are stored innermost first;
-elements begin at a multiple of ``general.alignment``.
-
+The layout is that of ggml/docs/gguf.md, versions 2 and 3; dimensions are stored innermost first.
 Quantised tensors are blocks of small integers that share scales, laid out as ggml's structs
-(ggml/src/ggml-common.h); they are read as ``scale · integer + offset``, in double precision, and a
-note says so. A block of the K types has 256 values in groups of 16 or 32, whose own scales are
-integers times the block's.
+(ggml/src/ggml-common.h), and are read as ``scale · integer + offset``. A block of the K types has
+256 values in groups of 16 or 32, whose own scales are integers times the block's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """NumPy's arrays: .npy files alone, a directory of them, .npz archives, and Equinox's leaves.
 
-equinox.tree_serialise_leaves writes .npy arrays one after another, and no names; a line of JSON
-with the model's settings may stand before them. The leaves follow the fields of the modules, so
-that the shapes of Equinox's own GRU and LSTM cells tell where one lies (equinox/_serialisation.py,
-equinox/nn/_rnn.py).
+equinox.tree_serialise_leaves writes .npy arrays one after another, without names, maybe after a
+line of JSON; the shapes of Equinox's own GRU and LSTM cells tell where one lies
+(equinox/_serialisation.py, equinox/nn/_rnn.py).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """An HDF5 dataset: where its elements lie, and how they are read.
 
 Elements are contiguous, part of the header, or in chunks, which may be deflated, shuffled and
-checksummed. Whatever would lie outside the file is refused. Version 1 B-trees list the chunks of
-every version. Since 1.10 a dataset may have one chunk without an index, chunks one after another
-(implicit), a fixed array, an extensible array where one dimension is unlimited, or a version 2
-B-tree where several are (HDF5 File Format Specification 3.0, VII).
+checksummed. Chunks are listed by version 1 B-trees, or since HDF5 1.10 by one of the indices of the
+File Format Specification 3.0, VII. Whatever would lie outside the file is refused.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from memcurse_cli.checkpoints.hdf5.header import (
     parse_space,
     structure,
     text_attribute,
+    tree_entries,
     tree_records,
     unpack,
 )
@@ -158,24 +157,12 @@ def _decoded(element: bytes, size: int) -> tuple[int, int, int]:
 
 
 def _tree_1(file: File, root: int, rank: int) -> list[Chunk]:
-    """The leaves of a version 1 B-tree, in any order."""
-    entry = 8 + 8 * (rank + 1) + 8
     found: list[Chunk] = []
-    pending: list[int] = [root]
-    seen: set[int] = set()
-    while pending:
-        address = pending.pop()
-        if address in seen or len(found) > MAX_CHUNKS:
+    entries = tree_entries(file, root, 1, f"II{rank + 2}Q", _LIST)
+    for size, skipped, *corner, _, address in entries:
+        found.append(Chunk(tuple(corner), address, size, skipped))
+        if len(found) > MAX_CHUNKS:
             raise ValueError("its list of chunks leads back to itself")
-        seen.add(address)
-        level, used = structure(file, address, b"TREE\1", "BH", _LIST)
-        body = bytes(file.read(address + 24, used * entry))
-        for position in range(0, len(body), entry):
-            size, skipped, *corner, child = unpack(f"II{rank + 2}Q", body, position)
-            if level:
-                pending.append(child)
-            else:
-                found.append(Chunk(tuple(corner[:-1]), child, size, skipped))
     return found
 
 

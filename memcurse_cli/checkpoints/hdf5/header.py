@@ -1,10 +1,8 @@
-"""HDF5's object headers, and the dense storage that groups of many links or attributes have.
+"""HDF5's object headers, B-trees and heaps, in the forms that h5py and Keras write.
 
-The layout is that of the HDF5 File Format Specification, version 3.0
-(https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html), in the forms that h5py and
-Keras write: object headers of versions 1 and 2 (libver='latest'), with addresses and lengths of 8
-bytes, little-endian. Dense storage is a version 2 B-tree of records, each of which names an object
-in a fractal heap, whose blocks double in size from row to row (III.A.2 and III.G).
+https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html (File Format Specification 3.0).
+Groups of many links or attributes have dense storage: a version 2 B-tree of records, each of which
+names an object in a fractal heap, whose blocks double in size from row to row (III.G).
 """
 
 from __future__ import annotations
@@ -40,6 +38,27 @@ def structure(file: File, address: int, mark: bytes, layout: str, what: str) -> 
     if not content.startswith(mark):
         raise ValueError(f"there is no {what} at byte {address}")
     return unpack(layout, content, len(mark))
+
+
+def tree_entries(
+    file: File, root: int, kind: int, layout: str, what: str
+) -> Iterator[tuple[Any, ...]]:
+    """The entries of a version 1 B-tree's leaves, in any order: a key and the child after it."""
+    size = struct.calcsize(f"<{layout}")
+    pending, seen = [root], set[int]()
+    while pending:
+        address = pending.pop()
+        if address in seen or len(seen) > MAX_RECORDS:
+            raise ValueError(f"its {what} leads back to itself")
+        seen.add(address)
+        level, used = structure(file, address, b"TREE" + bytes([kind]), "BH", what)
+        body = bytes(file.read(address + 24, used * size))
+        for position in range(0, len(body), size):
+            entry = unpack(layout, body, position)
+            if level:
+                pending.append(entry[-1])
+            else:
+                yield entry
 
 
 def tree_records(file: File, address: int, kind: int) -> Iterator[bytes]:
@@ -184,13 +203,11 @@ DATASPACE, LINK_INFO, DATATYPE, LINK, EXTERNAL_FILES, LAYOUT = 1, 2, 3, 6, 7, 8
 FILTERS, ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 11, 12, 16, 17, 21
 
 _FIXED, _FLOAT, _STRING, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
+_KINDS = {_STRING: "text", _OPAQUE: "opaque", _ENUM: "bool", _VARIABLE: "variable text"}
 # By size in bytes, bits of the exponent and bits of the mantissa.
 _FLOATS = {
-    (2, 5, 10): "float16",
-    (2, 8, 7): "bfloat16",
-    (4, 8, 23): "float32",
-    (8, 11, 52): "float64",
-}
+    (2, 5, 10): "float16", (2, 8, 7): "bfloat16", (4, 8, 23): "float32", (8, 11, 52): "float64",
+}  # fmt: skip
 
 Messages = list[tuple[int, bytes]]
 Shape = tuple[int, ...]
@@ -224,7 +241,7 @@ def read_messages(file: File, address: int) -> Messages:
         raise ValueError(f"there is no object header at byte {address}")
     messages: Messages = []
     # The first part, and those that its messages say it continues in.
-    parts = [(place, length)]
+    parts: list[tuple[Any, ...]] = [(place, length)]
     seen: set[int] = set()
     for number, (place, length) in enumerate(parts):
         if number > MAX_PARTS:
@@ -280,15 +297,9 @@ def parse_datatype(body: bytes) -> Datatype:
     elif kind == _FLOAT and not bits & 64:
         _, _, _, exponent, _, mantissa = unpack("HHBBBB", body, 8)
         return Datatype(_FLOATS.get((size, exponent, mantissa), ""), size, big_endian)
-    elif kind == _ENUM and size == 1:
-        return Datatype("bool", size)
-    elif kind == _OPAQUE:
-        return Datatype("opaque", size)
-    elif kind == _STRING:
-        return Datatype("text", size)
-    elif kind == _VARIABLE and bits & 15 == 1:
-        return Datatype("variable text", size)
-    return Datatype("", size)
+    elif (kind == _ENUM and size != 1) or (kind == _VARIABLE and bits & 15 != 1):
+        return Datatype("", size)
+    return Datatype(_KINDS.get(kind, ""), size)
 
 
 def text_attribute(file: File, messages: Messages, name: str) -> str:

@@ -1,14 +1,11 @@
 """Keras's files: HDF5 weights and models of every version, .keras archives, and shards.
 
-They are read without libhdf5, which opens other files by itself, loads plug-ins by name, and which
-a damaged file can make loop for ever, where no caller can interrupt it. What Keras and h5py write
-needs only a small part of the format, which is read here by range and with every step bounded.
-
-A model's configuration names classes that Keras would import and build. Here it stays text: it is
-handed on as metadata, for whoever needs to know a layer's activations.
+libhdf5 opens other files by itself and loads plug-ins by name, and a damaged file can make it loop
+for ever: what Keras and h5py write is read here by range, with every step bounded. A model's
+configuration, whose classes Keras would import, stays text, for whoever needs its activations.
 
 Keras 3 stores ``layers/lstm_1/cell/vars/2`` by the layer's class, and the name that the user gave
-the layer in the attribute ``name`` of its group ``vars``. Older versions store
+the layer in the attribute ``name`` of its group ``vars``; older versions store
 ``model_weights/encoder/encoder/lstm_cell/kernel:0``. ``save_weights(…, max_shard_size=…)`` writes
 ``model.weights.json``, which names the file of each variable, and the shards beside it.
 """
@@ -35,6 +32,7 @@ from memcurse_cli.checkpoints.hdf5.header import (
     read_messages,
     structure,
     text_attribute,
+    tree_entries,
     unpack,
 )
 from memcurse_cli.checkpoints.safetensors import read_index
@@ -215,36 +213,22 @@ class Hdf5File:
         if size > LARGEST_HEAP:
             raise ValueError(f"there is no heap of names at byte {names}")
         heap = bytes(self._file.read(start, size))
-        pending = [root]
-        seen: set[int] = set()
-        while pending:
-            address = pending.pop()
-            if address in seen or len(seen) > MAX_TENSORS:
-                raise ValueError("its list of names leads back to itself")
-            seen.add(address)
-            header = bytes(self._file.read(address, 8))
-            if header.startswith(b"SNOD"):
-                (used,) = unpack("H", header, 6)
-                table = bytes(self._file.read(address + 8, _SYMBOL_BYTES * used))
-                for position in range(0, len(table), _SYMBOL_BYTES):
-                    offset, child, cached = unpack("QQI", table, position)
-                    end = heap.find(b"\0", offset, offset + MAX_NAME_LENGTH + 1)
-                    if end < 0:
-                        raise ValueError(
-                            f"a name is damaged or has more than {MAX_NAME_LENGTH} characters"
-                        )
-                    name = _name(heap[offset:end])
-                    if cached == 2:  # the entry keeps a soft link's target
-                        self._soft_links.append((*path, name))
-                    else:
-                        yield name, child
-            elif header.startswith(b"TREE\0"):
-                (used,) = unpack("H", header, 6)
-                # Keys and children alternate, a key first.
-                entries = unpack(f"{2 * used}Q", bytes(self._file.read(address + 24, 16 * used)))
-                pending += entries[1::2]
-            else:
-                raise ValueError(f"there is no list of names at byte {address}")
+        # The key before each child is not needed, nor the one after the last.
+        for _, address in tree_entries(self._file, root, 0, "QQ", "list of names"):
+            (used,) = structure(self._file, address, b"SNOD", "2xH", "list of names")
+            table = bytes(self._file.read(address + 8, _SYMBOL_BYTES * used))
+            for position in range(0, len(table), _SYMBOL_BYTES):
+                offset, child, cached = unpack("QQI", table, position)
+                end = heap.find(b"\0", offset, offset + MAX_NAME_LENGTH + 1)
+                if end < 0:
+                    raise ValueError(
+                        f"a name is damaged or has more than {MAX_NAME_LENGTH} characters"
+                    )
+                name = _name(heap[offset:end])
+                if cached == 2:  # the entry keeps a soft link's target
+                    self._soft_links.append((*path, name))
+                else:
+                    yield name, child
 
     def _refuse(self, path: Path, fault: str) -> NoReturn:
         at = f" at {_shown(path)}" if path else ""

@@ -1,10 +1,9 @@
 """Flax's msgpack files (flax.serialization.to_bytes): nested maps whose leaves are arrays.
 
 An array is the extension type 1, itself a msgpack list of its shape, its dtype's name and its
-elements in C order; a NumPy scalar is the type 3, laid out alike; a Python complex number the
-type 2. An array of more than 2^30 bytes is a map with the key ``__msgpack_chunked_array__``
-(flax/serialization.py; https://github.com/msgpack/msgpack/blob/master/spec.md). The maps are read
-with no other library, so that elements stay in the file until they are asked for.
+elements in C order; a NumPy scalar is the type 3, laid out alike. An array of more than 2^30 bytes
+is a map with the key ``__msgpack_chunked_array__`` (flax/serialization.py;
+https://github.com/msgpack/msgpack/blob/master/spec.md). Elements stay in the file until asked for.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 The arrays lie in one OCDBT store (``manifest.ocdbt`` and ``d/``) or, in the older layout, in one
 subdirectory each; their names join the keys of the tree with dots
-(orbax/checkpoint/_src/handlers/base_pytree_checkpoint_handler.py). Neither Orbax nor TensorStore
-is needed; Zstandard is, for arrays that it compresses.
+(orbax/checkpoint/_src/handlers/base_pytree_checkpoint_handler.py).
 
 OCDBT is a B+ tree of keys and values: ``manifest.ocdbt`` names the root of the latest version;
 nodes and long values lie in data files that the nodes name relative to the directory
-(https://google.github.io/tensorstore/kvstore/ocdbt/index.html, "Storage format"). Every path is
-opened through the directory, so that none leads outside it. CRC-32C sums are not verified.
+(https://google.github.io/tensorstore/kvstore/ocdbt/index.html, "Storage format"). No path leads
+outside it; CRC-32C sums are not verified.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """ONNX's graphs: nodes, the tensors that they name, the graphs within nodes, and functions.
 
 The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. A node that calls one
-of the model's own functions stands for a graph of its own, which sees nothing of the graph that
-calls it but the inputs and attributes that it is given. Each call is read anew, and only where it
-leads to a recurrent node or to a weight of one.
+of the model's own functions stands for a graph that sees only the inputs and attributes that it is
+given. Each call is read anew, and only where it leads to a recurrent node or to a weight of one.
 """
 
 from __future__ import annotations
