@@ -60,12 +60,6 @@ def _bits(packed: Blocks, width: int) -> Blocks:
     return (packed[:, None, :] >> shifts) & np.uint8((1 << width) - 1)
 
 
-def _fifth_bits(blocks: Blocks, start: int) -> Values:
-    """The 32 bits of a little-endian integer, lowest first."""
-    bits = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little")
-    return bits.astype(np.float64)
-
-
 def _scaled(scale: Values, integers: Values, offset: Values | None = None) -> Values:
     """Groups of integers, each times its scale and less its offset; (count, 256)."""
     values = scale[:, :, None] * integers
@@ -74,22 +68,17 @@ def _scaled(scale: Values, integers: Values, offset: Values | None = None) -> Va
     return values.reshape(-1, 256)
 
 
-def _q4_0(blocks: Blocks) -> Values:
-    return _halves(blocks, 0) * (_nibbles(blocks[:, 2:]) - 8)
-
-
-def _q4_1(blocks: Blocks) -> Values:
-    return _halves(blocks, 0) * _nibbles(blocks[:, 4:]) + _halves(blocks, 2)
-
-
-def _q5_0(blocks: Blocks) -> Values:
-    integers = _nibbles(blocks[:, 6:]) + 16 * _fifth_bits(blocks, 2) - 16
-    return _halves(blocks, 0) * integers
-
-
-def _q5_1(blocks: Blocks) -> Values:
-    integers = _nibbles(blocks[:, 8:]) + 16 * _fifth_bits(blocks, 4)
-    return _halves(blocks, 0) * integers + _halves(blocks, 2)
+def _small(blocks: Blocks, *, minimum: bool = False, fifth: bool = False) -> Values:
+    """32 integers of four bits, or of five, with a scale, and a minimum or none."""
+    start = 4 if minimum else 2
+    integers = _nibbles(blocks[:, start + 4 * fifth :])
+    if fifth:
+        # The 32 bits of a little-endian integer, lowest first.
+        bits = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little")
+        integers += 16.0 * bits
+    if minimum:
+        return _halves(blocks, 0) * integers + _halves(blocks, 2)
+    return _halves(blocks, 0) * (integers - (16 if fifth else 8))
 
 
 def _q8_0(blocks: Blocks) -> Values:
@@ -151,10 +140,10 @@ def _q3_k(blocks: Blocks) -> Values:
 
 # By ggml's number of the type.
 BLOCK_TYPES = {
-    2: BlockType("Q4_0", 32, 18, _q4_0),
-    3: BlockType("Q4_1", 32, 20, _q4_1),
-    6: BlockType("Q5_0", 32, 22, _q5_0),
-    7: BlockType("Q5_1", 32, 24, _q5_1),
+    2: BlockType("Q4_0", 32, 18, _small),
+    3: BlockType("Q4_1", 32, 20, partial(_small, minimum=True)),
+    6: BlockType("Q5_0", 32, 22, partial(_small, fifth=True)),
+    7: BlockType("Q5_1", 32, 24, partial(_small, minimum=True, fifth=True)),
     8: BlockType("Q8_0", 32, 34, _q8_0),
     10: BlockType("Q2_K", 256, 84, _q2_k),
     11: BlockType("Q3_K", 256, 110, _q3_k),

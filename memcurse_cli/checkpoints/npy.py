@@ -49,8 +49,7 @@ NOTES_SHOWN = 5
 def open_file(file: File) -> TensorStore:
     """Read the header; the array is named after the file."""
     name = file.path.rpartition("/")[2].removesuffix(SUFFIX) or "array"
-    tensors, notes = arrays_of({name: file}, file.path)
-    return file_store(file, tensors, notes)
+    return file_store(file, *arrays_of({name: file}, file.path))
 
 
 def array_names(directory: LocalDirectory) -> list[str]:
@@ -149,8 +148,7 @@ def open_archive(file: File, archive: Archive) -> TensorStore:
     """Read every member's header."""
     names = [name for name in archive.names if name.endswith(SUFFIX)]
     members = {name.removesuffix(SUFFIX): archive.member(name) for name in names}
-    tensors, notes = arrays_of(members, file.path)
-    return file_store(file, tensors, notes)
+    return file_store(file, *arrays_of(members, file.path))
 
 
 MAX_SETTINGS_BYTES = 1 << 16

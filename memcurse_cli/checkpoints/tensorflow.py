@@ -240,7 +240,7 @@ def open_file(file: File) -> TensorStore:
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
             continue
         if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-            graph = _text(shards.file(entry.shard), entry)
+            graph = _text(shards[entry.shard], entry)
         elif entry.sliced:
             parts.append(name)
         elif entry.dtype not in TYPES:
@@ -251,7 +251,7 @@ def open_file(file: File) -> TensorStore:
                 raise ValueError(
                     f"the tensor {printable(name, 60)} has a shape that its bytes do not fit"
                 )
-            content, end = shards.file(entry.shard), entry.offset + entry.size
+            content, end = shards[entry.shard], entry.offset + entry.size
             if end > content.size:
                 raise ValueError(
                     f"the tensor {printable(name, 60)} reaches byte {end} of a file of "
@@ -268,7 +268,7 @@ def open_file(file: File) -> TensorStore:
     file.close()
     return TensorStore(
         path=file.path,
-        bytes=file.size + sum(shard.size for shard in shards.files.values()),
+        bytes=file.size + sum(shard.size for shard in shards.values()),
         tensors=named,
         notes=[
             *notes,
@@ -278,26 +278,25 @@ def open_file(file: File) -> TensorStore:
     )
 
 
-class _Shards:
-    """The files of elements, found by the name of the index."""
+class _Shards(dict[int, Bytes]):
+    """The files of elements, found by the name of the index, each opened once."""
 
     def __init__(self, index: File, count: int) -> None:
+        super().__init__()
         self._directory = index.directory()
         self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
         self._count = count
-        self.files: dict[int, Bytes] = {}
 
-    def file(self, shard: int) -> Bytes:
+    def __missing__(self, shard: int) -> Bytes:
         if not 0 <= shard < self._count:
             raise ValueError(f"a tensor lies in file {shard} of {self._count}")
-        if shard not in self.files:
-            name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
-            self.files[shard] = (
-                DataFile(self._directory, name)
-                if isinstance(self._directory, LocalDirectory)
-                else self._directory.open(name)
-            )
-        return self.files[shard]
+        name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
+        directory = self._directory
+        if isinstance(directory, LocalDirectory):
+            self[shard] = DataFile(directory, name)
+        else:
+            self[shard] = directory.open(name)
+        return self[shard]
 
 
 def _shard_count(value: bytes, file: File) -> int:

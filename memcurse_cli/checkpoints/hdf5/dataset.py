@@ -41,7 +41,7 @@ from memcurse_cli.checkpoints.untrusted.archive import (
     MAX_DEFLATE_RATIO,
     MAX_LARGE_RATIO,
 )
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
 
 MAX_CHUNKS = 250_000
 TREE_1, SINGLE, IMPLICIT, FIXED, EXTENSIBLE, TREE_2 = range(6)
@@ -63,7 +63,7 @@ class Chunking(NamedTuple):
     """How a dataset is cut into chunks: their extent, and what lists them or the only one."""
 
     extent: Shape
-    index: int
+    kind: int
     address: int
     single: tuple[int, int] | None = None  # size and skipped filters of the only one
 
@@ -312,9 +312,8 @@ class Dataset:
     def __init__(self, file: File, messages: Messages) -> None:
         self._file = file
         self.spec: TensorSpec | None = None
-        self._address = self._stored = 0
-        self._inline = b""
-        self._chunking = Chunking((), SINGLE, UNDEFINED)
+        self._content: Bytes = InlineBytes(b"")
+        self._chunking: Chunking | None = None
         self._parse_layout(first_message(messages, LAYOUT) or b"")
         if first_message(messages, EXTERNAL_FILES) is not None:
             raise ValueError("it keeps its elements in another file, which is not opened")
@@ -331,42 +330,40 @@ class Dataset:
         if shape is None or kind in _NOT_NUMBERS:
             return
         self.spec = TensorSpec(shape, kind, element_count(shape) * self._type.size)
-        if self._class == _CHUNKED:
-            self._check_chunks(self.spec)
-        elif self.spec.bytes > self._stored or self._address + self.spec.bytes > file.size:
-            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._stored}")
+        if self._chunking is not None:
+            self._check_chunks(self.spec, self._chunking)
+        elif self.spec.bytes > self._content.size:
+            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._content.size}")
 
     def load(self) -> NDArray[Any]:
         """Every element, as float64."""
         assert self.spec is not None
-        if self._class == _CHUNKED and self.spec.bytes:
-            return self._assemble(self.spec)
-        content = self._inline[: self.spec.bytes]
-        if self._class == _CONTIGUOUS and self.spec.bytes:
-            content = bytes(self._file.read(self._address, self.spec.bytes))
+        if self._chunking is not None and self.spec.bytes:
+            return self._assemble(self.spec, self._chunking)
+        content = self._content.read(0, self.spec.bytes)
         return decode(content, self.spec.dtype, self.spec.shape, self._type.big_endian)
 
     def _parse_layout(self, body: bytes) -> None:
-        version, self._class = unpack("BB", body)
-        if self._class == _VIRTUAL:
+        version, kind = unpack("BB", body)
+        if kind == _VIRTUAL:
             raise ValueError("it is a view of other files, which are not opened")
         if version not in _LAYOUTS:
             raise ValueError(f"its elements have layout {version}, which no library writes")
-        if self._class == _COMPACT:
+        if kind == _COMPACT:
             (size,) = unpack("H", body, 2)
-            self._inline = body[4 : 4 + size]
-            self._stored = len(self._inline)
-        elif self._class == _CONTIGUOUS:
-            self._address, self._stored = unpack("QQ", body, 2)
-            if self._address == UNDEFINED:  # nothing was ever written
-                self._address = self._stored = 0
-        elif self._class == _CHUNKED:
+            self._content = InlineBytes(body[4 : 4 + size])
+        elif kind == _CONTIGUOUS:
+            address, size = unpack("QQ", body, 2)
+            size = min(size, self._file.size - address)
+            if size > 0:  # nothing was ever written where the address is undefined
+                self._content = ByteRange(self._file, address, size)
+        elif kind == _CHUNKED:
             self._chunking = parse_chunking(body)
         else:
             raise ValueError("its elements have an unknown layout")
 
-    def _check_chunks(self, spec: TensorSpec) -> None:
-        extent = self._chunking.extent
+    def _check_chunks(self, spec: TensorSpec, chunking: Chunking) -> None:
+        extent = chunking.extent
         if len(extent) != len(spec.shape) or 0 in extent:
             raise ValueError("its chunks do not fit its shape")
         count = element_count(tuple(-(-n // c) for n, c in zip(spec.shape, extent, strict=True)))
@@ -377,7 +374,7 @@ class Dataset:
         if any(identity == DEFLATE for identity, _ in self._filters):
             ratio = MAX_LARGE_RATIO if inflated > LARGE_BLOCK else MAX_DEFLATE_RATIO
         # All but the chunks that need no index are listed by an address each.
-        listed = 0 if self._chunking.index in (SINGLE, IMPLICIT) else 8 * count
+        listed = 0 if chunking.kind in (SINGLE, IMPLICIT) else 8 * count
         most = self._file.size
         if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
             raise ValueError(
@@ -385,20 +382,20 @@ class Dataset:
                 f"{self._file.size} bytes"
             )
 
-    def _assemble(self, spec: TensorSpec) -> NDArray[Any]:
-        extent, shape = self._chunking.extent, spec.shape
+    def _assemble(self, spec: TensorSpec, chunking: Chunking) -> NDArray[Any]:
+        extent, shape = chunking.extent, spec.shape
         corners = (range(0, n, c) for n, c in zip(shape, extent, strict=True))
         missing = set(itertools.product(*corners))
-        chunks = chunks_of(self._file, self._chunking, shape, self._limits, self._chunk_bytes)
+        chunks = chunks_of(self._file, chunking, shape, self._limits, self._chunk_bytes)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")
         array = np.empty(shape)
         for chunk in chunks:
             content = self._unfilter(bytes(self._file.read(chunk.address, chunk.size)), chunk)
             part = decode(content, spec.dtype, extent, self._type.big_endian)
-            inside = (slice(at, at + n) for at, n in zip(chunk.corner, extent, strict=True))
-            room = array[(..., *inside)]  # smaller where the chunk reaches beyond the edge
-            room[...] = part[tuple(slice(n) for n in room.shape)]
+            inside = tuple(slice(at, at + n) for at, n in zip(chunk.corner, extent, strict=True))
+            # A chunk may reach beyond the edge.
+            array[inside] = part[tuple(slice(n) for n in array[inside].shape)]
         return array
 
     def _unfilter(self, content: bytes, chunk: Chunk) -> bytes:

@@ -226,7 +226,7 @@ def _chosen(files: list[tuple[str, str]], index: int) -> tuple[str, str]:
     return files[index]
 
 
-TREE, STEP = "_METADATA", "_CHECKPOINT_METADATA"
+TREE = "_METADATA"
 MAX_DESCRIPTION_BYTES = 1 << 20
 MAX_FILES = 1_000_000
 # What Orbax notes of leaves that it does not store as arrays.

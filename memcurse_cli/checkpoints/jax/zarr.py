@@ -143,9 +143,9 @@ class ZarrArray:
         array = np.full(shape, _filled(self._fill) if stored < count else 0, kind)
         for start, content in found:
             block = self._encoding.decode(bytes(content.read(0, content.size)), size)
-            room = array[(..., *(slice(a, a + n) for a, n in zip(start, size, strict=True)))]
+            inside = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
             # The last chunk of a row may reach beyond the array.
-            room[...] = block[tuple(slice(n) for n in room.shape)]
+            array[inside] = block[tuple(slice(n) for n in array[inside].shape)]
         return array
 
     def _chunks(self) -> Iterator[tuple[Shape, Bytes]]:

@@ -44,30 +44,22 @@ ELEMENTS: dict[int, tuple[str, int]] = {
 }  # fmt: skip
 
 
-class ExternalFiles:
-    """The files beside a model that hold its tensors, each opened once."""
+class ExternalFiles(dict[str, File]):
+    """The files beside a model that hold its tensors, by relative paths with ``/``, opened once."""
 
     def __init__(self, file: File) -> None:
+        super().__init__()
         self._file = file
-        self._opened: dict[str, File] = {}
 
-    @property
-    def bytes(self) -> int:
-        """Their size on disk."""
-        return sum(file.size for file in self._opened.values())
-
-    def open(self, location: str) -> File:
-        """The file at a location, a relative path with ``/``."""
-        name = location.removeprefix("./")
-        if name not in self._opened:
-            if len(self._opened) >= MAX_EXTERNAL_FILES:
-                raise ValueError(f"it names more than {MAX_EXTERNAL_FILES} files")
-            self._opened[name] = self._file.directory().open(name)
-        return self._opened[name]
+    def __missing__(self, name: str) -> File:
+        if len(self) >= MAX_EXTERNAL_FILES:
+            raise ValueError(f"it names more than {MAX_EXTERNAL_FILES} files")
+        self[name] = self._file.directory().open(name)
+        return self[name]
 
     def close(self) -> None:
         """Release them."""
-        for file in self._opened.values():
+        for file in self.values():
             file.close()
 
 
@@ -105,7 +97,7 @@ class Tensor:
     def _external(
         self, files: ExternalFiles, pairs: dict[str, str], spec: TensorSpec
     ) -> LazyTensor:
-        file = files.open(pairs.get("location", ""))
+        file = files[pairs.get("location", "").removeprefix("./")]
         offset, length = (pairs.get(key, "") for key in ("offset", "length"))
         if not all(text.isascii() and (text.isdigit() or not text) for text in (offset, length)):
             raise ValueError(f"{self._label} has no valid place in its file")
@@ -272,10 +264,9 @@ class Graph:
         led_to: dict[str, int] = {}
         found = 0
         for node in self.nodes if bits else ():
-            before = 0
+            before = own = 0
             for name in node.inputs:
                 before |= led_to.get(name, 0)
-            own = 0
             for tensor in factors.get(id(node), ()):
                 own |= bits.get(tensor, 0)
             found |= before & own

@@ -194,10 +194,13 @@ class Folder:
         if node.operator == "Reshape":
             shape = _reshaped(data.shape, given or [], bool(node.integer("allowzero", 0)))
         else:
+            alike = np.broadcast_to(0.0, data.shape)
             axes = None if given is None else tuple(given)
-            change = np.squeeze if node.operator == "Squeeze" else np.expand_dims
+            squeezed = node.operator == "Squeeze"
             try:
-                shape = change(np.broadcast_to(0.0, data.shape), axes).shape
+                shape = (
+                    alike.squeeze(axes) if squeezed else np.expand_dims(alike, axes or ())
+                ).shape
             except (ValueError, OverflowError) as error:
                 raise ValueError(f"a {node.operator} does not fit its tensor") from error
         if element_count(shape) != element_count(data.shape):
@@ -290,7 +293,7 @@ def open_file(file: File) -> TensorStore:
     tensors, notes = select_flat(model.tensors)
     return TensorStore(
         path=file.path,
-        bytes=file.size + external.bytes,
+        bytes=file.size + sum(part.size for part in external.values()),
         tensors=tensors,
         metadata=model.metadata,
         notes=[*model.notes, *notes],
@@ -324,9 +327,9 @@ class _Model:
                 if tensor.lazy is None:
                     unread.append(name)
                 elif tensor not in self._consumed:
-                    self._add(name, tensor.lazy)
+                    self.tensors[self._unique(name)] = tensor.lazy
         for name, lazy in recurrent.items():
-            self._add(name, lazy)
+            self.tensors[self._unique(name)] = lazy
         if unrolled:
             matrices = "matrix is" if len(unrolled) == 1 else "matrices are"
             self.notes.append(
@@ -348,19 +351,20 @@ class _Model:
             raise ValueError("it has no graph")
         return GraphReader(external, functions).read(graphs[-1])
 
-    def _add(self, name: str, lazy: LazyTensor) -> None:
+    def _unique(self, name: str) -> str:
         # Two graphs within one may use the same name.
         self._names[name] += 1
         count = self._names[name]
-        self.tensors[name if count == 1 else f"{name}#{count}"] = lazy
+        return name if count == 1 else f"{name}#{count}"
 
     def _recurrent(self, graph: Graph) -> Iterator[tuple[str, LazyTensor]]:
         seen: set[tuple[Any, ...]] = set()
         shared, computed, quantised = [], [], []
         for inner in graph.all_graphs():
             for node in inner.nodes:
+                name = f"{inner.prefix}{node.label}"
                 if node.operator in QUANTISED:
-                    quantised.append(_named(inner, node))
+                    quantised.append(name)
                 if node.operator not in GATES or node.domain not in ("", "ai.onnx"):
                     continue
                 weights = {
@@ -369,18 +373,18 @@ class _Model:
                     if inner.home(node.input(index))[1]
                 }
                 if any(value is None for value in weights.values()) or "R" not in weights:
-                    computed.append(_named(inner, node))
+                    computed.append(name)
                     continue
                 found = {role: value for role, value in weights.items() if value is not None}
                 attributes = _attributes(node)
                 identity = (attributes, *((role, value.key) for role, value in found.items()))
                 # Both branches of an If may run the same layer, by nodes of their own.
                 if identity in seen:
-                    shared.append(_named(inner, node))
+                    shared.append(name)
                     continue
                 seen.add(identity)
                 self._consumed |= {source for value in found.values() for source in value.sources}
-                yield from self._layers(_named(inner, node), node, found, attributes)
+                yield from self._layers(name, node, found, attributes)
         self._note(shared, "with the weights of another", "counted once")
         self._note(computed, "with weights that are computed as the model runs", "left out")
         self._note(quantised, "with quantised weights", "left out")
@@ -388,10 +392,7 @@ class _Model:
     def _layers(
         self, name: str, node: Node, weights: dict[str, Value], attributes: str
     ) -> Iterator[tuple[str, LazyTensor]]:
-        gates = GATES[node.operator]
-        self._names[name] += 1
-        if self._names[name] > 1:
-            name = f"{name}#{self._names[name]}"
+        gates, name = GATES[node.operator], self._unique(name)
         directions = DIRECTIONS.get((node.attribute("direction").texts or ["forward"])[0], BOTH)
         shape = weights["R"].shape
         if len(shape) != 3 or shape[0] != len(directions) or shape[1] != gates * shape[2]:
@@ -418,10 +419,6 @@ class _Model:
 
 def _part(value: Value, index: int) -> Array:
     return np.asarray(value.load()[index])
-
-
-def _named(graph: Graph, node: Node) -> str:
-    return f"{graph.prefix}{node.label}"
 
 
 def _attributes(node: Node) -> str:
