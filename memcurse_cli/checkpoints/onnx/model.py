@@ -196,11 +196,11 @@ class Folder:
         else:
             alike = np.broadcast_to(0.0, data.shape)
             axes = None if given is None else tuple(given)
-            squeezed = node.operator == "Squeeze"
             try:
-                shape = (
-                    alike.squeeze(axes) if squeezed else np.expand_dims(alike, axes or ())
-                ).shape
+                if node.operator == "Squeeze":
+                    shape = alike.squeeze(axes).shape
+                else:
+                    shape = np.expand_dims(alike, axes or ()).shape
             except (ValueError, OverflowError) as error:
                 raise ValueError(f"a {node.operator} does not fit its tensor") from error
         if element_count(shape) != element_count(data.shape):
