@@ -65,13 +65,11 @@ Leaf = TypeVar("Leaf")
 
 
 def table_entries(file: File) -> list[tuple[bytes, bytes]]:
-    """Every key of a sorted table of LevelDB's with its value, in order.
+    """Every key of a sorted table with its value, in order.
 
-    A table ends in a footer of 48 bytes: the handles (offset, size) of an index of meta blocks and
-    of an index of data blocks, padded, and a magic number. A block is entries, whose keys leave out
-    what they share with the key before, the places of restarts and their count; after it stand a
-    byte for its compression and a masked CRC-32C
-    (https://github.com/google/leveldb/blob/main/doc/table_format.md).
+    The table is LevelDB's (https://github.com/google/leveldb/blob/main/doc/table_format.md): blocks
+    of entries whose keys leave out what they share with the key before, and in the footer of 48
+    bytes the handles (offset, size) of an index of meta blocks and of an index of data blocks.
     """
     if file.size > MAX_TABLE_BYTES:
         raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
@@ -100,6 +98,15 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     return found
 
 
+def _of_byte(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+    return value
+
+
+_TABLE = [_of_byte(value) for value in range(256)]
+
+
 def masked_crc(content: bytes) -> int:
     """The CRC-32C of the bytes as LevelDB stores it: rotated by 15 bits, plus a constant."""
     crc = 0xFFFFFFFF
@@ -107,15 +114,6 @@ def masked_crc(content: bytes) -> int:
         crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
-
-
-def _crc_of_byte(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-    return value
-
-
-_TABLE = [_crc_of_byte(value) for value in range(256)]
 
 
 def _block(content: bytes, offset: int, size: int) -> bytes:

@@ -147,31 +147,25 @@ class FractalHeap:
                 break
             if not rows:
                 return int(address + offset)
-            row, column, start, size = self._cell(offset)
+            row, size = 0, self._start
+            while offset >= size * self._width:
+                offset -= size * self._width
+                row += 1
+                # The first two rows have blocks of the same size.
+                size = self._start << max(0, row - 1)
             if row >= rows:
                 break
+            column, offset = divmod(offset, size)
             # Signature, version, the heap's address and the block's own offset come first.
             entry = address + 13 + self._offset_bytes + 8 * (row * self._width + column)
             if bytes(self._file.read(address, 4)) != b"FHIB":
                 break
             (address,) = unpack("Q", bytes(self._file.read(entry, 8)))
-            offset -= start
             first = (self._start * self._width).bit_length()
             rows = 0 if row < self._direct_rows else size.bit_length() - first + 1
             if row >= self._direct_rows and rows < 1:
                 break
         raise ValueError("an object lies in no block of its heap")
-
-    def _cell(self, offset: int) -> tuple[int, int, int, int]:
-        """The row and column of the block of an offset, where it begins, and its size."""
-        row, start, size = 0, 0, self._start
-        while offset >= start + size * self._width:
-            start += size * self._width
-            row += 1
-            # The first two rows have blocks of the same size.
-            size = self._start << max(0, row - 1)
-        column = (offset - start) // size
-        return row, column, start + column * size, size
 
 
 def _bytes_for(largest: int) -> int:

@@ -272,11 +272,8 @@ def name_keras(
 ) -> tuple[dict[str, Leaf], list[str]]:
     """The model's tensors by useful names, without the optimiser's, and notes.
 
-    A name that two tensors would share is given up for their paths in the file.
-
-    Args:
-        datasets: every dataset by its path.
-        groups: every group by its path, and its ``name`` attribute.
+    ``groups`` gives the ``name`` attribute of every group. A name that two tensors would share is
+    given up for their paths in the file.
     """
     # Keras on Windows writes `layers\lstm\cell` as the name of one group.
     split = {_split(path): dataset for path, dataset in datasets.items()}
@@ -328,15 +325,10 @@ def _legacy(path: Path) -> list[str]:
     return parts
 
 
-def open_file(
-    file: File, size: int | None = None, metadata: Mapping[str, str] | None = None
-) -> TensorStore:
+def open_file(file: File, size: int = -1, more: Mapping[str, str] | None = None) -> TensorStore:
     """Read every group and the header of every dataset.
 
-    Args:
-        file: the HDF5 file.
-        size: the size of the checkpoint on disk, where that is another.
-        metadata: what else is known of it.
+    ``size`` is that of the checkpoint on disk where it is not the file's, ``more`` its metadata.
     """
     content = Hdf5File(file)
     tensors, notes = name_keras(content.datasets, content.groups)
@@ -345,9 +337,9 @@ def open_file(
         found[VERSION] = content.attribute(VERSION, (WEIGHTS,))
     return TensorStore(
         path=file.path,
-        bytes=file.size if size is None else size,
+        bytes=file.size if size < 0 else size,
         tensors=tensors,
-        metadata={key: value for key, value in found.items() if value} | dict(metadata or {}),
+        metadata={key: value for key, value in found.items() if value} | dict(more or {}),
         notes=[*content.notes, *notes],
         resources=[file],
         contents=content,
@@ -357,20 +349,17 @@ def open_file(
 def open_archive(file: File, archive: Archive) -> TensorStore:
     """Read the archive's configuration as text, and the headers of its weights."""
     metadata = {}
-    if "config.json" in archive:
-        metadata[CONFIG] = _text(archive, "config.json")
-    if "metadata.json" in archive:
-        metadata[VERSION] = _version(_text(archive, "metadata.json"))
-    content = archive.member(ARCHIVED)
+    for name, key in (("config.json", CONFIG), ("metadata.json", VERSION)):
+        if name in archive:
+            small = archive.size(name) <= MAX_CONFIG_BYTES
+            content = bytes(archive.read(name)) if small else b""
+            metadata[key] = content.decode("utf-8", "replace")
+    if VERSION in metadata:
+        metadata[VERSION] = _version(metadata[VERSION])
+    weights = archive.member(ARCHIVED)
     if archive.compressed(ARCHIVED):  # inflated once, as it is read in any order
-        content = InlineBytes(archive.read(ARCHIVED))
-    return open_file(Part(content, file), file.size, metadata)
-
-
-def _text(archive: Archive, name: str) -> str:
-    if archive.size(name) > MAX_CONFIG_BYTES:
-        return ""
-    return bytes(archive.read(name)).decode("utf-8", "replace")
+        weights = InlineBytes(archive.read(ARCHIVED))
+    return open_file(Part(weights, file), file.size, metadata)
 
 
 def _version(text: str) -> str:

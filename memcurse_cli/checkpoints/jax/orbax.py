@@ -286,7 +286,7 @@ def _item(file: File, directory: LocalDirectory) -> str:
     return weights[0]
 
 
-def _json(file: File) -> dict[str, Any]:
+def _json(file: Bytes) -> dict[str, Any]:
     if file.size > MAX_JSON_BYTES:
         raise ValueError(f"its metadata has {file.size} bytes")
     return parse_object(bytes(file.read(0, file.size)))
@@ -352,8 +352,7 @@ def _array(name: str, find: Find) -> ZarrArray | None:
     if description.size > MAX_DESCRIPTION_BYTES:
         raise ValueError(f"an array's description has {description.size} bytes")
     try:
-        parsed = parse_object(bytes(description.read(0, description.size)))
-        return ZarrArray(parsed, lambda key: find(f"{name}/{key}"))
+        return ZarrArray(_json(description), lambda key: find(f"{name}/{key}"))
     except ValueError as error:
         raise ValueError(f"{printable(name, 60)}: {error}") from error
 

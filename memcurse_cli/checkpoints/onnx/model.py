@@ -62,13 +62,11 @@ class Value:
     inputs: tuple[Value, ...]  # the values that it is computed from
     compute: Callable[..., Array]
 
-    def load(self) -> Array:
+    def load(self, known: dict[int, Array] | None = None) -> Array:
         """Compute it, each part once, as float64 or complex128."""
-        return self._load({})
-
-    def _load(self, known: dict[int, Array]) -> Array:
+        known = {} if known is None else known
         if self.key not in known:
-            known[self.key] = self.compute(*(value._load(known) for value in self.inputs))
+            known[self.key] = self.compute(*(value.load(known) for value in self.inputs))
         return known[self.key]
 
 
@@ -310,14 +308,22 @@ class _Model:
     """
 
     def __init__(self, file: File, external: ExternalFiles) -> None:
-        self._file = file
         self.tensors: dict[str, LazyTensor] = {}
         self.metadata: dict[str, str] = {}
         self.notes: list[str] = []
         self._folder = Folder()
         self._names: Counter[str] = Counter()
         self._consumed: set[Tensor] = set()
-        graph = self._graph(external)
+        message = message_of(file)
+        functions, graphs = (
+            [field for field in message[number] if field.wire == LENGTH]
+            for number in (_FUNCTIONS, _GRAPH)
+        )
+        if message[_PRODUCER]:
+            self.metadata["producer"] = message.text(_PRODUCER)
+        if not graphs:
+            raise ValueError("it has no graph")
+        graph = GraphReader(external, functions).read(graphs[-1])
         recurrent = dict(self._recurrent(graph))
         unread = []
         unrolled: dict[str, None] = {}
@@ -338,18 +344,6 @@ class _Model:
                 "out, unless the name is that of a known cell's weight"
             )
         self.notes += counted(unread, "of 4-bit numbers or text", "left out")
-
-    def _graph(self, external: ExternalFiles) -> Graph:
-        message = message_of(self._file)
-        functions, graphs = (
-            [field for field in message[number] if field.wire == LENGTH]
-            for number in (_FUNCTIONS, _GRAPH)
-        )
-        if message[_PRODUCER]:
-            self.metadata["producer"] = message.text(_PRODUCER)
-        if not graphs:
-            raise ValueError("it has no graph")
-        return GraphReader(external, functions).read(graphs[-1])
 
     def _unique(self, name: str) -> str:
         # Two graphs within one may use the same name.
