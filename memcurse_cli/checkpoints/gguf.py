@@ -216,7 +216,13 @@ class _Header:
 
     def tensors(self) -> dict[str, LazyTensor]:
         """The tensors by name, in the file's order."""
-        described = [self._described() for _ in range(self._count)]
+        described = []
+        for _ in range(self._count):
+            name, dimensions = self._text(), self._cursor.number(4)
+            if dimensions > MAX_DIMENSIONS:
+                raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
+            shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]
+            described.append((name, shape, self._cursor.number(4), self._cursor.number(8)))
         alignment = int(self.metadata.get(ALIGNMENT, "32"))
         start = -(-self._cursor.position // alignment) * alignment
         tensors: dict[str, LazyTensor] = {}
@@ -305,11 +311,3 @@ class _Header:
             return self._cursor.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError("it has a name that is not UTF-8") from error
-
-    def _described(self) -> tuple[str, tuple[int, ...], int, int]:
-        """A tensor's name, shape, type and offset."""
-        name, dimensions = self._text(), self._cursor.number(4)
-        if dimensions > MAX_DIMENSIONS:
-            raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
-        shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]
-        return name, shape, self._cursor.number(4), self._cursor.number(8)

@@ -97,8 +97,7 @@ def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTen
             notes.append(f"{shown} {note}")
     selected, left_out = select_flat(tensors)
     if len(notes) > NOTES_SHOWN:
-        more = len(notes) - NOTES_SHOWN + 1
-        notes = [*notes[: NOTES_SHOWN - 1], f"{more} more arrays like these"]
+        notes[NOTES_SHOWN - 1 :] = [f"{len(notes) - NOTES_SHOWN + 1} more arrays like these"]
     return selected, [*notes, *left_out]
 
 

@@ -129,9 +129,7 @@ def read_index(
 ) -> tuple[dict[str, Any], list[str], Mapping[str, list[str]]]:
     """The index, the names of its shards, and those that hold what each key stands for.
 
-    Args:
-        file: the index.
-        several: whether a key may stand for what lies in several shards.
+    ``several`` says whether a key may stand for what lies in several shards.
     """
     try:
         index = parse_object(bytes(file.read(0, file.size)))

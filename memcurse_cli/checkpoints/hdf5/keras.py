@@ -100,8 +100,12 @@ class Hdf5File:
         if len(self.datasets) < len(self._found):
             self._refuse((), "two of its tensors have the same name")
         self.notes = [
-            *_counted(self._soft_links, "soft links", "not followed"),
-            *_counted(self._others, "datasets of another type than real numbers", "left out"),
+            f"{what}, {len(paths)} in all (such as {_shown(paths[0])}): {verdict}"
+            for paths, what, verdict in (
+                (self._soft_links, "soft links", "not followed"),
+                (self._others, "datasets of another type than real numbers", "left out"),
+            )
+            if paths
         ]
 
     def attribute(self, name: str, path: Path = ()) -> str:
@@ -237,12 +241,6 @@ class Hdf5File:
             where=self._file.path,
             remedy="copy or download it again, or save the weights with Keras once more",
         )
-
-
-def _counted(paths: list[Path], what: str, verdict: str) -> list[str]:
-    if not paths:
-        return []
-    return [f"{what}, {len(paths)} in all (such as {_shown(paths[0])}): {verdict}"]
 
 
 def _name(content: bytes) -> str:

@@ -69,8 +69,8 @@ _LONG = {
     0xD9: ("text", 1), 0xDA: ("text", 2), 0xDB: ("text", 4),
     0xC4: ("bytes", 1), 0xC5: ("bytes", 2), 0xC6: ("bytes", 4),
     0xC7: ("extension", 1), 0xC8: ("extension", 2), 0xC9: ("extension", 4),
-    0xCC: ("integer", 1), 0xCD: ("integer", 2), 0xCE: ("integer", 4), 0xCF: ("integer", 8),
-    0xD0: ("integer", 1), 0xD1: ("integer", 2), 0xD2: ("integer", 4), 0xD3: ("integer", 8),
+    0xCC: ("value", 1), 0xCD: ("value", 2), 0xCE: ("value", 4), 0xCF: ("value", 8),
+    0xD0: ("value", 1), 0xD1: ("value", 2), 0xD2: ("value", 4), 0xD3: ("value", 8),
 }  # fmt: skip
 _FIXED = {
     0xD4: ("extension", 1), 0xD5: ("extension", 2), 0xD6: ("extension", 4), 0xD7: ("extension", 8),
@@ -86,25 +86,24 @@ class _Reader:
         self.cursor = Cursor(source, order="big")
         self._entries = 0
 
-    def mark(self) -> tuple[str, int]:
-        """What the next value is, and its size, or the value of an integer or a constant's code."""
+    def mark(self) -> tuple[str, Any]:
+        """What the next value is, and its size, or a number or constant itself."""
         code = self.cursor.number(1)
         for first, last, kind in _SHORT:
             if first <= code <= last:
                 return kind, code - first
         if code in _LONG:
             kind, width = _LONG[code]
-            signed = kind == "integer" and code >= 0xD0
-            return kind, self.cursor.number(width, signed=signed)
+            return kind, self.cursor.number(width, signed=kind == "value" and code >= 0xD0)
         if code in _FIXED:
             return _FIXED[code]
         if code in _CONSTANTS:
-            return "constant", code
+            return "value", _CONSTANTS[code]
         if code == 0xC1:
             raise ValueError(
                 f"it has the unknown mark {code:#04x} at byte {self.cursor.position - 1}"
             )
-        return "integer", code if code < 0x80 else code - 0x100
+        return "value", code if code < 0x80 else code - 0x100
 
     def value(self, depth: int) -> object:
         self._entries += 1
@@ -113,10 +112,8 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise ValueError(f"its maps are nested more than {MAX_DEPTH} deep")
         kind, size = self.mark()
-        if kind == "integer":
+        if kind == "value":
             return size
-        if kind == "constant":
-            return _CONSTANTS[size]
         if kind == "map":
             return self._map(size, depth)
         if kind == "list":

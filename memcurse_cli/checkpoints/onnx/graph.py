@@ -177,14 +177,14 @@ class Attribute:
 class Node:
     """An operator: what it takes and gives, by name; "" stands for an input that is left out."""
 
-    operator: str = ""
-    domain: str = ""
-    overload: str = ""
-    name: str = ""
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    attributes: dict[str, Attribute] = field(default_factory=dict)
-    graphs: list[Graph] = field(default_factory=list)
+    operator: str
+    domain: str
+    overload: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Attribute]
+    graphs: list[Graph]
     call: Call | None = None
 
     @property
@@ -214,12 +214,10 @@ class Node:
 class Graph:
     """Nodes, initializers and what comes from outside."""
 
-    # the graph of the node that holds this one, whose names are known here too
-    parent: Graph | None
+    parent: Graph | None  # that of the node that holds this one, whose names are known here too
     nodes: list[Node] = field(default_factory=list)  # in the order of the file
     tensors: dict[str, Tensor] = field(default_factory=dict)  # the initializers by name
-    # the names that are given from outside when the graph runs
-    inputs: set[str] = field(default_factory=set)
+    inputs: set[str] = field(default_factory=set)  # the names that are given as the graph runs
     producers: dict[str, Node] = field(default_factory=dict)  # the node that makes each name
     # of a function's body, the graph and the name there that each input stands for
     bindings: dict[str, tuple[Graph, str]] = field(default_factory=dict)
@@ -296,11 +294,10 @@ class Graph:
 class Function:
     """A function of the model: what it calls its inputs and outputs, and where its nodes lie."""
 
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    nodes: list[Field] = field(default_factory=list)
-    # the attributes that a call need not give
-    defaults: dict[str, Attribute] = field(default_factory=dict)
+    inputs: list[str]
+    outputs: list[str]
+    nodes: list[Field]
+    defaults: dict[str, Attribute]  # the attributes that a call need not give
     calls: set[Key] = field(default_factory=set)  # the operators and functions within it
     recurrent: bool = False  # whether a recurrent node is in it, or in what it calls
 
@@ -319,13 +316,10 @@ class Call:
     def body(self) -> Graph:
         """The graph that the call stands for."""
         node, function = self.node, self.function
-        given = [*node.inputs, *[""] * len(function.inputs)]
+        given = enumerate(function.inputs)
         body = Graph(
             None,
-            bindings={
-                name: (self.graph, outside)
-                for name, outside in zip(function.inputs, given, strict=False)
-            },
+            bindings={name: (self.graph, node.input(index)) for index, name in given},
             attributes=function.defaults | node.attributes,
             prefix=f"{self.graph.prefix}{node.label}/",
         )

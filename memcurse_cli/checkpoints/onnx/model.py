@@ -398,10 +398,8 @@ class _Model:
                 if len(value.shape) < 2 or value.shape[0] != len(directions):
                     raise ValueError(f"{role} of {printable(name, 80)} has no valid shape")
                 spec = spec_of(value.shape[1:], value.dtype)
-                yield (
-                    f"{layer}/{node.operator}_{role}",
-                    LazyTensor(spec, partial(_part, value, index)),
-                )
+                part = partial(_part, value, index)
+                yield f"{layer}/{node.operator}_{role}", LazyTensor(spec, part)
 
     def _note(self, names: list[str], what: str, verdict: str) -> None:
         if names:
