@@ -85,21 +85,13 @@ def _q8_0(blocks: Blocks) -> Values:
     return _halves(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
 
 
-def _scales_and_minima(packed: Blocks) -> tuple[Values, Values]:
-    """Eight scales and eight minima of six bits in twelve bytes (get_scale_min_k4)."""
-    scales, minima, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+def _with_minima(blocks: Blocks, integers: Values) -> Values:
+    """Eight groups of 32, with scales and minima of six bits in twelve bytes (get_scale_min_k4)."""
+    scales, minima, rest = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     last_scales = (rest & 0x0F) | ((scales >> 2) & 0x30)
     last_minima = (rest >> 4) | ((minima >> 2) & 0x30)
-    return (
-        np.concatenate([scales & 0x3F, last_scales], axis=1).astype(np.float64),
-        np.concatenate([minima & 0x3F, last_minima], axis=1).astype(np.float64),
-    )
-
-
-def _with_minima(blocks: Blocks, integers: Values) -> Values:
-    """Eight groups of 32, each with a scale and a minimum."""
-    scales, minima = _scales_and_minima(blocks[:, 4:16])
-    scale, offset = _halves(blocks, 0) * scales, _halves(blocks, 2) * minima
+    scale = _halves(blocks, 0) * np.concatenate([scales & 0x3F, last_scales], axis=1)
+    offset = _halves(blocks, 2) * np.concatenate([minima & 0x3F, last_minima], axis=1)
     return _scaled(scale, integers.reshape(-1, 8, 32), offset)
 
 
@@ -115,8 +107,7 @@ def _q5_k(blocks: Blocks) -> Values:
 def _q6_k(blocks: Blocks) -> Values:
     low = _nibbles(blocks[:, :128].reshape(-1, 64)).reshape(-1, 256)
     high = _bits(blocks[:, 128:192].reshape(-1, 32), 2).reshape(-1, 256)
-    scales = np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
-    scale = _halves(blocks, 208) * scales
+    scale = _halves(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
     return _scaled(scale, (low + 16.0 * high - 32).reshape(-1, 16, 16))
 
 

@@ -188,11 +188,8 @@ def _is_state(key: str, optimizers: set[str], known: Container[str]) -> bool:
     variable, _, last = key.rpartition("/")
     if not TENSORFLOW_SLOT.fullmatch(last):
         return last in OPTIMIZER_SLOTS
-    while variable:
-        if variable in known:
-            return True
-        variable = variable.partition("/")[2]
-    return False
+    parts = variable.split("/")
+    return any("/".join(parts[start:]) in known for start in range(len(parts)))
 
 
 def _given_names(content: bytes) -> dict[str, str]:

@@ -303,11 +303,7 @@ _NOT_NUMBERS = ("", "opaque", "text", "variable text")
 
 
 class Dataset:
-    """A dataset, described by the messages of its header.
-
-    Attributes:
-        spec: its shape and type, or None where it holds something else than numbers.
-    """
+    """A dataset, whose ``spec`` is None where it holds something else than numbers."""
 
     def __init__(self, file: File, messages: Messages) -> None:
         self._file = file
@@ -378,8 +374,7 @@ class Dataset:
         most = self._file.size
         if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
             raise ValueError(
-                f"it claims {spec.bytes} bytes in {count} chunks, and the file has "
-                f"{self._file.size} bytes"
+                f"it claims {spec.bytes} bytes in {count} chunks, and the file has {most} bytes"
             )
 
     def _assemble(self, spec: TensorSpec, chunking: Chunking) -> NDArray[Any]:
@@ -399,7 +394,6 @@ class Dataset:
         return array
 
     def _unfilter(self, content: bytes, chunk: Chunk) -> bytes:
-        size = self._chunk_bytes
         for index, (identity, values) in reversed(list(enumerate(self._filters))):
             if chunk.skipped >> index & 1:
                 continue
@@ -407,15 +401,15 @@ class Dataset:
                 content = content[:-4]
             elif identity == DEFLATE:
                 try:
-                    content = zlib.decompressobj().decompress(content, size + 4)
+                    content = zlib.decompressobj().decompress(content, self._chunk_bytes + 4)
                 except zlib.error as error:
                     raise ValueError(f"a chunk cannot be decompressed ({error})") from error
             else:
                 width = values[0] if values else self._type.size
                 if width > 1 and len(content) % width == 0:
                     content = np.frombuffer(content, np.uint8).reshape(width, -1).T.tobytes()
-        if len(content) != size:
-            raise ValueError(f"a chunk has {len(content)} bytes and needs {size}")
+        if len(content) != self._chunk_bytes:
+            raise ValueError(f"a chunk has {len(content)} bytes and needs {self._chunk_bytes}")
         return content
 
 

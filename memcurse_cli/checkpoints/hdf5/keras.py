@@ -12,6 +12,7 @@ the layer in the attribute ``name`` of its group ``vars``; older versions store
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -53,22 +54,17 @@ _SYMBOL_BYTES = 40
 
 
 class Metered(Part):
-    """A file of which only so much may be read: lists that many groups share are read for each.
-
-    Attributes:
-        left: how many bytes may still be read, or None for any number.
-    """
+    """A file of which only ``left`` bytes may be read: lists that groups share are read for each."""
 
     def __init__(self, file: File) -> None:
         super().__init__(file, file)
-        self.left: int | None = MAX_READINGS * file.size + LARGEST_HEAP
+        self.left: float = MAX_READINGS * file.size + LARGEST_HEAP
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
         """Exactly ``length`` bytes from ``offset``; ValueError where too much has been read."""
-        if self.left is not None:
-            self.left -= length + READ_COST
-            if self.left < 0:
-                raise ValueError("its headers refer to one another without end")
+        self.left -= length + READ_COST
+        if self.left < 0:
+            raise ValueError("its headers refer to one another without end")
         return super().read(offset, length)
 
 
@@ -93,7 +89,7 @@ class Hdf5File:
             self._walk(self._root())
         except ValueError as error:
             self._refuse((), str(error))
-        metered.left = None
+        metered.left = math.inf  # elements may be read again
         # Headers are written one after another, so that their addresses give the model's order.
         self._found.sort(key=lambda entry: entry[:2])
         self.datasets = {path: tensor for _, path, tensor in self._found}
@@ -128,8 +124,7 @@ class Hdf5File:
             raise ValueError("it does not begin at its first byte")
         if end > self._file.size:
             raise ValueError(f"it is truncated at byte {self._file.size} of {end}")
-        address: int = root
-        return address
+        return int(root)
 
     def _walk(self, root: int) -> None:
         pending: list[tuple[Path, int]] = [((), root)]

@@ -1,8 +1,7 @@
 """Zarr arrays of version 2 and 3: a JSON description, and one value for each chunk of the grid.
 
 https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html and …/v3/core/index.html, as far as
-TensorStore writes them for Orbax: zstd, gzip or no compression; in version 3 also several chunks
-in one value (``sharding_indexed``).
+TensorStore writes them for Orbax; in version 3 also several chunks in one value.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """ONNX models: their initializers, and the weights of their RNN, LSTM and GRU nodes.
 
-The file is read without the onnx package, by range, so that a model of any size opens at once.
 Nothing is run. Exporters reorder a framework's gates by nodes of the graph: the few that only move
 a weight's elements about are followed; what depends on an input of the graph has no value here.
 """
