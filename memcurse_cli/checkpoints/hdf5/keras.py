@@ -54,7 +54,7 @@ _SYMBOL_BYTES = 40
 
 
 class Metered(Part):
-    """A file of which only ``left`` bytes may be read: lists that groups share are read for each."""
+    """A file of which ``left`` bytes may be read: lists that groups share are read for each."""
 
     def __init__(self, file: File) -> None:
         super().__init__(file, file)
