@@ -1,19 +1,37 @@
-"""Open a checkpoint: a file by its content, a directory by what lies in it."""
+"""Open a checkpoint: a file by its content, a directory by what lies in it, or arrays in memory."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from memcurse_cli.checkpoints.registry import FORMATS, HEAD_BYTES, Format, open_known
+import numpy as np
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.registry import COPY, FORMATS, HEAD_BYTES, open_known
 from memcurse_cli.checkpoints.rewrites import REWRITES
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_count,
+    to_double,
+)
 from memcurse_cli.checkpoints.untrusted.names import is_url, parse_object, printable, shown_place
-from memcurse_cli.checkpoints.untrusted.source import File, LocalDirectory, LocalFile, unreadable
+from memcurse_cli.checkpoints.untrusted.source import (
+    Directory,
+    File,
+    LocalDirectory,
+    LocalFile,
+    unreadable,
+)
 from memcurse_cli.errors import CheckpointError
 
 CONFIG_NAME = "config.json"
@@ -24,104 +42,64 @@ _WEIGHTS = ("model", "pytorch_model")
 _ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
 
-def read_model_config(weights: File) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The configuration beside weights that have one of Hugging Face's names.
+def _model_config(weights: File) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The configuration beside weights that have one of Hugging Face's names, and notes.
 
     It only adds to what the tensors say, so that nothing in it can keep the weights from being
     read: one that is not what it should be is left out, and a note says so.
-
-    Returns:
-        The JSON object, empty where there is none; and notes.
     """
     name = weights.path.replace("\\", "/").rpartition("/")[2]
     stem = name.partition(".")[0].partition("-")[0]
     if stem not in _WEIGHTS or not name.endswith(_ENDINGS):
         return {}, ()
     try:
-        file = weights.directory().open(CONFIG_NAME)
-    except CheckpointError as error:
+        with closing(weights.directory().open(CONFIG_NAME)) as file:
+            if file.size > MAX_CONFIG_BYTES:
+                raise ValueError(f"it has {file.size} bytes, more than {MAX_CONFIG_BYTES}")
+            # transformers before version 5 writes an open limit as Infinity, which JSON has not.
+            return parse_object(bytes(file.read(0, file.size)), infinity=True), ()
+    except (ValueError, CheckpointError) as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return {}, ()
-        return {}, (_left_out(error.what),)
-    try:
-        if file.size > MAX_CONFIG_BYTES:
-            return {}, (_left_out(f"it has {file.size} bytes, more than {MAX_CONFIG_BYTES}"),)
-        # transformers before version 5 writes an open limit as Infinity, which JSON has not.
-        return parse_object(bytes(file.read(0, file.size)), infinity=True), ()
-    except (ValueError, CheckpointError) as error:
-        return {}, (_left_out(error.what if isinstance(error, CheckpointError) else str(error)),)
-    finally:
-        file.close()
-
-
-def _left_out(reason: str) -> str:
-    return f"{CONFIG_NAME} beside the weights is not read: {reason}"
+        reason = error.what if isinstance(error, CheckpointError) else error
+        return {}, (printable(f"{CONFIG_NAME} beside the weights is not read: {reason}"),)
 
 
 GIT_LFS = b"version https://git-lfs.github.com/spec/"
 
 
-def unknown_file(file: File, formats: Sequence[Format]) -> CheckpointError:
+def _unknown(file: File) -> CheckpointError:
     """The error that says what the file is instead, and what to do."""
     head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
-    if not head:
-        return CheckpointError(
-            "the file is empty", where=file.path, remedy="copy or download it again"
-        )
-    if head.startswith(GIT_LFS):
-        return CheckpointError(
-            "this is a git-LFS pointer, not the file that it stands for",
-            where=file.path,
-            remedy="run `git lfs pull` in its repository",
-        )
-    if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        return CheckpointError(
-            "this is a web page saved under a checkpoint's name",
-            where=file.path,
-            remedy="download the file itself: log in if it is private, and use the raw link",
-        )
     elements = re.search(r"\.data-\d{5}-of-\d{5}$", file.path)
-    if elements is not None:
-        return CheckpointError(
-            "these are the elements of a TensorFlow checkpoint without their names",
-            where=file.path,
-            remedy=f"give {file.path[: elements.start()].rpartition('/')[2]}.index beside it",
-        )
-    if not head.strip(b"\0"):
-        return CheckpointError(
-            f"its first {len(head)} bytes are zero, as in a file whose writing was cut short",
-            where=file.path,
-            remedy="copy or download it again",
-        )
-    names = ", ".join(format.name for format in formats)
-    return CheckpointError(
-        f"this is not a format that memcurse reads; its first bytes are {shown_bytes(head)}",
-        where=file.path,
-        remedy=f"it reads {names}",
-    )
-
-
-def shown_bytes(head: bytes) -> str:
-    """The first bytes, as text where they are text and in hexadecimal where not."""
-    start = head[:16]
-    if start.isascii() and start.decode("ascii").isprintable():
-        return f'"{printable(start.decode("ascii"))}"'
-    return start[:8].hex(" ")
-
-
-INDEX_SUFFIX = ".index"  # of TensorFlow, which calls a checkpoint by what its files have in common
+    if not head:
+        what, remedy = "the file is empty", COPY
+    elif head.startswith(GIT_LFS):
+        what = "this is a git-LFS pointer, not the file that it stands for"
+        remedy = "run `git lfs pull` in its repository"
+    elif head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        what = "this is a web page saved under a checkpoint's name"
+        remedy = "download the file itself: log in if it is private, and use the raw link"
+    elif elements is not None:
+        what = "these are the elements of a TensorFlow checkpoint without their names"
+        remedy = f"give {file.path[: elements.start()].rpartition('/')[2]}.index beside it"
+    elif not head.strip(b"\0"):
+        what = f"its first {len(head)} bytes are zero, as in a file whose writing was cut short"
+        remedy = COPY
+    else:
+        text = head[:16].decode("ascii", "replace")
+        shown = f'"{text}"' if text.isascii() and text.isprintable() else head[:8].hex(" ")
+        what = f"this is not a format that memcurse reads; its first bytes are {shown}"
+        remedy = f"it reads {', '.join(format.name for format in FORMATS)}"
+    return CheckpointError(what, where=file.path, remedy=remedy)
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> TensorStore:
-    """Open the checkpoint at ``path`` and read its headers.
+    """Open a file, a directory that holds one checkpoint, the index of its shards, or a URL.
 
-    A file's format is told by its content, never by its extension. Nothing that the checkpoint
-    holds is executed, and no file outside ``path`` is read, except a shard that an index names and
-    the config.json of weights in a directory of Hugging Face's, both beside ``path``.
-
-    Args:
-        path: a file, a directory that holds one checkpoint, or the index of its shards; or the
-            URL of one, of which no more is fetched than the headers and what is read later.
+    Headers alone are read. A format is told by its content, never by its extension. Nothing that
+    the checkpoint holds is executed, and no file outside ``path`` is read, except a shard that an
+    index names and the config.json of Hugging Face's weights, both beside ``path``.
 
     Raises:
         CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
@@ -139,21 +117,23 @@ def open_checkpoint(path: str | os.PathLike[str]) -> TensorStore:
 
 
 def _open_directory(path: str | os.PathLike[str]) -> TensorStore:
-    from memcurse_cli.checkpoints.directory import candidates, choose_file, chosen_note
     from memcurse_cli.checkpoints.npy import array_names, open_arrays
 
     directory = LocalDirectory(path)
-    if array_names(directory) and not candidates(directory, FORMATS):
+    if array_names(directory) and not _candidates(directory):
         return _finished(open_arrays(directory))
-    name = choose_file(directory, FORMATS)
+    name = choose_file(directory)
     store = open_file(directory.open(name))
     store.path = directory.path
-    store.notes += chosen_note(directory, name)
+    others = [other for other in directory.names if other.endswith(INDEX_SUFFIX) and other != name]
+    if name.endswith(INDEX_SUFFIX) and "/" not in name and others:
+        store.notes += (
+            f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names",
+        )
     return store
 
 
 def _open_url(url: str) -> TensorStore:
-    from memcurse_cli.checkpoints.directory import choose_file
     from memcurse_cli.checkpoints.remote import RemoteDirectory, open_remote
 
     try:
@@ -166,7 +146,7 @@ def _open_url(url: str) -> TensorStore:
         except CheckpointError:
             raise error from error.__cause__
     if isinstance(found, RemoteDirectory):
-        store = open_file(found.open(choose_file(found, FORMATS)))
+        store = open_file(found.open(choose_file(found)))
         store.path = found.path
     else:
         store = open_file(found)
@@ -177,17 +157,15 @@ def _open_url(url: str) -> TensorStore:
 def open_file(file: File, *, weights: bool = True) -> TensorStore:
     """Open a file in the format that recognises it; the store then owns the file.
 
-    Args:
-        file: the file.
-        weights: whether a file without weights, as one of an optimiser's state, is refused.
+    ``weights`` says whether a file without weights, as one of an optimiser's state, is refused.
     """
     try:
         store = open_known(file)
         if store is None:
-            raise unknown_file(file, FORMATS)
-        store.config, notes = read_model_config(file)
+            raise _unknown(file)
+        store.config, notes = _model_config(file)
         store = _finished(store, weights=weights)
-        store.notes += tuple(map(printable, notes))
+        store.notes += notes
         return store
     except BaseException as error:
         file.close()
@@ -201,7 +179,6 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
 
 
 def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
-    """The store after every rewrite, which must hold a weight where ``weights`` says so."""
     if weights and not store.tensors:
         why = f" ({'; '.join(store.notes)})" if store.notes else ""
         raise CheckpointError(
@@ -212,3 +189,268 @@ def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
     for rewrite in REWRITES:
         store = rewrite(store)
     return store
+
+
+# In the order in which transformers looks for them; then what Orbax and DCP write.
+CONVENTIONAL_NAMES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "_METADATA",
+    "_CHECKPOINT_METADATA",
+    "manifest.ocdbt",
+    ".metadata",
+)
+# Where HF Trainer keeps each of its checkpoints.
+_TRAINER_FOLDER = re.compile(r"checkpoint-\d{1,12}")
+# Files that a trainer writes beside the weights.
+TRAINER_FILES = (
+    "optimizer.",
+    "scheduler.",
+    "training_args.",
+    "rng_state",
+    "random_states",
+    "scaler.",
+)
+INDEX_SUFFIXES = (".index.json", ".weights.json")
+
+# TensorFlow: the index of a checkpoint, and the file that names the latest of several.
+INDEX_SUFFIX, TENSORFLOW_STATE = ".index", "checkpoint"
+SAVED_MODEL, SAVED_VARIABLES = "saved_model.pb", "variables/variables.index"
+_TENSORFLOW_LATEST = re.compile(r'^model_checkpoint_path:\s*"([^"\\]*)"', re.MULTILINE)
+# DeepSpeed: a folder for each step, the file that names the latest, and in each folder a file for
+# each rank, of whole weights (ZeRO stages 0 to 2), pieces of them (stage 3) or single layers.
+DEEPSPEED_OPTIMIZER = "_optim_states.pt"
+DEEPSPEED_LATEST = "latest"
+_RANK = re.compile(r"mp_rank_\d+_model_states\.pt")
+_PARTITIONED = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states\.pt")
+_LAYER = re.compile(r"layer_\d+-model_\d+-model_states\.pt")
+_STEP = re.compile(r"global_step\d+")
+MERGE = "run the zero_to_fp32.py that DeepSpeed left beside the folder, and name what it writes"
+# Bounds what is read of a file that names the latest checkpoint.
+MAX_STATE_BYTES = 1 << 20
+
+
+def choose_file(directory: Directory) -> str:
+    """The name of the one checkpoint in the directory.
+
+    That is a file with a conventional name, else DeepSpeed's, else the only index of shards, else
+    the only file with a known extension that is not a trainer's, else that of the only step of a
+    manager.
+
+    Raises:
+        CheckpointError: the directory holds no checkpoint, or more than one.
+    """
+    found = _candidates(directory)
+    if len(found) == 1:
+        return found[0]
+    saved = [name for name in directory.names if _TRAINER_FOLDER.fullmatch(name)]
+    if found:
+        listed = ", ".join(printable(name, 60) for name in found[:4])
+        listed += ", …" if len(found) > 4 else ""
+        what = f"the directory has {len(found)} checkpoints: {listed}"
+        remedy = "name the one to read"
+    elif saved:
+        what = "the directory has no checkpoint of its own"
+        latest = max(saved, key=lambda folder: int(folder.rpartition("-")[2]))
+        remedy = f"name one of its folders, as {latest}"
+    else:
+        what = "the directory has no checkpoint"
+        extensions = sorted({extension for format in FORMATS for extension in format.extensions})
+        remedy = f"looked for {', '.join(CONVENTIONAL_NAMES)}, "
+        remedy += f"or one file ending in {', '.join(extensions)}"
+    raise CheckpointError(what, where=directory.path, remedy=remedy)
+
+
+def _candidates(directory: Directory) -> list[str]:
+    """The files that `choose_file` finds equally good."""
+    names = [name for name in directory.files() if not name.startswith(TRAINER_FILES)]
+    for name in CONVENTIONAL_NAMES:
+        if name in names or (name.startswith(".") and name in directory.names):
+            return [name]
+    split = _deepspeed(directory) or _saved_model(directory)
+    if split:
+        return split
+    names = [name for name in names if not name.endswith(DEEPSPEED_OPTIMIZER)]
+    extensions = tuple(extension for format in FORMATS for extension in format.extensions)
+    found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
+        name for name in names if name.lower().endswith(extensions)
+    ]
+    if len(found) > 1:
+        found = _latest_of_tensorflow(directory, found)
+    if found:
+        return found
+    # The metadata of the steps that Orbax's CheckpointManager has numbered.
+    for step in filter(str.isdecimal, directory.names):
+        metadata = (f"{step}/_CHECKPOINT_METADATA", f"{step}/default/_METADATA")
+        found += [name for name in metadata if holds(directory, name)][:1]
+    return found
+
+
+def holds(directory: Directory, name: str) -> bool:
+    """Whether the directory has this file, and no link leads outside on the way to it."""
+    if not isinstance(directory, LocalDirectory):
+        return name in directory.names
+    with suppress(CheckpointError):
+        return directory.locate(name).is_file()
+    return False
+
+
+def _deepspeed(directory: Directory) -> list[str]:
+    """The file of weights in a folder of one step, or of that of several which ``latest`` names."""
+    found = _of_deepspeed_step(directory)
+    if found or not isinstance(directory, LocalDirectory):
+        return found
+    steps = [name for name in directory.names if _STEP.fullmatch(name)]
+    latest = ""
+    if DEEPSPEED_LATEST in directory.names:
+        latest = _text(directory, DEEPSPEED_LATEST).strip()
+    inside: list[str] = []
+    for step in [latest] if latest in directory.names and latest else steps:
+        if directory.locate(step).is_dir():
+            inside += [f"{step}/{name}" for name in _of_deepspeed_step(directory.inside(step))]
+    return inside
+
+
+def _of_deepspeed_step(directory: Directory) -> list[str]:
+    found, pieces, layers = (
+        [name for name in directory.files() if kind.fullmatch(name)]
+        for kind in (_RANK, _PARTITIONED, _LAYER)
+    )
+    if len(found) > 1:
+        what = f"its matrices are split over {len(found)} ranks (tensor parallel)"
+        remedy = "merge them with the framework that trained it, or name one, such as "
+        remedy += f"{found[0]}, to read its part alone"
+    elif pieces and not found:
+        what = f"DeepSpeed (ZeRO stage 3) keeps its parameters in pieces, in {len(pieces)} files"
+        remedy = MERGE
+    elif found and layers:
+        what = f"its layers lie in {len(layers)} files of their own (pipeline parallel)"
+        remedy = f"name the one of a recurrent layer, such as {layers[0]}"
+    else:
+        return found
+    raise CheckpointError(what, where=directory.path, remedy=remedy)
+
+
+def _saved_model(directory: Directory) -> list[str]:
+    """The index of a SavedModel's variables, where the folder is one."""
+    there = SAVED_MODEL in directory.names and "variables" in directory.names
+    if there and isinstance(directory, LocalDirectory):
+        try:
+            there = directory.locate(SAVED_VARIABLES).is_file()
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                raise
+            there = False
+    return [SAVED_VARIABLES] if there else []
+
+
+def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
+    """Of several indexes the one that the file ``checkpoint`` names; all where it names none.
+
+    The path in it may be that of another machine: its last part counts.
+    """
+    indexes = all(name.endswith(INDEX_SUFFIX) for name in found)
+    if not indexes or TENSORFLOW_STATE not in directory.names:
+        return found
+    named = _TENSORFLOW_LATEST.search(_text(directory, TENSORFLOW_STATE))
+    index = f"{named[1].rpartition('/')[2]}{INDEX_SUFFIX}" if named else ""
+    return [index] if index in found else found
+
+
+def _text(directory: Directory, name: str) -> str:
+    with closing(directory.open(name)) as file:
+        return bytes(file.read(0, min(file.size, MAX_STATE_BYTES))).decode("utf-8", "replace")
+
+
+class MemoryStore(TensorStore):
+    """The arrays of a state_dict, a training checkpoint as loaded, or a tree of parameters.
+
+    PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is
+    imported. What is not an array is passed over. Messages call it ``path``.
+
+    Raises:
+        CheckpointError: the argument is not a mapping, or holds no array.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], path: str = "state_dict") -> None:
+        if not isinstance(arrays, Mapping):
+            raise CheckpointError(
+                f"a {type(arrays).__name__} is not a mapping from names to arrays",
+                where=path,
+                remedy="pass model.state_dict(), a tree of parameters, or a path",
+            )
+
+        def expand(node: object) -> object:
+            """A state of an optax transformation under a key that says so."""
+            if isinstance(node, tuple) and type(node).__module__.split(".")[0] == "optax":
+                return {"opt_state": tuple(node)}
+            return node
+
+        any_torch = False
+
+        def leaf(node: object) -> LazyTensor | None:
+            nonlocal any_torch
+            tensor = lazy(node)
+            any_torch |= tensor is not None and hasattr(node, "detach")
+            return tensor
+
+        try:
+            found = collect(arrays, leaf, expand)
+            selected, notes = (name_torch if any_torch else name_jax)(found)
+        except ValueError as error:
+            raise CheckpointError(
+                f"the mapping cannot be read: {error}", where=path, remedy="pass a flat mapping"
+            ) from error
+        if not found:
+            remedy = "pass model.state_dict() or a tree of parameters"
+            raise CheckpointError("the mapping holds no array", where=path, remedy=remedy)
+        super().__init__(
+            path=path,
+            format="memory",
+            bytes=sum(tensor.spec.bytes for tensor in found.values()),
+            tensors=selected,
+            metadata=texts(arrays),
+            notes=notes,
+            contents=arrays,
+        )
+        _finished(self, weights=False)
+
+
+def _converted(array: Any, dtype: str) -> NDArray[Any]:
+    try:
+        if hasattr(array, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
+            array = array.detach().cpu()
+            is_complex = array.is_complex()
+            array = array.resolve_conj().resolve_neg() if is_complex else array.double()
+        return to_double(np.asarray(array))
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = printable(str(error).partition("\n")[0])
+        raise CheckpointError(
+            f"this {dtype} array cannot be converted to float64 ({reason})",
+            remedy="convert it to a dense float array first",
+        ) from error
+
+
+def lazy(node: object) -> LazyTensor | None:
+    """An array of any framework as an entry; None where it is none."""
+    shape, dtype = getattr(node, "shape", None), getattr(node, "dtype", None)
+    if shape is None or dtype is None:
+        return None
+    name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    dimensions = tuple(int(size) for size in shape)
+    size = element_count(dimensions) * int(getattr(dtype, "itemsize", 0))
+    return LazyTensor(
+        TensorSpec(dimensions, name, size), partial(_converted, node, name), _memory(node)
+    )
+
+
+def _memory(node: Any) -> Hashable | None:
+    """Where a dense torch tensor lies and how, which tied parameters have in common."""
+    try:
+        place = node.data_ptr()
+        layout = node.shape, node.stride(), node.dtype, node.device
+        return (place, *layout, node.is_conj(), node.is_neg()) if place else None
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None

@@ -11,8 +11,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, printable
@@ -64,12 +63,12 @@ class Format:
                 return False
             content = file.read(0, file.size)
             return all(text in content for text in self.holds)
-        return not self.asks or bool(self._module().recognises(head, file))
+        return not self.asks or bool(self._function("recognises")(head, file))
 
     def open(self, file: File, archive: Archive | None) -> TensorStore:
         """Read the headers; the store owns the file from then on."""
         try:
-            read = getattr(self._module(), self.reader.partition(":")[2])
+            read = self._function(self.reader.partition(":")[2])
             store: TensorStore = read(file, archive) if self.member else read(file)
         except ValueError as error:
             raise CheckpointError(
@@ -80,8 +79,9 @@ class Format:
         store.format = self.name
         return store
 
-    def _module(self) -> ModuleType:
-        return import_module(f"memcurse_cli.checkpoints.{self.reader.partition(':')[0]}")
+    def _function(self, name: str) -> Any:
+        module = import_module(f"memcurse_cli.checkpoints.{self.reader.partition(':')[0]}")
+        return getattr(module, name)
 
 
 FORMATS: tuple[Format, ...] = (
@@ -130,7 +130,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "PyTorch distributed",
-        "torch.distributed:open_file",
+        "torch.files:open_distributed",
         "a directory with .metadata, a pickle of torch.distributed.checkpoint",
         begins=rb"\x80.{0,25}torch\.distributed\.checkpoint\.metadata",
         fault="this distributed checkpoint cannot be read",
@@ -263,10 +263,10 @@ def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
     """
     head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
     archive = None
-    if head.startswith(b"PK"):
-        from memcurse_cli.checkpoints.untrusted.archive import open_archive
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # a zip archive, or an empty one
+        from memcurse_cli.checkpoints.untrusted.archive import Archive
 
-        archive = open_archive(head, file)
+        archive = Archive(file)
     for format in FORMATS:
         if (not names or format.name in names) and format.recognises(head, file, archive):
             return format.open(file, archive)

@@ -1,31 +1,31 @@
 """Checkpoints at a URL: read by ranges, so that little more than what is needed is fetched.
 
-A URL is opened only where the user has given one: no local file can name one. What a remote
-checkpoint names itself (shards, external data, its config.json) is looked for in its own folder.
-
-Web servers are asked within fsspec's HTTP session, object stores through fsspec's file systems.
-fsspec's own HTTP files are not used: they read whatever a server sends, however much that is, and
-compare neither the range nor the version of an answer with what was asked for.
+What a remote checkpoint names itself (shards, its config.json) is looked for in its own folder.
+Object stores are asked through fsspec's file systems, web servers within its HTTP session: fsspec's
+own HTTP files read whatever a server sends, and compare neither range nor version of an answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from memcurse_cli.checkpoints.store import Transfer
 from memcurse_cli.checkpoints.untrusted.names import printable, shown_place, shown_text
 from memcurse_cli.checkpoints.untrusted.source import (
-    MAX_DIRECTORY_ENTRIES,
     Directory,
     File,
     Version,
     changed,
-    is_inside,
+    listed,
     opened_as,
+    require_inside,
     require_within,
 )
 from memcurse_cli.errors import CheckpointError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 PAGE = 1 << 17
 MAX_PAGES = (64 << 20) // PAGE
 LARGE_READ = 1 << 20
-HEAD = PAGE
 # A server that serves no ranges can only be asked for all of a file.
 MAX_WHOLE = 64 << 20
 MAX_REDIRECTS = 10
@@ -48,13 +47,8 @@ CONNECT_SECONDS = 15.0
 READ_SECONDS = 30.0
 SLOWEST = 1 << 14
 # The package that each scheme needs beside fsspec.
-PACKAGES = {
-    "https": "aiohttp",
-    "http": "aiohttp",
-    "s3": "s3fs",
-    "gs": "gcsfs",
-    "hf": "huggingface_hub",
-}
+_STORES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
+PACKAGES = {"https": "aiohttp", "http": "aiohttp", **_STORES}
 # What object stores call the mark of an object's version.
 TAGS = ("ETag", "etag", "generation", "blob_id")
 _PIECE = 1 << 20
@@ -68,53 +62,79 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     Raises:
         CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
     """
-    transfer = Transfer()
     try:
-        scheme = urlsplit(url).scheme.lower()
+        parts = urlsplit(url)
     except ValueError:  # whose text quotes the URL
-        raise CheckpointError(
-            "this is not a URL", where=shown_place(url), remedy="check its spelling"
-        ) from None
+        what, remedy = "this is not a URL", "check its spelling"
+        raise CheckpointError(what, where=shown_place(url), remedy=remedy) from None
+    scheme, transfer = parts.scheme.lower(), Transfer()
     if scheme not in PACKAGES:
         raise CheckpointError(
             f"{printable(scheme, 40)}:// is not a kind of path that memcurse reads",
             where=shown_place(url),
             remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PACKAGES)}",
         )
-    is_web = scheme in ("http", "https")
-    place = _HttpPlace(transfer) if is_web else _ObjectPlace(url, transfer)
-    names = place.names(url)
-    if names is None:
-        return RemoteFile(url, place, transfer)
-    return RemoteDirectory(f"{url.rstrip('/')}/", place, transfer, names)
+    if scheme not in _STORES:
+        system = _web_system()
+        if parts.path.endswith("/"):
+            raise CheckpointError(
+                "a web server's folder cannot be listed",
+                where=shown_place(url),
+                remedy="name the file in it, such as model.safetensors or its .index.json",
+            )
+        return _WebFile(url, system, transfer)
+    system = _object_store(url, scheme)
+    if not _asked(url, 0, partial(system.isdir, url)):
+        return _StoredObject(url, system, transfer)
+    found = _asked(url, 0, partial(system.ls, url, detail=False))
+    names = [str(name).rstrip("/").rpartition("/")[2] for name in found]
+    return RemoteDirectory(_StoredObject, f"{url.rstrip('/')}/", system, transfer, names)
 
 
-class RemoteFile:
+class RemoteFile(ABC):
     """A file at a URL, read by ranges."""
 
-    def __init__(self, url: str, place: _Place, transfer: Transfer) -> None:
+    head = b""  # its first bytes, where the server sent them with its size
+
+    def __init__(self, url: str, system: Any, transfer: Transfer) -> None:
         self.path = shown_place(url)
         self.transfer = transfer
-        self._url, self._place = url, place
-        self._source = place.open(url)
-        self.size = self._source.size
-        self._pages: dict[int, bytes] = {}
-        if len(self._source.head) in (PAGE, self.size):
-            self._pages[0] = self._source.head[:PAGE]
+        self._url, self._system = url, system
+        version = self._open()
+        self.size = int(version[0])
+        opened_as(url, self.path, version, self._now)
+        self._pages = {0: self.head[:PAGE]} if len(self.head) in (PAGE, self.size) else {}
+
+    @abstractmethod
+    def _open(self) -> tuple[Any, ...]:
+        """The size and what else tells the file's version."""
+
+    @abstractmethod
+    def _now(self) -> Version | None:
+        """The version that the server has now; None where it has the file no longer."""
+
+    @abstractmethod
+    def _fetch(self, start: int, stop: int) -> bytes:
+        """What the server sends of these bytes."""
+
+    @staticmethod
+    def beside(url: str, name: str) -> str:
+        """The URL of a file in the same folder."""
+        return f"{url.rpartition('/')[0]}/{name}"
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes from ``offset``."""
         require_within(self, offset, length)
         stop = offset + length
-        if stop <= len(self._source.head):
-            return self._source.head[offset:stop]
+        if stop <= len(self.head):
+            return self.head[offset:stop]
         if length >= LARGE_READ:
-            return self._fetch(offset, stop)
+            return self._exactly(offset, stop)
         first, last = offset // PAGE, -(-stop // PAGE)
         missing = [page for page in range(first, last) if page not in self._pages]
         if missing:
             start = missing[0] * PAGE
-            content = self._fetch(start, min(self.size, (missing[-1] + 1) * PAGE))
+            content = self._exactly(start, min(self.size, (missing[-1] + 1) * PAGE))
             for at in range(0, len(content), PAGE):
                 self._pages[(start + at) // PAGE] = content[at : at + PAGE]
         content = b"".join(self._pages[page] for page in range(first, last))
@@ -124,145 +144,114 @@ class RemoteFile:
 
     def directory(self) -> Directory:
         """The folder that it lies in."""
-        return RemoteDirectory(self._url, self._place, self.transfer)
+        return RemoteDirectory(type(self), self._url, self._system, self.transfer, [])
 
     def close(self) -> None:
         """Forget what was kept."""
         self._pages.clear()
 
-    def _fetch(self, start: int, stop: int) -> bytes:
-        content = self._source.fetch(start, stop)
+    def _exactly(self, start: int, stop: int) -> bytes:
+        content = self._fetch(start, stop)
         if len(content) != stop - start:
-            raise CheckpointError(
-                f"the server sent {len(content)} of the {stop - start} bytes from byte {start}",
-                where=self.path,
-                remedy="try again, or download the file first",
-            )
+            what = f"the server sent {len(content)} of the {stop - start} bytes from byte {start}"
+            raise self._refused(what, "try again, or download the file first")
         return content
+
+    def _refused(self, what: str, remedy: str) -> CheckpointError:
+        return CheckpointError(what, where=self.path, remedy=remedy)
 
 
 class RemoteDirectory:
-    """The folder at a URL, whose files are opened by name, and none outside it.
+    """The folder of files of one kind, which are opened by name, and none outside it.
 
-    Args:
-        url: of a file in it, or its own with a ``/`` at the end.
-        names: what is in it, where that is known.
+    ``url`` is that of a file in it, or its own with a ``/`` at the end; ``names`` what is known to
+    be in it.
     """
 
     def __init__(
-        self, url: str, place: _Place, transfer: Transfer, names: list[str] | None = None
+        self, kind: type[RemoteFile], url: str, system: Any, transfer: Transfer, names: list[str]
     ) -> None:
         self.path = shown_place(url).rpartition("/")[0]
-        self.names = sorted(names or [])
-        self._url, self._place, self.transfer = url, place, transfer
+        self.names = listed(names, self.path)
+        self.transfer = transfer
+        self._kind, self._url, self._system = kind, url, system
 
     def open(self, name: str) -> File:
         """The file ``name``, a relative path with ``/`` that must not lead outside."""
-        if not is_inside(name):
-            raise CheckpointError(
-                "this name leads outside the checkpoint's folder, and is not opened",
-                where=printable(f"{self.path}/{name}"),
-                remedy="shards must lie beside their index",
-            )
-        return RemoteFile(self._place.beside(self._url, name), self._place, self.transfer)
+        require_inside(name, self.path)
+        return self._kind(self._kind.beside(self._url, name), self._system, self.transfer)
 
     def files(self) -> list[str]:
         """The names in it, hidden ones left out."""
         return [name for name in self.names if not name.startswith(".")]
 
 
-class _HttpPlace:
-    """Opens files on web servers, within one session."""
+def _web_system() -> Any:
+    try:
+        import aiohttp
+        from fsspec.implementations.http import HTTPFileSystem
+    except ImportError as error:
+        raise CheckpointError(
+            "reading https:// needs the packages fsspec and aiohttp",
+            remedy="run `pip install 'memcurse-cli[remote]'`",
+        ) from error
+    timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+    # A compressed answer would hide how long it is; proxies are taken from the environment.
+    options = {"timeout": timeout, "trust_env": True, "auto_decompress": False}
+    return HTTPFileSystem(skip_instance_cache=True, client_kwargs=options)
 
-    def __init__(self, transfer: Transfer) -> None:
-        try:
-            import aiohttp
-            from fsspec.implementations.http import HTTPFileSystem
-        except ImportError as error:
-            raise CheckpointError(
-                "reading https:// needs the packages fsspec and aiohttp",
-                remedy="run `pip install 'memcurse-cli[remote]'`",
-            ) from error
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
-        )
-        # A compressed answer would hide how long it is; proxies are taken from the environment.
-        options = {"timeout": timeout, "trust_env": True, "auto_decompress": False}
-        self._system = HTTPFileSystem(skip_instance_cache=True, client_kwargs=options)
-        self._transfer = transfer
 
-    def open(self, url: str) -> _HttpFile:
-        return _HttpFile(url, self._system, self._transfer)
+class _WebFile(RemoteFile):
+    """A file on a web server, whose head is all of it where the server serves no ranges."""
 
-    def beside(self, url: str, name: str) -> str:
+    @staticmethod
+    def beside(url: str, name: str) -> str:
         """The URL of a file in the same folder; the query, which may give access, is kept."""
         parts = urlsplit(url)
         folder = parts.path.rpartition("/")[0]
         return urlunsplit(parts._replace(path=f"{folder}/{quote(name)}", fragment=""))
 
-    def names(self, url: str) -> None:
-        """A web server does not list its folders."""
-        if urlsplit(url).path.endswith("/"):
-            raise CheckpointError(
-                "a web server's folder cannot be listed",
-                where=shown_place(url),
-                remedy="name the file in it, such as model.safetensors or its .index.json",
-            )
+    def _open(self) -> Version:
+        self._asked = self._url
+        self._version = self._run(self._first())
+        return self._version
 
+    def _now(self) -> Version | None:
+        return self._run(self._version_now())
 
-class _HttpFile:
-    """A file on a web server: its size, and its first bytes, all where it serves no ranges."""
-
-    def __init__(self, url: str, system: Any, transfer: Transfer) -> None:
-        self._url = self._asked = url
-        self._system, self._transfer = system, transfer
-        self.size = 0
-        self._version: tuple[int, str, str] = 0, "", ""
-        self.head = self._run(self._open())
-        opened_as(url, shown_place(url), self._version, lambda: self._run(self._now()))
-
-    def fetch(self, start: int, stop: int) -> bytes:
+    def _fetch(self, start: int, stop: int) -> bytes:
         return self._run(self._range(start, stop))
 
-    async def _open(self) -> bytes:
-        async with await self._get(0, HEAD) as response:
+    async def _first(self) -> Version:
+        async with await self._get(0, PAGE) as response:
             if response.status == 416:  # no first byte: an empty file
-                return b""
-            self._check(response)
-            self._version = self._version_of(response, 0)
-            self.size = self._version[0]
+                return 0, "", ""
+            size, *marks = self._version_of(response, 0)
+            length = size
             if response.status == 206:
-                self._asked = str(response.url)
-                return await self._body(response, min(HEAD, self.size))
-            if self.size > MAX_WHOLE:
-                raise self._refused(
-                    f"the server does not serve ranges, and all {self.size} bytes are more than "
-                    f"the {MAX_WHOLE} that are fetched whole",
-                    "download the file first",
-                )
-            return await self._body(response, self.size)
+                self._asked, length = str(response.url), min(PAGE, size)
+            elif size > MAX_WHOLE:
+                what = f"the server does not serve ranges, and all {size} bytes are more than "
+                what += f"the {MAX_WHOLE} that are fetched whole"
+                raise self._refused(what, "download the file first")
+            self.head = await self._body(response, length)
+            return size, *marks
 
     async def _range(self, start: int, stop: int) -> bytes:
         async with await self._get_again(start, stop) as response:
-            self._check(response)
+            version = self._version_of(response, start)
             if response.status != 206:
-                raise self._refused(
-                    "the server sent something else than the range that it was asked for",
-                    "download the file first",
-                )
-            if self._version_of(response, start) != self._version:
-                raise changed(shown_place(self._url))
+                what = "the server sent something else than the range that it was asked for"
+                raise self._refused(what, "download the file first")
+            if version != self._version:
+                raise changed(self.path)
             return await self._body(response, stop - start)
 
-    async def _now(self) -> Version | None:
-        """What the server says of the file now; None where it has it no longer."""
+    async def _version_now(self) -> Version | None:
         async with await self._get_again(0, 1) as response:
             if response.status in (404, 410):
                 return None
-            if response.status == 416:
-                return 0, "", ""
-            self._check(response)
-            return self._version_of(response, 0)
+            return (0, "", "") if response.status == 416 else self._version_of(response, 0)
 
     async def _get_again(self, start: int, stop: int) -> ClientResponse:
         response = await self._get(start, stop)
@@ -274,8 +263,6 @@ class _HttpFile:
         return response
 
     async def _get(self, start: int, stop: int) -> ClientResponse:
-        import asyncio
-
         session = await self._system.set_session()
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         async with asyncio.timeout(CONNECT_SECONDS + READ_SECONDS):
@@ -284,53 +271,39 @@ class _HttpFile:
             )
         if self._url.lower().startswith("https:") and response.url.scheme != "https":
             response.close()
-            raise self._refused(
-                "the server redirects from https to an insecure address, which is not followed",
-                "download the file by other means",
-            )
+            what = "the server redirects from https to an insecure address, which is not followed"
+            raise self._refused(what, "download the file by other means")
         return response
 
     async def _body(self, response: ClientResponse, length: int) -> bytes:
         """At most ``length`` bytes: whatever else the server sends is not read."""
-        import asyncio
-
         content = bytearray()
         async with asyncio.timeout(READ_SECONDS + length / SLOWEST):
             while len(content) < length:
                 piece = await response.content.read(min(_PIECE, length - len(content)))
                 if not piece:
-                    break
+                    what = f"the server sent {len(content)} of {length} bytes and stopped"
+                    raise self._refused(what, "try again")
                 content += piece
-        if len(content) < length:
-            raise self._refused(
-                f"the server sent {len(content)} of {length} bytes and stopped", "try again"
-            )
-        return self._transfer.count(bytes(content))
-
-    def _check(self, response: ClientResponse) -> None:
-        status = response.status
-        if status in (404, 410):
-            raise self._refused(f"no such file (HTTP {status})", "check the URL") from (
-                FileNotFoundError(status)
-            )
-        if status in (401, 403, 407):
-            raise self._refused(
-                f"the server refuses access (HTTP {status})",
-                "use a URL that gives access, or download the file first",
-            )
-        if status not in (200, 206):
-            raise self._refused(f"the server answers with HTTP {status}", "try again later")
-        if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
-            raise self._refused(
-                "the server compresses what it sends", "download the file and unpack it first"
-            )
+        return self.transfer.count(bytes(content))
 
     def _version_of(self, response: ClientResponse, start: int) -> tuple[int, str, str]:
         """The size of the file, and what the server marks this version of it with."""
-        header = response.headers.get
+        status, header = response.status, response.headers.get
+        if status in (404, 410):
+            missing = FileNotFoundError(status)
+            raise self._refused(f"no such file (HTTP {status})", "check the URL") from missing
+        if status in (401, 403, 407):
+            remedy = "use a URL that gives access, or download the file first"
+            raise self._refused(f"the server refuses access (HTTP {status})", remedy)
+        if status not in (200, 206):
+            raise self._refused(f"the server answers with HTTP {status}", "try again later")
+        if header("Content-Encoding", "identity") not in ("identity", ""):
+            remedy = "download the file and unpack it first"
+            raise self._refused("the server compresses what it sends", remedy)
         size = header("Content-Length", "")
         fault = "the server serves no ranges and does not say how long the file is"
-        if response.status == 206:  # Content-Range: bytes 0-99/1234
+        if status == 206:  # Content-Range: bytes 0-99/1234
             unit, _, place = header("Content-Range", "").partition(" ")
             span, _, size = place.partition("/")
             fault = "the server does not say which range it sends"
@@ -343,104 +316,58 @@ class _HttpFile:
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         import aiohttp
         from fsspec.asyn import sync
-        from fsspec.exceptions import FSTimeoutError
 
         try:
             content: Answer = sync(self._system.loop, lambda: work)
             return content
-        except (TimeoutError, FSTimeoutError, aiohttp.ServerTimeoutError) as error:
-            raise self._refused(
-                "the server does not answer or sends too slowly", "try again later"
-            ) from error
+        except TimeoutError as error:
+            what, remedy = "the server does not answer or sends too slowly", "try again later"
+            raise self._refused(what, remedy) from error
         except aiohttp.TooManyRedirects as error:
-            raise self._refused(
-                f"the server redirects more than {MAX_REDIRECTS} times", "check the URL"
-            ) from error
+            what = f"the server redirects more than {MAX_REDIRECTS} times"
+            raise self._refused(what, "check the URL") from error
         except (aiohttp.InvalidURL, ValueError):  # which quote parts of the URL
             raise self._refused("this is not a URL", "check its spelling") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise self._refused(
-                f"the server cannot be reached ({type(error).__name__})",
-                "check the URL and the connection",
-            ) from error
-
-    def _refused(self, what: str, remedy: str) -> CheckpointError:
-        return CheckpointError(what, where=shown_place(self._url), remedy=remedy)
+            what = f"the server cannot be reached ({type(error).__name__})"
+            raise self._refused(what, "check the URL and the connection") from error
 
 
-class _ObjectPlace:
-    """Opens files of one object store, with the credentials that its package finds by itself."""
+def _object_store(url: str, scheme: str) -> Any:
+    """The file system of one object store, with the credentials that its package finds itself."""
+    try:
+        import fsspec
 
-    def __init__(self, url: str, transfer: Transfer) -> None:
-        scheme = url.partition(":")[0].lower()
-        self._transfer = transfer
-        try:
-            import fsspec
-
-            self._system: Any = fsspec.filesystem(scheme)
-        except (ImportError, ValueError) as error:
-            raise CheckpointError(
-                f"reading {scheme}:// needs the packages fsspec and {PACKAGES[scheme]}",
-                where=shown_place(url),
-                remedy=f"run `pip install 'memcurse-cli[remote]' {PACKAGES[scheme]}`",
-            ) from error
-        except Exception as error:  # each store's package has exceptions of its own
-            raise _unreadable(url, error) from error
-
-    def open(self, url: str) -> _ObjectFile:
-        return _ObjectFile(url, self._system, self._transfer)
-
-    def beside(self, url: str, name: str) -> str:
-        return f"{url.rpartition('/')[0]}/{name}"
-
-    def names(self, url: str) -> list[str] | None:
-        """What is under a prefix."""
-        if not _asked(url, 0, lambda: self._system.isdir(url)):
-            return None
-        listed = _asked(url, 0, lambda: self._system.ls(url, detail=False))
-        if len(listed) > MAX_DIRECTORY_ENTRIES:
-            raise CheckpointError(
-                f"the folder has more than {MAX_DIRECTORY_ENTRIES} entries",
-                where=shown_place(url),
-                remedy="name the checkpoint's file",
-            )
-        return [str(name).rstrip("/").rpartition("/")[2] for name in listed]
+        return fsspec.filesystem(scheme)
+    except (ImportError, ValueError) as error:
+        raise CheckpointError(
+            f"reading {scheme}:// needs the packages fsspec and {PACKAGES[scheme]}",
+            where=shown_place(url),
+            remedy=f"run `pip install 'memcurse-cli[remote]' {PACKAGES[scheme]}`",
+        ) from error
+    except Exception as error:  # each store's package has exceptions of its own
+        raise _unreadable(url, error) from error
 
 
-class _ObjectFile:
+class _StoredObject(RemoteFile):
     """One object, whose size is known without its content."""
 
-    head = b""
-
-    def __init__(self, url: str, system: Any, transfer: Transfer) -> None:
-        self._url, self._system, self._transfer = url, system, transfer
-        version = self._version()
-        self.size = int(version[0])
-        opened_as(url, shown_place(url), version, self._now)
-
-    def fetch(self, start: int, stop: int) -> bytes:
-        content = _asked(
-            self._url,
-            stop - start,
-            lambda: self._system.cat_file(self._url, start=start, end=stop),
-        )
-        return self._transfer.count(bytes(content))
-
-    def _version(self) -> tuple[Any, ...]:
-        described = _asked(self._url, 0, lambda: self._system.info(self._url))
+    def _open(self) -> tuple[Any, ...]:
+        described = _asked(self._url, 0, partial(self._system.info, self._url))
         return described["size"], *map(described.get, TAGS)
 
     def _now(self) -> Version | None:
         self._system.invalidate_cache()
         try:
-            return self._version()
+            return self._open()
         except CheckpointError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
 
-
-_Place = _HttpPlace | _ObjectPlace
+    def _fetch(self, start: int, stop: int) -> bytes:
+        read = partial(self._system.cat_file, self._url, start=start, end=stop)
+        return self.transfer.count(bytes(_asked(self._url, stop - start, read)))
 
 
 def _asked(url: str, size: int, question: Callable[[], Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,17 +41,16 @@ def with_scales(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor
     for name, tensor in tensors.items():
         if not tensor.spec.dtype.startswith(SCALED_TYPES):
             continue
-        beside = [other for other in _companions(name) if other in tensors]
-        repeats = None
-        if len(beside) == 1:
-            repeats = _repeats(tensor.spec.shape, tensors[beside[0]].spec.shape)
+        module, dot, last = name.rpartition(".")
+        companions = [f"{name}_scale", f"{name}_scale_inv"]
+        companions += [f"{module}{dot}scale_weight"] if last == "weight" else []
+        beside = [tensors[other] for other in companions if other in tensors]
+        repeats = _repeats(tensor.spec.shape, beside[0].spec.shape) if len(beside) == 1 else None
         if repeats is None:
             plain.append(name)
         else:
             scaled.append(name)
-            made[name] = LazyTensor(
-                tensor.spec, partial(_scaled, tensor, tensors[beside[0]], repeats)
-            )
+            made[name] = LazyTensor(tensor.spec, partial(_scaled, tensor, beside[0], repeats))
     bits, lacking = "of 8 bits or fewer", "of which the file has none or none that fits"
     return made, [
         *counted(scaled, bits, "multiplied by the scales beside them"),
@@ -68,12 +67,6 @@ def _scaled(tensor: LazyTensor, scale: LazyTensor, repeats: Shape) -> Array:
     for axis, times in enumerate(repeats):
         scales = np.repeat(scales, times, axis) if scales.shape[axis] > 1 else scales
     return np.asarray(values * scales[tuple(slice(size) for size in values.shape)])
-
-
-def _companions(name: str) -> list[str]:
-    found = [f"{name}_scale", f"{name}_scale_inv"]
-    module, dot, last = name.rpartition(".")
-    return [*found, f"{module}{dot}scale_weight"] if last == "weight" else found
 
 
 def _repeats(shape: Shape, scale: Shape) -> Shape | None:
@@ -105,10 +98,10 @@ def restore_names(store: TensorStore) -> TensorStore:
     """The store with its tensors under the names that were left out too, which come last.
 
     safetensors stores no tensor twice: save_model (safetensors/torch.py) and huggingface_hub's
-    save_torch_model leave out all names but one and put ``{left out: kept}`` into the metadata.
-    These may hold anything. What counts is a name that is not stored with the name of a stored
-    tensor as its value, so that no chain and no circle is followed. What they do not say is
-    whether a shared tensor was a part or the transpose of the one that is stored.
+    save_torch_model leave out all names but one and put ``{left out: kept}`` into the metadata,
+    which may hold anything. What counts is a name that is not stored with the name of a stored
+    tensor as its value, so that no chain and no circle is followed. They do not say whether a
+    shared tensor was a part or the transpose of the one that is stored.
 
     Raises:
         CheckpointError: there are more than `MAX_LEFT_OUT`, or a name is none for a tensor.
@@ -223,6 +216,19 @@ class _Parts:
     shape: Shape
     combine: Callable[..., Array]
 
+    def tensor(self, entries: Mapping[str, LazyTensor]) -> LazyTensor:
+        """The weight, read from its parts; it is another name of what has the same parts."""
+        parts = [entries[name] for name in self.parts]
+        main = next(part for part in reversed(parts) if part.spec.shape == self.shape)
+        size = sum(part.spec.bytes for part in parts)
+        shared = [part.identity for part in parts]
+        return replace(
+            parts[0],
+            spec=TensorSpec(self.shape, main.spec.dtype, size),
+            load=lambda: self.combine(*(part.load() for part in parts)),
+            identity=None if None in shared else (self.combine, self.shape, *shared),
+        )
+
 
 def compute_weights(store: TensorStore) -> TensorStore:
     """The store with every weight in the place of its parts, and a note for each way of storing.
@@ -247,7 +253,7 @@ def compute_weights(store: TensorStore) -> TensorStore:
     for name, entry in entries.items():
         if name in found:
             parts = found[name]
-            made[parts.name] = _weight(parts, entries)
+            made[parts.name] = parts.tensor(entries)
             by_way[parts.how].append(parts.name)
         elif name not in replaced:
             made[name] = entry
@@ -258,54 +264,55 @@ def compute_weights(store: TensorStore) -> TensorStore:
 
 
 def _parts(name: str, entries: Mapping[str, LazyTensor]) -> _Parts | None:
-    """What the weight is whose first part has this name; None where it is not one."""
+    """What the weight is whose first part has this name; None where it is not one.
+
+    Normalised is ``g v / ‖v‖``, the norm over all axes of v along which g has one element; or
+    ``W / (uᵀ W v)``, with the singular vectors as the power iteration left them. Orthogonal are
+    Householder reflections, times a base where there is one: torch's default where the matrix is
+    not square. A square one with a base is the orthogonal RNN's own, whose map is assumed there.
+    """
     found = _FIRST.fullmatch(name)
     if found is None:
         return None
 
-    def shape_of(part: str) -> Shape | None:
-        return entries[part].spec.shape if part in entries else None
+    def shape_of(part: str) -> Shape:
+        return entries[part].spec.shape if part in entries else ()
 
-    shape = entries[name].spec.shape
-    if found["weight"]:
-        weight, dot = f"{found['module']}{found['weight']}", found["dot"]
-        folder = name.rpartition(dot)[0] + dot
-        if found["index"]:
-            direction = f"{folder}original1"
-            return _normalised(weight, name, shape, direction, shape_of(direction))
-        if f"{folder}1{dot}_u" in entries or f"{folder}1{dot}base" in entries:
-            return None  # one parametrisation on top of another
-        vectors = f"{folder}0{dot}_u", f"{folder}0{dot}_v"
-        if vectors[0] in entries:
-            return _spectral(weight, name, shape, vectors, map(shape_of, vectors))
-        base = f"{folder}0{dot}base"
-        return _orthogonal(weight, name, shape, base, shape_of(base))
-    if found["normal"]:
-        weight = f"{found['module']}{found['normal']}"
-        return _normalised(weight, name, shape, f"{weight}_v", shape_of(f"{weight}_v"))
-    weight = f"{found['module']}{found['plain']}"
+    shape = shape_of(name)
+    plain = found["weight"] or found["plain"] or found["normal"]
+    weight, dot = f"{found['module']}{plain}", found["dot"]
+    # Of a parametrisation, the folder of its parts.
+    folder = name.rpartition(dot)[0] + dot if dot else ""
+    if found["normal"] or found["index"]:
+        direction = f"{folder}original1" if dot else f"{weight}_v"
+        size, shape = shape, shape_of(direction)
+        # A norm has one element, or as many as v along one of its axes.
+        ones = (1,) * len(shape)
+        along = [(*ones[:axis], n, *ones[axis + 1 :]) for axis, n in enumerate(shape)]
+        fits = len(shape) > 1 and size in ((), (1,), ones, *along)
+        return _Parts(weight, WEIGHT_NORM, (name, direction), shape, _normalise) if fits else None
     if found["kind"] == "raw":
-        return _dropped(found["module"], found["plain"], name, entries)
+        return _dropped(found["module"], plain, name, entries)
     mask = f"{weight}_mask"
-    if mask in entries:
+    if not dot and mask in entries:
         fits = shape_of(mask) == shape
         return _Parts(weight, PRUNING, (name, mask), shape, np.multiply) if fits else None
-    vectors = f"{weight}_u", f"{weight}_v"
-    return _spectral(weight, name, shape, vectors, map(shape_of, vectors))
-
-
-def _normalised(
-    weight: str, norm: str, size: Shape, direction: str, shape: Shape | None
-) -> _Parts | None:
-    """``g v / ‖v‖``, the norm over all axes of v along which g has one element."""
-    # A norm has one element, or as many as v along one of its axes.
-    if shape is None or len(shape) < 2:
+    if len(shape) != 2 or (dot and {f"{folder}1{dot}_u", f"{folder}1{dot}base"} & entries.keys()):
+        return None  # one parametrisation on top of another
+    vectors = [f"{folder}0{dot}{side}" if dot else f"{weight}{side}" for side in ("_u", "_v")]
+    if not dot or vectors[0] in entries:
+        left, right = map(shape_of, vectors)
+        fits = (*left, *right) in (shape, shape[::-1])
+        parts = (name, *vectors)
+        return _Parts(weight, SPECTRAL_NORM, parts, shape, _divide_by_largest) if fits else None
+    base = f"{folder}0{dot}base"
+    if 0 in shape:
         return None
-    ones = (1,) * len(shape)
-    along = [(*ones[:axis], n, *ones[axis + 1 :]) for axis, n in enumerate(shape)]
-    if size not in ((), (1,), ones, *along):
+    if base not in entries:
+        return _Parts(weight, ORTHOGONAL, (name,), shape, _reflected)
+    if shape[0] == shape[1] or shape_of(base) != (max(shape), max(shape)):
         return None
-    return _Parts(weight, WEIGHT_NORM, (norm, direction), shape, _normalise)
+    return _Parts(weight, ORTHOGONAL, (name, base), shape, _reflected)
 
 
 def _normalise(norm: Array, direction: Array) -> Array:
@@ -316,16 +323,6 @@ def _normalise(norm: Array, direction: Array) -> Array:
     length = np.broadcast_to(length, direction.shape)
     unit: Array = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     return norm * unit
-
-
-def _spectral(
-    weight: str, stored: str, shape: Shape, vectors: tuple[str, str], sizes: Iterable[Shape | None]
-) -> _Parts | None:
-    """``W / (uᵀ W v)`` with the singular vectors as the power iteration left them."""
-    left, right = (size or () for size in sizes)
-    if len(shape) != 2 or (*left, *right) not in (shape, shape[::-1]):
-        return None
-    return _Parts(weight, SPECTRAL_NORM, (stored, *vectors), shape, _divide_by_largest)
 
 
 def _divide_by_largest(weight: Array, left: Array, right: Array) -> Array:
@@ -355,23 +352,6 @@ def _dropped(
     return _Parts(f"{own}{plain}", DROPPED, (stored,), entries[stored].spec.shape, np.asarray)
 
 
-def _orthogonal(
-    weight: str, stored: str, shape: Shape, base: str, size: Shape | None
-) -> _Parts | None:
-    """Orthonormal columns or rows by Householder reflections, times a base where there is one.
-
-    Reflections are torch's default where the matrix is not square. A square one with a base is the
-    orthogonal RNN's own, whose map is assumed there.
-    """
-    if len(shape) != 2 or 0 in shape:
-        return None
-    if size is None:
-        return _Parts(weight, ORTHOGONAL, (stored,), shape, _reflected)
-    if shape[0] == shape[1] or size != (max(shape), max(shape)):
-        return None
-    return _Parts(weight, ORTHOGONAL, (stored, base), shape, _reflected)
-
-
 def _reflected(stored: Array, base: Array | None = None) -> Array:
     """The first columns of the product of the reflections 1 - τ v vᵀ, v of ones on the diagonal."""
     tall = stored if stored.shape[0] >= stored.shape[1] else stored.T
@@ -391,19 +371,6 @@ def _reflected(stored: Array, base: Array | None = None) -> Array:
     if base is not None:
         turned = base @ turned
     return turned if tall is stored else turned.T
-
-
-def _weight(parts: _Parts, entries: Mapping[str, LazyTensor]) -> LazyTensor:
-    specs = [entries[name].spec for name in parts.parts]
-    main = next(spec for spec in reversed(specs) if spec.shape == parts.shape)
-
-    def load() -> Array:
-        return parts.combine(*(entries[name].load() for name in parts.parts))
-
-    spec = TensorSpec(parts.shape, main.dtype, sum(spec.bytes for spec in specs))
-    shared = tuple(entries[name].identity for name in parts.parts)
-    identity = None if None in shared else (parts.combine, parts.shape, *shared)
-    return replace(entries[parts.parts[0]], spec=spec, load=load, identity=identity)
 
 
 REWRITES = (restore_names, unwrap_adapters, compute_weights)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import takewhile
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.store import LazyTensor
@@ -98,15 +99,16 @@ def counted(names: Iterable[str], what: str, verdict: str) -> list[str]:
 
 
 def _is_optimizer_state(parts: Path, known: Set[Path]) -> bool:
-    if not OPTIMIZER_CONTAINERS.isdisjoint(parts[:-1]):
-        return True
-    # A mu or nu of optax stands beside a count.
-    if not OPTIMIZER_SLOTS.isdisjoint(parts) or any(
-        part in ("mu", "nu") and (*parts[:index], "count") in known
-        for index, part in enumerate(parts[:-1])
-    ):
-        return True
-    return bool(TENSORFLOW_SLOT.fullmatch(parts[-1])) and parts[:-1] in known
+    return (
+        not OPTIMIZER_CONTAINERS.isdisjoint(parts[:-1])
+        or not OPTIMIZER_SLOTS.isdisjoint(parts)
+        # A mu or nu of optax stands beside a count.
+        or any(
+            part in ("mu", "nu") and (*parts[:index], "count") in known
+            for index, part in enumerate(parts[:-1])
+        )
+        or (TENSORFLOW_SLOT.fullmatch(parts[-1]) is not None and parts[:-1] in known)
+    )
 
 
 def _moments(known: Set[Path]) -> set[Path]:
@@ -139,21 +141,17 @@ def _optax_fields(known: Set[Path]) -> set[Path]:
 
 
 def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
+    known = set(parts.values())
+    elsewhere = {name[1:] for name in known if name[0].lower() not in _COPIES} | known
+    beside = any(name[0] == _WEIGHTS_BESIDE_AVERAGE for name in known)
     marked = {
         path
         for path, name in parts.items()
         if not AVERAGED_COPIES.isdisjoint((*name[:3], name[-1]))
+        or _repeats_without_ema(name, known)
+        or (name[0].lower() in _COPIES and name[1:] in elsewhere)
+        or (beside and name[0] == "state_dict")
     }
-    known = set(parts.values())
-    marked |= {path for path, name in parts.items() if _repeats_without_ema(name, known)}
-    elsewhere = {name[1:] for name in known if name[0].lower() not in _COPIES}
-    marked |= {
-        path
-        for path, name in parts.items()
-        if name[0].lower() in _COPIES and (name[1:] in elsewhere or name[1:] in known)
-    }
-    if any(name[0] == _WEIGHTS_BESIDE_AVERAGE for name in known):
-        marked |= {path for path, name in parts.items() if name[0] == "state_dict"}
     # A layer may be called ema as well (Mega has one); a copy repeats the names of the weights.
     called_ema = {path for path, name in parts.items() if "ema" in name[:2]} - marked
     others = {name[-1] for path, name in parts.items() if path not in marked | called_ema}
@@ -164,14 +162,11 @@ def _averaged(parts: Mapping[Path, Path]) -> set[Path]:
 
 def _repeats_without_ema(name: Path, known: Set[Path]) -> bool:
     """Whether one of the outer parts is called EMA, and the same name without that is there."""
-    for index, part in enumerate(name[:2]):
-        called = _CALLED_EMA.fullmatch(part)
-        if (
-            called
-            and (*name[:index], called["after"] or called["before"], *name[index + 1 :]) in known
-        ):
-            return True
-    return False
+    called = [_CALLED_EMA.fullmatch(part) for part in name[:2]]
+    return any(
+        ema and (*name[:index], ema["after"] or ema["before"], *name[index + 1 :]) in known
+        for index, ema in enumerate(called)
+    )
 
 
 MAX_DEPTH = 64
@@ -255,14 +250,11 @@ def name_torch(tensors: Mapping[Path, Tensor]) -> tuple[dict[str, Tensor], list[
     selected, notes = select(tensors)
     matrices = [path for path, tensor in selected.items() if len(tensor.spec.shape) > 1]
     paths = matrices or list(selected)
-    common = 0
-    while paths and all(
-        len(path) > common + 1 and path[common] == paths[0][common] for path in paths
-    ):
-        common += 1
-    key = paths[0][:common] if paths else ()
+    levels = zip(*(path[:-1] for path in paths), strict=False)
+    key = tuple(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
     shortened = {
-        path[common:] if path[:common] == key else path: tensor for path, tensor in selected.items()
+        path[len(key) :] if path[: len(key)] == key else path: tensor
+        for path, tensor in selected.items()
     }
     return _join(shortened if len(shortened) == len(selected) else selected, "."), notes
 

@@ -43,22 +43,21 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArra
             )
         return _table(read_bounded(path, MAX_TEXT_BYTES), shown)
     with open_checkpoint(path) as store:
-        return store.read(_choose(tuple(store.tensors), name, shown))
-
-
-def _choose(names: tuple[str, ...], name: str | None, where: str) -> str:
-    listed = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
-    if name is None and len(names) > 1:
-        raise UsageError(
-            f"the file holds {len(names)} arrays ({listed})",
-            where=where,
-            remedy="name one with --array NAME",
-        )
-    if name is not None and name not in names:
-        raise UsageError(
-            f"no array is called {printable(name, 80)!r}", where=where, remedy=f"there are {listed}"
-        )
-    return names[0] if name is None else name
+        names = tuple(store.tensors)
+        listed = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
+        if name is None and len(names) > 1:
+            raise UsageError(
+                f"the file holds {len(names)} arrays ({listed})",
+                where=shown,
+                remedy="name one with --array NAME",
+            )
+        if name is not None and name not in names:
+            raise UsageError(
+                f"no array is called {printable(name, 80)!r}",
+                where=shown,
+                remedy=f"there are {listed}",
+            )
+        return store.read(names[0] if name is None else name)
 
 
 def _table(content: bytes, where: str) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,19 +111,12 @@ def elements_at(
     source: Bytes, offset: int, spec: TensorSpec, *, big_endian: bool = False, fortran: bool = False
 ) -> LazyTensor:
     """A tensor whose elements stand one after another from a byte on."""
-    return LazyTensor(
-        spec,
-        lambda: decode(
-            source.read(offset, spec.bytes), spec.dtype, spec.shape, big_endian, fortran
-        ),
-    )
 
+    def load() -> NDArray[Any]:
+        content = source.read(offset, spec.bytes)
+        return decode(content, spec.dtype, spec.shape, big_endian, fortran)
 
-class Closable(Protocol):
-    """Something that a store holds open."""
-
-    def close(self) -> None:
-        """Release it."""
+    return LazyTensor(spec, load)
 
 
 @dataclass
@@ -162,8 +155,7 @@ class TensorStore:
         transfer: what has been fetched, where the checkpoint is remote.
         contents: all that the file holds, optimiser state included: containers with `LazyTensor`
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
-        listed_names: for names that the format's metadata list without storing them, the name that
-            they say is stored.
+        listed_names: for names that the metadata list without storing them, the name stored.
 
     Raises:
         CheckpointError: a name is too long, two names are the same when they are printed, or a
@@ -179,14 +171,11 @@ class TensorStore:
         format: str = "",
         metadata: Mapping[str, str] | None = None,
         notes: Iterable[str] = (),
-        resources: Iterable[Closable] = (),
+        resources: Iterable[Any] = (),
         contents: object = None,
         listed_names: Mapping[str, str] | None = None,
     ) -> None:
-        self.path = path
-        self.format = format
-        self.bytes = bytes
-        self.contents = contents
+        self.path, self.format, self.bytes, self.contents = path, format, bytes, contents
         self.transfer: Transfer | None = None
         self.config: Mapping[str, Any] = {}
         self.notes: tuple[str, ...] = ()
@@ -232,11 +221,9 @@ class TensorStore:
             elif 0 in shape and math.prod(size for size in shape if size) > MAX_ELEMENTS:
                 what, fault = "the tensor", "has a shape that no array can have"
             if fault:
-                raise CheckpointError(
-                    f"{what} {printable(name, 60)} {fault}",
-                    where=self.path,
-                    remedy="the file is corrupt or hostile: use another copy",
-                )
+                what = f"{what} {printable(name, 60)} {fault}"
+                remedy = "the file is corrupt or hostile: use another copy"
+                raise CheckpointError(what, where=self.path, remedy=remedy)
             entries[shown] = tensor
         return entries
 
@@ -259,16 +246,12 @@ class TensorStore:
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused where it is used
                 array = tensor.load()
-        except CheckpointError as error:
-            raise CheckpointError(
-                error.what, where=f"{self.path}: {name}", remedy=error.remedy
-            ) from error
-        except MemoryError as error:
-            raise CheckpointError(
-                f"its {tensor.spec.bytes} bytes do not fit into memory as float64",
-                where=f"{self.path}: {name}",
-                remedy="use a machine with more memory",
-            ) from error
+        except (CheckpointError, MemoryError) as error:
+            what = f"its {tensor.spec.bytes} bytes do not fit into memory as float64"
+            remedy = "use a machine with more memory"
+            if isinstance(error, CheckpointError):
+                what, remedy = error.what, error.remedy
+            raise CheckpointError(what, where=f"{self.path}: {name}", remedy=remedy) from error
         # A moment of the optimiser's has the name of its weight.
         key = (name, id(tensor)) if tensor.identity is None else tensor.identity
         self._bytes_read[key] = tensor.spec.bytes

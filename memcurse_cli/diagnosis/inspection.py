@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.optimizer import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.safetensors import sibling_shards
 from memcurse_cli.checkpoints.store import TensorStore

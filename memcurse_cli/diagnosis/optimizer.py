@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.optimizer.state import AdamState
+from memcurse_cli.checkpoints.optimizer import AdamState
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.hessian import (
     EXPLODES,

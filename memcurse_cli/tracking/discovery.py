@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memcurse_cli.checkpoints.directory import (
+from memcurse_cli.checkpoints.npy import array_names
+from memcurse_cli.checkpoints.open import (
     CONVENTIONAL_NAMES,
     INDEX_SUFFIXES,
     TRAINER_FILES,
     choose_file,
+    open_checkpoint,
 )
-from memcurse_cli.checkpoints.npy import array_names
-from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer.state import number
+from memcurse_cli.checkpoints.optimizer import number
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
@@ -167,7 +167,7 @@ def is_checkpoint(path: Path) -> bool:
         directory = LocalDirectory(path)
         if array_names(directory):
             return True
-        choose_file(directory, FORMATS)
+        choose_file(directory)
     except CheckpointError:
         return False
     return True

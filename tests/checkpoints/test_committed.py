@@ -113,7 +113,7 @@ def test_no_framework_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys, numpy\n"
         "from memcurse_cli.checkpoints.open import open_checkpoint\n"
-        "from memcurse_cli.checkpoints.memory import MemoryStore\n"
+        "from memcurse_cli.checkpoints.open import MemoryStore\n"
         "MemoryStore({'w': numpy.eye(2)}).read('w')\n"
         f"for path in {paths!r}:\n"
         "    with open_checkpoint(path) as store:\n"

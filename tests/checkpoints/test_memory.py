@@ -11,7 +11,7 @@ import pytest
 import torch
 from checkpoints import readers
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import CheckpointError
 
 

@@ -14,10 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.optimizer import adam_state, open_optimizer
-from memcurse_cli.checkpoints.optimizer.state import AdamState
+from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
+from memcurse_cli.checkpoints.optimizer import AdamState, adam_state, open_optimizer
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
 

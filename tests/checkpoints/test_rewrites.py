@@ -21,8 +21,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.parametrizations import weight_norm
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.errors import CheckpointError
 
 H, INPUTS = 5, 3

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.safetensors import ELEMENT_NAMES
 from memcurse_cli.errors import CheckpointError
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 

@@ -9,7 +9,7 @@ from families.cell_steps import CASES, INPUTS, H
 from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import LSTM, MGU
 from memcurse_cli.families.cells.torch_names import hidden_weights

@@ -9,7 +9,7 @@ from families.derivatives import check_derivatives
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.cells import gated_layer
 from memcurse_cli.families.cells.gated_layer import open_gate

@@ -7,7 +7,7 @@ import pytest
 from families.derivatives import check_derivatives
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
 from memcurse_cli.families.cells.libraries import CONV_GRU
 from memcurse_cli.families.detect import detect

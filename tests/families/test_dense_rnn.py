@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError
 from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network

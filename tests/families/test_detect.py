@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
 from memcurse_cli.families.detect import (

@@ -9,7 +9,7 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.diagonal import LRU, ComplexDiagonalRNN, StripedHyena

@@ -13,8 +13,7 @@ import shared
 from families.examples import EXAMPLES
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, MemcurseError, NoRecurrenceError, TensorError

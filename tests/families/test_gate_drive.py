@@ -8,7 +8,7 @@ import torch
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.jax import FLAX_GRU, FLAX_LSTM
 from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM
 from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM

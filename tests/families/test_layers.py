@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from torch import nn
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.families.detect import detect

@@ -8,7 +8,7 @@ import torch
 from families.derivatives import check_derivatives, read_layer
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.cells.liquid import HEADS, LTC, CfC
 from memcurse_cli.families.detect import detect

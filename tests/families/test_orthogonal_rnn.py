@@ -12,7 +12,7 @@ from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 from torch.nn.utils import parametrizations
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import TensorError

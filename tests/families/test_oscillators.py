@@ -11,7 +11,7 @@ from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.oscillators import IndRNN, LinOSS, UnICORNN

@@ -9,7 +9,7 @@ from families.derivatives import read_layer
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.papers import LEM, MULTIPLICATIVE_LSTM, FastGRNN
 from memcurse_cli.families.family import ReadOptions
 

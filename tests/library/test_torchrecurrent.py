@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.cells.torch import GRU, LSTM, MGU
 from memcurse_cli.families.cells.torch_names import named_cell

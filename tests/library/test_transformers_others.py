@@ -15,7 +15,7 @@ from transformers.models.recurrent_gemma.modeling_recurrent_gemma import Recurre
 from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu
 from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.selective.retention import LightningAttention
 from memcurse_cli.families.selective.rg_lru import RGLRU

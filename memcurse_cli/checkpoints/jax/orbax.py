@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any
 
-from memcurse_cli.checkpoints.directory import holds
 from memcurse_cli.checkpoints.jax.zarr import VERSION_2, VERSION_3, ZarrArray
+from memcurse_cli.checkpoints.open import holds
 from memcurse_cli.checkpoints.select import (
     MAX_DEPTH,
     MAX_TENSORS,

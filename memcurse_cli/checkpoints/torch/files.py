@@ -7,20 +7,49 @@ run code; storages are read by range. Nothing is extracted from an archive.
 from __future__ import annotations
 
 import tarfile
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.registry import open_known
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, name_torch
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorSpec,
+    TensorStore,
+    element_count,
+    spec_of,
+)
 from memcurse_cli.checkpoints.torch.pickle_machine import (
     EscapedBytes,
     Global,
+    Machine,
     PickleError,
+    Record,
     begins_like_a_pickle,
 )
-from memcurse_cli.checkpoints.torch.pickled_tensors import Storage, described_storage
-from memcurse_cli.checkpoints.torch.pickled_tree import machine, no_persistent, store_of
+from memcurse_cli.checkpoints.torch.pickled_tensors import (
+    CONSTRUCTORS,
+    Storage,
+    described_storage,
+    torch_type,
+)
+from memcurse_cli.checkpoints.torch.pickled_tree import store_of
 from memcurse_cli.checkpoints.untrusted.archive import LARGE_BLOCK, Archive, Stream, inflate
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes, Part
+from memcurse_cli.checkpoints.untrusted.source import (
+    ByteRange,
+    Bytes,
+    DataFile,
+    File,
+    InlineBytes,
+    LocalDirectory,
+    Part,
+    directory_here,
+    naturals,
+)
 from memcurse_cli.errors import CheckpointError
 
 
@@ -37,12 +66,18 @@ def load_legacy(source: Bytes) -> object:
     def persistent(identity: object) -> object:
         if isinstance(identity, tuple) and len(identity) > 1 and identity[0] == "module":
             return identity[1]  # a class and its source text: the name is enough
-        return _storage(identity, storages, big_endian)
+        key, dtype, count, rest = described_storage(identity)
+        if rest and rest[0] is not None:
+            raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
+        known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
+        if (known.dtype, known.count) != (dtype, count):
+            raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")
+        return known
 
-    header = machine(source, no_persistent)
+    header = Machine(source, CONSTRUCTORS)
     _magic, _version, system = header.load(), header.load(), header.load()
     big_endian = isinstance(system, dict) and system.get("little_endian") is False
-    body = machine(source, persistent, position=header.position)
+    body = Machine(source, CONSTRUCTORS, persistent, header.position)
     root, keys = body.load(), body.load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise PickleError("its list of storages is malformed")
@@ -50,31 +85,20 @@ def load_legacy(source: Bytes) -> object:
     return root
 
 
-def _storage(identity: object, storages: dict[str, Storage], big_endian: bool) -> Storage:
-    key, dtype, count, rest = described_storage(identity)
-    if rest and rest[0] is not None:
-        raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
-    known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
-    if (known.dtype, known.count) != (dtype, count):
-        raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")
-    return known
-
-
 def _place(source: Bytes, position: int, keys: list[str], storages: dict[str, Storage]) -> None:
     # Each storage is preceded by its number of elements.
     for key in keys:
-        storage = storages.get(key)
+        shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
-            raise PickleError(f"it lists the storage {printable(key, 40)}, which no tensor uses")
+            raise PickleError(f"it lists {shown}, which no tensor uses")
         content = ByteRange(source, position, max(0, source.size - position))
         count = int.from_bytes(content.read(0, 8), "big" if storage.big_endian else "little")
         if count != storage.count:
-            raise PickleError(f"the storage {printable(key, 40)} has another length than it claims")
-        if storage.bytes > content.size - 8:
-            raise PickleError(
-                f"the storage {printable(key, 40)} claims {storage.bytes} bytes and the file has "
-                f"{content.size - 8} left; it is truncated"
-            )
+            raise PickleError(f"{shown} has another length than it claims")
+        left = content.size - 8
+        if storage.bytes > left:
+            claim = f"{shown} claims {storage.bytes} bytes"
+            raise PickleError(f"{claim} and the file has {left} left; it is truncated")
         storage.place(ByteRange(source, position + 8, storage.bytes))
         position += 8 + storage.bytes
 
@@ -120,7 +144,7 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
     pickle = archive.member(f"{root}{PICKLE}")
     if pickle.size > MAX_PICKLE_BYTES:
         raise PickleError(f"it has {pickle.size} bytes")
-    return store_of(machine(pickle, persistent).load(), file)
+    return store_of(Machine(pickle, CONSTRUCTORS, persistent).load(), file)
 
 
 def recognises(head: bytes, file: File) -> bool:
@@ -130,7 +154,7 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_pickle(file: File) -> TensorStore:
     """Run the pickle on inert data."""
-    return store_of(machine(file, no_persistent, STORAGE_CONSTRUCTORS).load(), file)
+    return store_of(Machine(file, CONSTRUCTORS | STORAGE_CONSTRUCTORS).load(), file)
 
 
 WEIGHTS = "model_weights.ckpt"
@@ -147,11 +171,10 @@ def open_nemo(file: File) -> TensorStore:
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
         content = InlineBytes(inflate(bytes(file.read(0, file.size)), limit))
     weights = _weights(content)
-    return open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
+    return _open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
 
 
-def open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:
-    """The store of a file of torch.save that lies in an archive."""
+def _open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:
     inside = Part(content, file, f"{file.path}: {name}")
     store = open_known(inside, ("PyTorch", "PyTorch legacy"))
     if store is None:
@@ -185,6 +208,154 @@ POLICY = "policy.pth"
 
 def open_policy(file: File, archive: Archive) -> TensorStore:
     """Read the policy as the PyTorch file that it is."""
-    return open_inside(
-        file, POLICY, archive.member(POLICY), "save the agent again with model.save()"
+    remedy = "save the agent again with model.save()"
+    return _open_inside(file, POLICY, archive.member(POLICY), remedy)
+
+
+# torch.distributed.checkpoint (DCP, FSDP) keeps a pickle ``.metadata`` beside files of shards. It
+# says of which chunks each tensor is made, and in which file and at which bytes each chunk lies, as
+# a torch.save of its own (torch/distributed/checkpoint/metadata.py and filesystem.py).
+_METADATA = "torch.distributed.checkpoint.metadata"
+TENSOR = Global(_METADATA, "TensorStorageMetadata")
+MAX_METADATA_BYTES = 1 << 28
+
+Shape = tuple[int, ...]
+
+
+def open_distributed(file: File) -> TensorStore:
+    """Read the metadata."""
+    directory = directory_here(file)
+    if file.size > MAX_METADATA_BYTES:
+        raise ValueError(f"its metadata has {file.size} bytes")
+    metadata = _state(Machine(file, CONSTRUCTORS).load())
+    paths = _mapping(metadata.get("planner_data"))
+    found, files = _tensors(metadata, directory)
+    contents = {_path_of(name, paths): tensor for name, tensor in found.items()}
+    tensors, notes = name_torch(contents)
+    file.close()
+    return TensorStore(
+        path=file.path,
+        bytes=file.size + sum(data.size for data in files.values()),
+        tensors=tensors,
+        notes=notes,
+        contents=contents,
     )
+
+
+# Where a chunk begins in its tensor, its shape, and its torch.save.
+Chunk = tuple[Shape, Shape, Part]
+
+
+def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
+    kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
+    array = np.zeros(spec.shape, kind)
+    for start, extent, content in chunks:
+        store = open_known(content, ("PyTorch",))
+        if store is None:
+            raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
+        with store:
+            (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
+            if others or (found.shape, found.dtype) != (extent, spec.dtype):
+                raise CheckpointError(
+                    "a chunk is not the tensor that the metadata describes", remedy="copy it again"
+                )
+            room = tuple(slice(a, a + n) for a, n in zip(start, extent, strict=True))
+            array[room] = store.read(name)
+    return array
+
+
+def _tensors(
+    metadata: dict[Any, Any], directory: LocalDirectory
+) -> tuple[dict[str, LazyTensor], dict[str, DataFile]]:
+    described = _mapping(metadata.get("state_dict_metadata"))
+    if len(described) > MAX_TENSORS:
+        raise ValueError(f"it has more than {MAX_TENSORS} entries")
+    stored = _stored(metadata)
+    files: dict[str, DataFile] = {}
+    found: dict[str, LazyTensor] = {}
+    for name, entry in described.items():
+        if not isinstance(name, str) or not isinstance(entry, Record) or entry.function != TENSOR:
+            continue
+        state, shown = _state(entry), printable(name, 60)
+        shape = _shape(state.get("size"))
+        spec = spec_of(shape, _dtype(state.get("properties")))
+        chunks = []
+        for part in _sequence(state.get("chunks")):
+            start, extent = (_shape(_state(part).get(key)) for key in ("offsets", "sizes"))
+            if not len(start) == len(extent) == len(shape) or any(
+                a + n > total for a, n, total in zip(start, extent, shape, strict=True)
+            ):
+                raise ValueError(f"a chunk of {shown} leaves its tensor")
+            info = stored.get((name, start)) or stored.get((name, None))
+            if info is None:
+                raise ValueError(f"a chunk of {shown} is not stored")
+            path, offset, length = info
+            file = files.setdefault(path, DataFile(directory, path))
+            end = offset + length
+            if end > file.size:
+                raise ValueError(
+                    f"a chunk of {shown} lies at bytes {offset} to {end} of {file.size}"
+                )
+            chunks.append((start, extent, Part(ByteRange(file, offset, length), file)))
+        if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
+            raise ValueError(f"the chunks of {shown} do not fill it")
+        # A chunk is not compressed, so that it has at least the bytes of its elements.
+        if spec.bytes > sum(content.size for _, _, content in chunks):
+            claim = printable(str(spec.bytes), 40)
+            raise ValueError(f"{shown} claims {claim} bytes, more than its chunks")
+        found[name] = LazyTensor(spec, partial(_joined, spec, chunks))
+    return found, files
+
+
+def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
+    """File, offset and length of each chunk, by the tensor's name and where the chunk begins."""
+    stored: dict[tuple[str, Shape | None], tuple[str, int, int]] = {}
+    for key, value in _mapping(metadata.get("storage_data")).items():
+        # The machine keeps a key that is an object inside a record of its own.
+        index = _state(key.function) if isinstance(key, Record) else {}
+        info = _state(value)
+        name, start = index.get("fqn"), index.get("offset")
+        path, offset, length = (info.get(k) for k in ("relative_path", "offset", "length"))
+        if info.get("transform_descriptors"):
+            raise ValueError("its files are compressed or otherwise transformed")
+        if not isinstance(name, str) or not isinstance(path, str):
+            raise ValueError("it describes a chunk wrongly")
+        (first, count) = _shape((offset, length))
+        stored[name, None if start is None else _shape(start)] = path, first, count
+    return stored
+
+
+def _path_of(name: str, paths: dict[Any, Any]) -> Path:
+    path = paths.get(name)
+    if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path):
+        return tuple(str(part) for part in path)
+    return (name,)
+
+
+def _state(node: object) -> dict[Any, Any]:
+    if isinstance(node, Record) and isinstance(node.state, dict):
+        return node.state
+    raise ValueError("its metadata is malformed")
+
+
+def _mapping(node: object) -> dict[Any, Any]:
+    return node if isinstance(node, dict) else {}
+
+
+def _sequence(node: object) -> list[Any] | tuple[Any, ...]:
+    return node if isinstance(node, list | tuple) else ()
+
+
+def _dtype(properties: object) -> str:
+    # TensorProperties pickles itself as a tuple that its dtype leads, and once as its attributes.
+    state = properties.state if isinstance(properties, Record) else None
+    if isinstance(state, dict):
+        return torch_type(state.get("dtype"))
+    return torch_type(state[0] if isinstance(state, tuple) and state else None)
+
+
+def _shape(values: object) -> Shape:
+    sizes = naturals(values)
+    if sizes is None:
+        raise ValueError("it has a shape or offset that is not of natural numbers")
+    return sizes

@@ -32,12 +32,12 @@ MAX_TEXT = 1 << 26
 MAX_INTEGER_BYTES = 4096
 # Shorter byte strings are small data; longer ones are arrays, and stay in the file until read.
 INLINE_BYTES = 256
-MAX_LINE_LENGTH = 1000
-# A longer line is an array. It stays in the file until it is read.
+MAX_LINE_LENGTH = 1000  # of a name or number; the line of an array may be longer
 MAX_ARRAY_LINE = 1 << 28
 # Of all long lines together: each is decoded once to learn how many bytes it stands for.
 MAX_ARRAY_LINES = 1 << 29
 _SHORT_LINE = 64
+_QUOTED, _UNICODE = "string", "raw-unicode-escape"  # how a line of text is written
 # By so many instructions a pickle of protocol 0 or 1 is told, if one of these is among them.
 FIRST_INSTRUCTIONS = 8
 _TELLING = ("PUT", "BINPUT", "LONG_BINPUT", "REDUCE", "INST", "OBJ")
@@ -60,6 +60,10 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
+# A call of a tensor's subclass, of which (call, class, arguments) are the first arguments.
+_WRAPPERS = tuple(Global("torch._tensor", f"_rebuild_from_type{v}") for v in ("", "_v2"))
+
+
 class Record:
     """An object that the pickle would make: what it would call, with what, and what it holds."""
 
@@ -80,10 +84,9 @@ class Record:
 def begins_like_a_pickle(head: bytes) -> bool:
     """Whether a file begins with instructions of protocol 0 or 1.
 
-    The first `FIRST_INSTRUCTIONS`, or all of them up to STOP, must be instructions of these
-    protocols with well-formed arguments; a mark must stand before whatever needs one; and one of
-    them must make an object or number one for later reference, as every pickle of a container
-    does at once. Text does not: words are no arguments of instructions.
+    The first of them must have well-formed arguments, and marks before what needs them; and one
+    must make an object or number one for later reference, as every pickle of a container does at
+    once. Text does not: words are no arguments of instructions.
     """
     marks, tells = 0, False
     try:
@@ -117,28 +120,20 @@ class EscapedBytes(ByteRange):
 
     def _decoded(self) -> bytes:
         content = self._source.read(self._start, self._length)
-        if self._codec == "string":
-            return unescaped(content)
-        return unicode_line(content).encode("latin-1")
+        if self._codec == _QUOTED:
+            return _unescaped(content)
+        return content.decode(self._codec).encode("latin-1")
 
 
-def unescaped(line: bytes | bytearray) -> bytes:
+def _unescaped(line: bytes | bytearray) -> bytes:
     """What Python 2's str in quotes holds."""
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
         raise PickleError("it has a string without quotes")
     return codecs.escape_decode(bytes(line[1:-1]))[0]
 
 
-def unicode_line(line: bytes | bytearray) -> str:
-    """The text of a line."""
-    return line.decode("raw-unicode-escape")
-
-
-def integer_line(line: bytes) -> int | bool:
-    """An integer, a Python 2 long, or a truth value, which protocols 0 and 1 spell 00 and 01."""
-    if line in (b"00", b"01"):
-        return line == b"01"
-    return int(line.rstrip(b"L"))
+def _no_persistent(identity: object) -> object:
+    raise PickleError("it refers to a storage outside itself")
 
 
 class Machine(Cursor):
@@ -154,7 +149,7 @@ class Machine(Cursor):
         self,
         source: Bytes,
         constructors: Mapping[Global, Constructor],
-        persistent: Callable[[object], object],
+        persistent: Callable[[object], object] = _no_persistent,
         position: int = 0,
     ) -> None:
         super().__init__(source, position)
@@ -162,12 +157,13 @@ class Machine(Cursor):
         self._persistent = persistent
         self._opcodes = 0
         self._array_lines = 0
-        self._reset()
+        self._stack: list[Any] = []
+        self._marks: list[list[Any]] = []
+        self._memo: dict[int, object] = {}
 
     def load(self) -> object:
         """What the next pickle holds."""
-        self._reset()
-        dispatch = _DISPATCH
+        self._stack, self._marks, self._memo = [], [], {}
         try:
             while True:
                 self._opcodes += 1
@@ -176,7 +172,7 @@ class Machine(Cursor):
                 opcode = self.take(1)[0]
                 if opcode == 0x2E:  # STOP
                     return self._stack.pop()
-                dispatch[opcode](self)
+                _DISPATCH[opcode](self)
         except PickleError:
             raise
         except EndOfBytesError as error:
@@ -187,24 +183,21 @@ class Machine(Cursor):
         except (IndexError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise PickleError("its instructions do not fit together") from error
 
-    def construct(self, function: object, arguments: object) -> object:
+    def _construct(self, function: object, arguments: object) -> object:
         """What a call stands for."""
+        while function in _WRAPPERS and isinstance(arguments, tuple):
+            self._opcodes += 1
+            function, _, arguments = arguments[:3]
         if not isinstance(arguments, tuple):
             raise PickleError("it passes arguments that are not a tuple")
         known = self._constructors.get(function) if isinstance(function, Global) else None
         if known is None:
             return Record(function, arguments)
-        self.charge(sum(len(a) for a in arguments if isinstance(a, list | dict | tuple | str)))
+        # The copy of what it is made of is work beyond the one instruction.
+        self._opcodes += (
+            sum(len(a) for a in arguments if isinstance(a, list | dict | tuple | str)) // 8
+        )
         return known(*arguments)
-
-    def charge(self, work: int) -> None:
-        """Count work that one instruction causes beyond itself, such as a copy."""
-        self._opcodes += work // 8
-
-    def _reset(self) -> None:
-        self._stack: list[Any] = []
-        self._marks: list[list[Any]] = []
-        self._memo: dict[int, object] = {}
 
     def _text(self, count: int) -> str:
         if count > MAX_TEXT:
@@ -236,20 +229,25 @@ class Machine(Cursor):
         start = self.position
         length, line = self._pass_line(MAX_ARRAY_LINE)
         if length <= INLINE_BYTES:
-            return unescaped(line).decode("latin-1") if codec == "string" else unicode_line(line)
+            return _unescaped(line).decode("latin-1") if codec == _QUOTED else line.decode(codec)
         self._array_lines += length
         if self._array_lines > MAX_ARRAY_LINES:
             raise PickleError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
         try:
             return EscapedBytes(self._source, start, length, codec)
         except UnicodeEncodeError:  # text of other letters
-            return unicode_line(self._source.read(start, length))
+            return self._source.read(start, length).decode(codec)
+
+    def _integer_line(self) -> int | bool:
+        line = self._line()
+        # A truth value, which protocols 0 and 1 spell 00 and 01; or an integer, or Python 2's long.
+        return line == b"01" if line in (b"00", b"01") else int(line.rstrip(b"L"))
 
     def _bytes(self, count: int) -> bytes | ByteRange:
         return self.take(count) if count <= INLINE_BYTES else self.skip(count)
 
     def _legacy_string(self, count: int) -> object:
-        # Python 2 wrote names and raw data alike; short ones are names.
+        # As in lines, short ones are names.
         content = self._bytes(count)
         return content.decode("latin-1") if isinstance(content, bytes) else content
 
@@ -290,20 +288,18 @@ class Machine(Cursor):
         if not isinstance(target, dict | list) and hasattr(target, "build"):
             target.build(state)
 
-    def _instance(self) -> None:
-        function = self._global(self._line().decode(), self._line().decode())
-        arguments = tuple(self._pop_mark())
-        self._stack.append(self.construct(function, arguments))
+    def _global_lines(self) -> Global:
+        return self._global(self._line().decode(), self._line().decode())
 
     def _object(self) -> None:
         function, *arguments = self._pop_mark()
-        self._stack.append(self.construct(function, tuple(arguments)))
+        self._push(self._construct(function, tuple(arguments)))
 
     def _reduce(self, keywords: bool = False) -> None:
         if keywords:
             self._stack.pop()
         arguments = self._stack.pop()
-        self._stack[-1] = self.construct(self._stack[-1], arguments)
+        self._stack[-1] = self._construct(self._stack[-1], arguments)
 
     def _stack_global(self) -> None:
         name = self._stack.pop()
@@ -340,8 +336,7 @@ def _key(key: object) -> object:
     return Record(key)
 
 
-Step = Callable[[Machine], object]
-_STEPS: dict[bytes, Step] = {
+_STEPS: dict[bytes, Callable[[Machine], object]] = {
     pickle.PROTO: lambda m: m.take(1),
     pickle.FRAME: lambda m: m.take(8),
     pickle.MARK: lambda m: m._mark(),
@@ -351,8 +346,8 @@ _STEPS: dict[bytes, Step] = {
     pickle.NONE: lambda m: m._push(None),
     pickle.NEWTRUE: lambda m: m._push(True),
     pickle.NEWFALSE: lambda m: m._push(False),
-    pickle.INT: lambda m: m._push(integer_line(m._line())),
-    pickle.LONG: lambda m: m._push(integer_line(m._line())),
+    pickle.INT: lambda m: m._push(m._integer_line()),
+    pickle.LONG: lambda m: m._push(m._integer_line()),
     pickle.BININT: lambda m: m._push(m._integer(4)),
     pickle.BININT1: lambda m: m._push(m.number(1)),
     pickle.BININT2: lambda m: m._push(m.number(2)),
@@ -360,10 +355,10 @@ _STEPS: dict[bytes, Step] = {
     pickle.LONG4: lambda m: m._push(m._integer(m.number(4))),
     pickle.FLOAT: lambda m: m._push(float(m._line())),
     pickle.BINFLOAT: lambda m: m._push(struct.unpack(">d", m.take(8))[0]),
-    pickle.STRING: lambda m: m._push(m._value_line("string")),
+    pickle.STRING: lambda m: m._push(m._value_line(_QUOTED)),
     pickle.BINSTRING: lambda m: m._push(m._legacy_string(m.number(4))),
     pickle.SHORT_BINSTRING: lambda m: m._push(m._legacy_string(m.number(1))),
-    pickle.UNICODE: lambda m: m._push(m._value_line("unicode")),
+    pickle.UNICODE: lambda m: m._push(m._value_line(_UNICODE)),
     pickle.SHORT_BINUNICODE: lambda m: m._push(m._text(m.number(1))),
     pickle.BINUNICODE: lambda m: m._push(m._text(m.number(4))),
     pickle.BINUNICODE8: lambda m: m._push(m._text(m.number(8))),
@@ -394,15 +389,15 @@ _STEPS: dict[bytes, Step] = {
     pickle.GET: lambda m: m._push(m._memo[int(m._line())]),
     pickle.BINGET: lambda m: m._push(m._memo[m.number(1)]),
     pickle.LONG_BINGET: lambda m: m._push(m._memo[m.number(4)]),
-    pickle.GLOBAL: lambda m: m._push(m._global(m._line().decode(), m._line().decode())),
+    pickle.GLOBAL: lambda m: m._push(m._global_lines()),
     pickle.STACK_GLOBAL: lambda m: m._stack_global(),
     pickle.REDUCE: lambda m: m._reduce(),
     pickle.NEWOBJ: lambda m: m._reduce(),
     pickle.NEWOBJ_EX: lambda m: m._reduce(keywords=True),
-    pickle.INST: lambda m: m._instance(),
+    pickle.INST: lambda m: m._push(m._construct(m._global_lines(), tuple(m._pop_mark()))),
     pickle.OBJ: lambda m: m._object(),
     pickle.BUILD: lambda m: m._build(),
     pickle.PERSID: lambda m: m._push(m._persistent(m._line().decode())),
     pickle.BINPERSID: lambda m: m._push(m._persistent(m._stack.pop())),
 }
-_DISPATCH: dict[int, Step] = {opcode[0]: step for opcode, step in _STEPS.items()}
+_DISPATCH = {opcode[0]: step for opcode, step in _STEPS.items()}

@@ -8,8 +8,8 @@ storage, and a storage inside the file (torch/_utils.py and torch/serialization.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,24 +95,23 @@ class PickledArray:
         if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise PickleError("it has an array with a malformed state")
         shape, dtype, fortran, content = state[-4:]
-        if isinstance(dtype, ElementType) and dtype.name:
-            self.tensor = _array(content, dtype, shape, fortran is True)
-
-
-def _array(content: object, dtype: ElementType, shape: object, fortran: bool) -> LazyTensor:
-    if isinstance(content, str):  # Python 2 wrote bytes as text
-        content = content.encode("latin-1", "replace")
-    if isinstance(content, bytes):
-        content = InlineBytes(content)
-    if not isinstance(content, ByteRange | InlineBytes):
-        raise PickleError("it has an array without bytes")
-    sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
-    if sizes is None:
-        raise PickleError("it has an array whose shape is not made of natural numbers")
-    spec = spec_of(sizes, dtype.name)
-    if spec.bytes != content.size:
-        raise PickleError(f"an array needs {spec.bytes} bytes and has {content.size}")
-    return elements_at(content, 0, spec, big_endian=dtype.big_endian, fortran=fortran)
+        if not isinstance(dtype, ElementType) or not dtype.name:
+            return
+        if isinstance(content, str):  # Python 2 wrote bytes as text
+            content = content.encode("latin-1", "replace")
+        if isinstance(content, bytes):
+            content = InlineBytes(content)
+        if not isinstance(content, ByteRange | InlineBytes):
+            raise PickleError("it has an array without bytes")
+        sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
+        if sizes is None:
+            raise PickleError("it has an array whose shape is not made of natural numbers")
+        spec = spec_of(sizes, dtype.name)
+        if spec.bytes != content.size:
+            raise PickleError(f"an array needs {spec.bytes} bytes and has {content.size}")
+        self.tensor = elements_at(
+            content, 0, spec, big_endian=dtype.big_endian, fortran=fortran is True
+        )
 
 
 def _element_type(code: object, *_: object) -> ElementType:
@@ -130,13 +129,7 @@ def _element_type(code: object, *_: object) -> ElementType:
     return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
 
 
-def _from_buffer(content: object, dtype: object, shape: object, order: object) -> PickledArray:
-    array = PickledArray()
-    array.build((shape, dtype, order == "F", content))
-    return array
-
-
-def _jax_array(function: object, arguments: object, state: object, *_: object) -> PickledArray:
+def _built(state: object) -> PickledArray:
     array = PickledArray()
     array.build(state)
     return array
@@ -176,15 +169,6 @@ class Storage:
         self.content = content
 
 
-def storage_type(kind: object) -> str:
-    """The element type that a storage class such as ``torch.FloatStorage`` stands for."""
-    if isinstance(kind, Global) and kind.module.startswith("torch"):
-        known = STORAGE_ELEMENTS.get(kind.name)
-        if known:
-            return known
-    raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
-
-
 def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ...]]:
     """Key, element type, count and the rest of ``("storage", type, key, device, count, …)``."""
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
@@ -192,7 +176,12 @@ def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ..
     _, kind, key, _, count, *rest = identity
     if not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
         raise PickleError("it has a malformed storage")
-    return key, storage_type(kind), count, tuple(rest)
+    dtype = None
+    if isinstance(kind, Global) and kind.module.startswith("torch"):
+        dtype = STORAGE_ELEMENTS.get(kind.name)
+    if dtype is None:
+        raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
+    return key, dtype, count, tuple(rest)
 
 
 @dataclass(frozen=True)
@@ -204,40 +193,24 @@ class _View:
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    conjugate: bool = False
-    negative: bool = False
-    extent: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        steps = ((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
-        extent = 0 if 0 in self.shape else 1 + sum(steps)
-        object.__setattr__(self, "extent", extent)
-        size = element_bytes(self.dtype)
-        if extent and (self.offset + extent) * size > self.storage.bytes:
-            raise PickleError(
-                f"a tensor reaches element {self.offset + extent} of a storage of "
-                f"{self.storage.bytes // size}"
-            )
+    extent: int
+    conjugate: bool
+    negative: bool
 
     def __call__(self) -> NDArray[Any]:
         size = element_bytes(self.dtype)
         count = element_count(self.shape)
         if count > max(self.extent, MAX_EXPANDED_ELEMENTS):
-            raise CheckpointError(
-                f"an expanded view of {self.extent} elements that claims {count}",
-                remedy="save the tensor with .contiguous()",
-            )
+            what = f"an expanded view of {self.extent} elements that claims {count}"
+            raise CheckpointError(what, remedy="save the tensor with .contiguous()")
         if self.storage.content is None:
-            raise CheckpointError(
-                "a tensor whose storage is not in the file",
-                remedy="the file is truncated: copy or download it again",
-            )
+            remedy = "the file is truncated: copy or download it again"
+            raise CheckpointError("a tensor whose storage is not in the file", remedy=remedy)
         try:
             content = self.storage.content.read(self.offset * size, self.extent * size)
         except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt storage: {error}", remedy="download the file again"
-            ) from error
+            what = f"a corrupt storage: {error}"
+            raise CheckpointError(what, remedy="download the file again") from error
         flat = decode(content, self.dtype, (self.extent,), self.storage.big_endian)
         strides = tuple(step * flat.itemsize for step in self.stride)
         # The extent was computed from the same shape and stride, so the view stays inside.
@@ -251,15 +224,14 @@ class QuantisedTensor(LazyTensor):
     """A tensor that is stored as integers (aten/src/ATen/quantized)."""
 
 
-def _unread(what: str) -> Callable[[], NDArray[Any]]:
-    """What refuses to read a tensor that is not a plain array of numbers."""
+def _unread(what: str, spec: TensorSpec) -> LazyTensor:
+    """A tensor that is not a plain array of numbers, and refused when it is read."""
 
     def load() -> NDArray[Any]:
-        raise CheckpointError(
-            f"{what} is not read", remedy="save it as a dense floating-point tensor"
-        )
+        remedy = "save it as a dense floating-point tensor"
+        raise CheckpointError(f"{what} is not read", remedy=remedy)
 
-    return load
+    return LazyTensor(spec, load)
 
 
 def view(
@@ -277,13 +249,18 @@ def view(
     if len(sizes) != len(steps):
         raise PickleError("it has a tensor whose shape and stride do not fit together")
     (start,) = _naturals((offset,))
-    bits = flags if isinstance(flags, dict) else {}
     element = dtype or storage.dtype
-    seen = _View(
-        storage, element, start, sizes, steps, bits.get("conj") is True, bits.get("neg") is True
-    )
-    size = element_count(sizes) * element_bytes(element)
-    return LazyTensor(TensorSpec(sizes, element, size), seen, identity=seen)
+    size = element_bytes(element)
+    extent = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
+    extent = 0 if 0 in sizes else extent
+    if extent and (start + extent) * size > storage.bytes:
+        raise PickleError(
+            f"a tensor reaches element {start + extent} of a storage of {storage.bytes // size}"
+        )
+    bits = flags if isinstance(flags, dict) else {}
+    conjugate, negative = (bits.get(bit) is True for bit in ("conj", "neg"))
+    seen = _View(storage, element, start, sizes, steps, extent, conjugate, negative)
+    return LazyTensor(spec_of(sizes, element), seen, identity=seen)
 
 
 def _naturals(values: object) -> tuple[int, ...]:
@@ -293,19 +270,6 @@ def _naturals(values: object) -> tuple[int, ...]:
     return sizes
 
 
-def _rebuilt(*arguments: object) -> LazyTensor:
-    # The gradient's flag and hooks come before the metadata.
-    storage, offset, shape, stride = arguments[:4]
-    return view(storage, offset, shape, stride, flags=arguments[6] if len(arguments) > 6 else None)
-
-
-def _rebuilt_3(*arguments: object) -> LazyTensor:
-    # The same with the type before the metadata.
-    storage, offset, shape, stride, _, _, dtype = arguments[:7]
-    flags = arguments[7] if len(arguments) > 7 else None
-    return view(storage, offset, shape, stride, torch_type(dtype), flags)
-
-
 def torch_type(dtype: object) -> str:
     """The element type that a name such as ``torch.float32`` stands for."""
     if isinstance(dtype, Global) and dtype.module == "torch":
@@ -313,16 +277,6 @@ def torch_type(dtype: object) -> str:
         if name in ELEMENT_TYPES:
             return name
     raise PickleError(f"it has a tensor of the unknown type {printable(str(dtype), 60)}")
-
-
-def _first(*arguments: object) -> object:
-    return arguments[0]
-
-
-def _quantised(
-    storage: object, offset: object, shape: object, stride: object, *rest: object
-) -> LazyTensor:
-    return dequantised(view(storage, offset, shape, stride), rest[0] if rest else None)
 
 
 def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
@@ -348,19 +302,11 @@ def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
                     return np.asarray((stored.load() - zero) * scale)
 
                 return QuantisedTensor(spec, load)
-    return LazyTensor(spec, _unread("a tensor quantised in another way"))
+    return _unread("a tensor quantised in another way", spec)
 
 
-def _without_elements(what: str, dtype: object, shape: object) -> LazyTensor:
-    return LazyTensor(TensorSpec(_naturals(shape), torch_type(dtype), 0), _unread(what))
-
-
-def _meta(dtype: object, shape: object, *_: object) -> LazyTensor:
-    return _without_elements("a meta tensor without data", dtype, shape)
-
-
-def _wrapper(_: object, dtype: object, shape: object, *rest: object) -> LazyTensor:
-    return _without_elements("a tensor subclass", dtype, shape)
+def _without_elements(what: str, dtype: object, shape: object, *_: object) -> LazyTensor:
+    return _unread(what, TensorSpec(_naturals(shape), torch_type(dtype), 0))
 
 
 def _sparse(layout: object, data: object) -> LazyTensor:
@@ -372,45 +318,49 @@ def _sparse(layout: object, data: object) -> LazyTensor:
         raise PickleError("it has a malformed sparse tensor")
     values = tensors[-1].spec
     spec = TensorSpec(_naturals(sizes[0]), values.dtype, values.bytes)
-    return LazyTensor(spec, _unread("a sparse tensor"))
+    return _unread("a sparse tensor", spec)
 
 
-def constructors(construct: Constructor) -> dict[Global, Constructor]:
-    """How to build what pickles of Python, NumPy, JAX and PyTorch name.
-
-    Args:
-        construct: the machine's `construct`, for calls that wrap another.
-    """
-
-    def from_type(function: object, kind: object, arguments: object, *state: object) -> object:
-        return construct(function, arguments)
+def _constructors() -> dict[Global, Constructor]:
+    def first(*arguments: object) -> object:
+        return arguments[0]
 
     modules: dict[str, dict[str, Constructor]] = {
         "collections": {"OrderedDict": _dictionary, "defaultdict": _dictionary},
         "_codecs": {"encode": _encoded},
         "numpy": {"dtype": _element_type},
-        "jax._src.array": {"_reconstruct_array": _jax_array},
-        "jax._src.device_array": {"reconstruct_device_array": _jax_array},
+        "jax._src.array": {"_reconstruct_array": lambda call, arguments, state, *_: _built(state)},
+        "jax._src.device_array": {
+            "reconstruct_device_array": lambda call, arguments, state, *_: _built(state)
+        },
         "torch": {"Size": lambda values=(): _naturals(values)},
         "torch._utils": {
             "_rebuild_tensor": view,
-            "_rebuild_tensor_v2": _rebuilt,
-            "_rebuild_tensor_v3": _rebuilt_3,
-            "_rebuild_parameter": _first,
-            "_rebuild_parameter_with_state": _first,
-            "_rebuild_device_tensor_from_cpu_tensor": _first,
-            "_rebuild_device_tensor_from_numpy": _first,
-            "_rebuild_xla_tensor": _first,
-            "_rebuild_qtensor": _quantised,
+            # The gradient's flag and hooks come before the metadata; then the type as well.
+            "_rebuild_tensor_v2": lambda data, at, shape, stride, g=None, h=None, flags=None, *_: (
+                view(data, at, shape, stride, "", flags)
+            ),
+            "_rebuild_tensor_v3": lambda data, at, shape, stride, g, h, kind, flags=None, *_: view(
+                data, at, shape, stride, torch_type(kind), flags
+            ),
+            "_rebuild_parameter": first,
+            "_rebuild_parameter_with_state": first,
+            "_rebuild_device_tensor_from_cpu_tensor": first,
+            "_rebuild_device_tensor_from_numpy": first,
+            "_rebuild_xla_tensor": first,
+            "_rebuild_qtensor": lambda *a: dequantised(view(*a[:4]), (*a[4:5], None)[0]),
             "_rebuild_sparse_tensor": _sparse,
             "_rebuild_sparse_csr_tensor": _sparse,
-            "_rebuild_meta_tensor_no_storage": _meta,
-            "_rebuild_wrapper_subclass": _wrapper,
+            "_rebuild_meta_tensor_no_storage": partial(
+                _without_elements, "a meta tensor without data"
+            ),
+            "_rebuild_wrapper_subclass": lambda kind, *a: _without_elements(
+                "a tensor subclass", *a
+            ),
         },
-        "torch._tensor": {"_rebuild_from_type": from_type, "_rebuild_from_type_v2": from_type},
         "torch.jit._pickle": {
-            "restore_type_tag": _first,
-            **{f"build_{kind}list": _first for kind in ("int", "double", "bool", "tensor")},
+            "restore_type_tag": first,
+            **{f"build_{kind}list": first for kind in ("int", "double", "bool", "tensor")},
         },
     }
     for builtins in ("builtins", "__builtin__"):
@@ -427,9 +377,17 @@ def constructors(construct: Constructor) -> dict[Global, Constructor]:
             # A training checkpoint's loss or learning rate: no tensor.
             "scalar": lambda dtype, content=b"": None,
         }
-        modules[f"{core}.numeric"] = {"_frombuffer": _from_buffer}
+        modules[f"{core}.numeric"] = {
+            "_frombuffer": lambda content, dtype, shape, order: _built(
+                (shape, dtype, order == "F", content)
+            )
+        }
     return {
         Global(module, name): build
         for module, names in modules.items()
         for name, build in names.items()
     }
+
+
+CONSTRUCTORS = _constructors()
+"""How to build what pickles of Python, NumPy, JAX and PyTorch name."""

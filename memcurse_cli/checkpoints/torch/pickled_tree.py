@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from memcurse_cli.checkpoints.directory import MERGE
+from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.select import Path, collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.torch.pickle_machine import (
-    Constructor,
     Global,
-    Machine,
-    PickleError,
     Record,
 )
 from memcurse_cli.checkpoints.torch.pickled_tensors import (
     PickledArray,
     QuantisedTensor,
-    constructors,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, File
+from memcurse_cli.checkpoints.untrusted.source import File
 from memcurse_cli.errors import CheckpointError
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -31,89 +27,59 @@ MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 MODULE_MARK = "\0"
 
 
-def machine(
-    source: Bytes,
-    persistent: Callable[[object], object],
-    more: dict[Global, Constructor] | None = None,
-    position: int = 0,
-) -> Machine:
-    """A pickle machine that builds PyTorch's, NumPy's and JAX's arrays and nothing else."""
-    table: dict[Global, Constructor] = {}
-    made = Machine(source, table, persistent, position)
-    table.update(constructors(made.construct) | (more or {}))
-    return made
-
-
-def no_persistent(identity: object) -> object:
-    """For pickles outside a container: there is nothing that an id could refer to."""
-    raise PickleError("it refers to a storage outside itself")
-
-
 def store_of(root: object, file: File) -> TensorStore:
-    """The store of a file that holds one pickled object."""
-    weights, parts = _deepspeed_weights(root, file.path)
-    tensors, notes = tensors_of(weights)
-    return file_store(file, tensors, [*parts, *notes], metadata=texts(root), contents=root)
+    """The store of a file that holds one pickled object.
+
+    A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
+    objects the attributes are searched.
+    """
+    weights, notes = _deepspeed_weights(root, file.path)
+    search = _Search()
+    found = collect(weights, search.leaf, search.expand)
+    found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
+    if not found:
+        raise ValueError(f"it holds {_described(weights)} and no tensor")
+    if () in found:
+        found = {("tensor",): found[()]}
+    tensors, left_out = (name_torch if search.any_torch else name_jax)(found)
+    if search.module:
+        kind = printable(search.module, 80)
+        notes.append(f"{kind} is a pickled module: its tensors are read, its code is not run")
+    notes += left_out
+    count = sum(isinstance(tensor, QuantisedTensor) for tensor in tensors.values())
+    if count:
+        many = "1 tensor was" if count == 1 else f"{count} tensors were"
+        notes.append(f"{many} quantised to integers: the numbers are those that they stand for")
+    return file_store(file, tensors, notes, metadata=texts(root), contents=root)
 
 
 def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     """What a file of DeepSpeed's keeps under ``module``, and notes; any other object as it is.
 
-    The weights are whole unless tensors are split over several ranks (tensor parallel), over layers
-    (pipeline parallel), or over all of them (ZeRO stage 3)
+    The weights are whole unless they are split over ranks (tensor parallel, ZeRO stage 3) or layers
     (https://github.com/deepspeedai/DeepSpeed, deepspeed/runtime/engine.py).
     """
     if not isinstance(root, dict) or not {"module", "ds_version"} <= root.keys():
         return root, []
     module: Any = root["module"]
-    if not isinstance(module, dict):
-        raise CheckpointError(
-            "a DeepSpeed file without its model, whose layers lie in files of their own",
-            where=where,
-            remedy="save model.state_dict() from the training script",
-        )
     named = root.get("param_shapes")
     groups = named if isinstance(named, list) else [named]
     trained = {name for group in groups if isinstance(group, dict) for name in group}
-    empty = [
-        name
+    what, remedy = "", MERGE
+    if not isinstance(module, dict):
+        what = "a DeepSpeed file without its model, whose layers lie in files of their own"
+        remedy = "save model.state_dict() from the training script"
+    elif empty := sum(
+        name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
         for name, tensor in module.items()
-        if name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
-    ]
-    if empty:
-        raise CheckpointError(
-            f"DeepSpeed (ZeRO stage 3) keeps {len(empty)} parameters of this model in pieces",
-            where=where,
-            remedy=MERGE,
-        )
+    ):
+        what = f"DeepSpeed (ZeRO stage 3) keeps {empty} parameters of this model in pieces"
+    if what:
+        raise CheckpointError(what, where=where, remedy=remedy)
     ranks = root.get("mp_world_size")
     if type(ranks) is int and ranks > 1:
         return module, [f"one of {ranks} tensor-parallel parts: matrices may be slices"]
     return module, []
-
-
-def tensors_of(root: object) -> tuple[dict[str, LazyTensor], list[str]]:
-    """The weights in what a pickle holds, by name, and notes.
-
-    A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
-    objects the attributes are searched.
-    """
-    search = _Search()
-    found = collect(root, search.leaf, search.expand)
-    found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
-    if not found:
-        raise ValueError(f"it holds {_described(root)} and no tensor")
-    if () in found:
-        found = {("tensor",): found[()]}
-    weights, notes = (name_torch if search.any_torch else name_jax)(found)
-    count = sum(isinstance(tensor, QuantisedTensor) for tensor in weights.values())
-    if count:
-        many = "1 tensor was" if count == 1 else f"{count} tensors were"
-        notes.append(f"{many} quantised to integers: the numbers are those that they stand for")
-    if search.module:
-        kind = printable(search.module, 80)
-        notes.insert(0, f"{kind} is a pickled module: its tensors are read, its code is not run")
-    return weights, notes
 
 
 def _described(node: object) -> str:
@@ -171,16 +137,14 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
         transient = state.get("_non_persistent_buffers_set")
         skipped = transient if isinstance(transient, list | tuple) else ()
         names = {name for name in skipped if isinstance(name, str)}
-        buffers = parts[1] or {}
-        kept = {key: child for key, child in buffers.items() if key not in names}
+        kept = {key: child for key, child in (parts[1] or {}).items() if key not in names}
         packed = {
             key: child
             for key, child in state.items()
             if isinstance(child, Record) and _unpacked(child) is not None
         }
-        return [
-            pair for part in (parts[0], kept, packed, parts[2]) for pair in (part or {}).items()
-        ]
+        tables = (parts[0], kept, packed, parts[2])
+        return [pair for table in tables for pair in (table or {}).items()]
     if isinstance(node.function, Global) and node.function.module.startswith("__torch__"):
         # TorchScript's RNNs list their weights a second time.
         return [(key, child) for key, child in state.items() if key != "_flat_weights"]
@@ -218,11 +182,13 @@ def _merged(path: Path) -> Path:
 # tensors (aten/src/ATen/native/quantized/cpu/LinearUnpackImpl.cpp, native/RNN.cpp).
 LINEAR, CELL = "LinearPackedParamsBase", "CellParamsBase"
 _CLASSES = "__torch__.torch.classes."
-_CELL_NAME = re.compile(r"(?P<module>(?:.*\.)?)_packed_weight_(?P<side>[ih]h)\.(?P<what>\w+)")
-_LAYER_NAME = re.compile(
-    r"(?P<module>(?:.*\.)?)_all_weight_values\.(?P<index>\d{1,6})\.param\.(?P<what>\w+)"
+# The names of what quantised cells, linears and recurrent layers pack.
+_PACKED = re.compile(
+    r"(?P<module>(?:.*\.)?)(?:"
+    r"_packed_weight_(?P<side>[ih]h)\.(?P<cell>\w+)"
+    r"|_packed_params\._packed_params\.(?P<linear>\w+)"
+    r"|_all_weight_values\.(?P<index>\d{1,6})\.param\.(?P<layer>\w+))"
 )
-_LINEAR_NAME = re.compile(r"(?P<module>(?:.*\.)?)_packed_params\._packed_params\.(?P<what>\w+)")
 # In a state dict a linear's weight and bias are a pair.
 _PAIR = {"0": "weight", "1": "bias"}
 
@@ -236,10 +202,11 @@ def _unpacked(node: Record) -> dict[str, object] | None:
         return None
     # (type, biases, doubles, integers, packed); with half precision the biases are packed too.
     _, biases, _, _, packed = state
+    sides = ("ih", "hh")
     found: dict[str, object] = {}
-    for side, bias in zip(("ih", "hh"), biases if isinstance(biases, list) else (), strict=False):
+    for side, bias in zip(sides, biases if isinstance(biases, list) else (), strict=False):
         found[f"bias_{side}"] = bias
-    for side, weight in zip(("ih", "hh"), packed if isinstance(packed, list) else (), strict=False):
+    for side, weight in zip(sides, packed if isinstance(packed, list) else (), strict=False):
         inner = _unpacked(weight) if isinstance(weight, Record) else None
         for what, tensor in (inner or {}).items():
             if isinstance(tensor, LazyTensor):
@@ -266,61 +233,46 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     A network numbers its layers and directions in one list. It has two directions where the shapes
     leave no other choice.
     """
-    if not any("_packed" in part or "_all_weight_values" in part for p in found for part in p):
-        return dict(found)
-    inputs = _inputs(found)
-    named = {_plain(path, inputs): tensor for path, tensor in found.items()}
+    packed = {path: _PACKED.fullmatch(".".join(path[-2:])) for path in found}
+    # By network and by number, the shapes of each layer's matrices.
+    networks: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
+    for path, name in packed.items():
+        shape = found[path].spec.shape
+        if name is not None and name["index"] and len(shape) == 2:
+            layers = networks.setdefault((*path[:-2], name["module"]), {})
+            layers.setdefault(int(name["index"]), {})[name["layer"]] = shape
+    double = {network for network, layers in networks.items() if _two_directions(layers)}
+    named: dict[Path, LazyTensor] = {}
+    for path, name in packed.items():
+        plain = path
+        if name is not None:
+            above = path[:-2]
+            if name["cell"]:
+                last = f"{name['cell']}_{name['side']}"
+            elif name["linear"]:
+                last = _PAIR.get(name["linear"], name["linear"])
+            elif (*above, name["module"]) in double:
+                layer, back = divmod(int(name["index"]), 2)
+                last = f"{name['layer']}_l{layer}{'_reverse' if back else ''}"
+            else:
+                last = f"{name['layer']}_l{int(name['index'])}"
+            plain = (*above, f"{name['module']}{last}")
+        named[plain] = found[path]
     if len(named) < len(found):
         raise ValueError("two of its tensors have the same name")
     return named
 
 
-def _inputs(found: Mapping[Path, LazyTensor]) -> dict[Path, dict[int, tuple[int, int]]]:
-    """By network and by number, the inputs of each layer and how many it puts out."""
-    shapes: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
-    for path, tensor in found.items():
-        above, last = _last(path)
-        parts = _LAYER_NAME.fullmatch(last)
-        if parts is not None and len(tensor.spec.shape) == 2:
-            layers = shapes.setdefault((*above, parts["module"]), {})
-            layers.setdefault(int(parts["index"]), {})[parts["what"]] = tensor.spec.shape
-    return {
-        network: {
-            index: (held["weight_ih"][1], held["weight_hh"][1])
-            for index, held in layers.items()
-            if held.keys() >= {"weight_ih", "weight_hh"}
-        }
-        for network, layers in shapes.items()
+def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
+    # The inputs of each layer and how many it puts out.
+    sizes = {
+        index: (held["weight_ih"][1], held["weight_hh"][1])
+        for index, held in layers.items()
+        if held.keys() >= {"weight_ih", "weight_hh"}
     }
-
-
-def _plain(path: Path, inputs: Mapping[Path, dict[int, tuple[int, int]]]) -> Path:
-    above, last = _last(path)
-    cell = _CELL_NAME.fullmatch(last)
-    if cell is not None:
-        return (*above, f"{cell['module']}{cell['what']}_{cell['side']}")
-    linear = _LINEAR_NAME.fullmatch(last)
-    if linear is not None:
-        return (*above, f"{linear['module']}{_PAIR.get(linear['what'], linear['what'])}")
-    layer = _LAYER_NAME.fullmatch(last)
-    if layer is None:
-        return path
-    index = int(layer["index"])
-    suffix = f"l{index}"
-    if _two_directions(inputs.get((*above, layer["module"]), {})):
-        suffix = f"l{index // 2}{'_reverse' if index % 2 else ''}"
-    return (*above, f"{layer['module']}{layer['what']}_{suffix}")
-
-
-def _last(path: Path) -> tuple[Path, str]:
-    """The last two parts of a path as one name, and what is above."""
-    return path[:-2], ".".join(path[-2:])
-
-
-def _two_directions(layers: Mapping[int, tuple[int, int]]) -> bool:
-    if sorted(layers) != list(range(len(layers))) or len(layers) % 2 or not layers:
+    if sorted(sizes) != list(range(len(sizes))) or len(sizes) % 2 or not sizes:
         return False
-    (inputs, size), (others, _) = layers[0], layers[1]
-    if len(layers) > 2:
-        return layers[2][0] == 2 * size and others == inputs
+    (inputs, size), (others, _) = sizes[0], sizes[1]
+    if len(sizes) > 2:
+        return sizes[2][0] == 2 * size and others == inputs
     return others == inputs != size

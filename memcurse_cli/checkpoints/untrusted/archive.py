@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -36,14 +37,14 @@ def inflate(content: bytes, limit: int) -> bytes:
 
     def piece(size: int) -> bytes:
         nonlocal content
-        try:
-            made = inflater.decompress(content, size)
-        except zlib.error as error:
-            raise ValueError(f"a block cannot be decompressed ({error})") from error
+        made = inflater.decompress(content, size)
         content = inflater.unconsumed_tail
         return made
 
-    return _joined(piece, len(content), limit)
+    try:
+        return _joined(piece, len(content), limit)
+    except zlib.error as error:
+        raise ValueError(f"a block cannot be decompressed ({error})") from error
 
 
 def decompress_zstd(content: bytes, limit: int) -> bytes:
@@ -72,10 +73,7 @@ def _joined(piece: Callable[[int], bytes], compressed: int, limit: int) -> bytes
     return bytes(joined)
 
 
-ZIP_MAGIC = b"PK\x03\x04"
-EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 MAX_MEMBERS = 1_000_000
-_CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _BROKEN = (
     zipfile.BadZipFile,
@@ -98,7 +96,7 @@ class Archive:
     def __init__(self, file: File) -> None:
         self._file = file
         try:
-            with zipfile.ZipFile(io.BufferedReader(Stream(file), _CHUNK)) as archive:
+            with zipfile.ZipFile(Stream(file)) as archive:
                 members = archive.infolist()
         except CheckpointError:
             raise
@@ -109,12 +107,8 @@ class Archive:
                 remedy="copy or download it again",
             ) from error
         self._members = {member.filename: member for member in members}
+        self.names = list(self._members)
         self._check(members)
-
-    @property
-    def names(self) -> list[str]:
-        """The members' names in the archive's order."""
-        return list(self._members)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members
@@ -129,7 +123,7 @@ class Archive:
 
     def member(self, name: str) -> Bytes:
         """A member as bytes that are read by range."""
-        return _Member(self, name)
+        return _Member(self, name, self.size(name))
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
         """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
@@ -149,13 +143,11 @@ class Archive:
 
     def _start(self, member: zipfile.ZipInfo) -> int:
         header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
-        magic: bytes
-        name_length: int
-        extra_length: int
-        magic, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-        if magic != ZIP_MAGIC:
+        magic, *lengths = _LOCAL_HEADER.unpack(header)
+        if magic != b"PK\x03\x04":
             self._refuse(member.filename, "has no header where the archive's directory says")
-        return member.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+        start: int = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        return start
 
     def _inflate(self, member: zipfile.ZipInfo, start: int, skip: int, length: int) -> bytearray:
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -165,9 +157,9 @@ class Archive:
             while len(content) < length:
                 packed = inflater.unconsumed_tail
                 if not packed:
-                    packed = bytes(self._file.read(start, min(left, _CHUNK)))
+                    packed = bytes(self._file.read(start, min(left, _PIECE)))
                     start, left = start + len(packed), left - len(packed)
-                piece = inflater.decompress(packed, min(_CHUNK, skip + length - len(content)))
+                piece = inflater.decompress(packed, min(_PIECE, skip + length - len(content)))
                 if not piece and (inflater.eof or not packed):
                     self._refuse(member.filename, "is shorter than it claims")
                 content += piece[skip:]
@@ -179,10 +171,9 @@ class Archive:
     def _check(self, members: list[zipfile.ZipInfo]) -> None:
         if len(members) > MAX_MEMBERS:
             self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
-        names = Counter(member.filename for member in members)
-        repeated = next((name for name, count in names.items() if count > 1), None)
-        if repeated is not None:
-            self._refuse(repeated, "stands twice in the archive")
+        if len(self._members) < len(members):
+            names = Counter(member.filename for member in members)
+            self._refuse(names.most_common(1)[0][0], "stands twice in the archive")
         position = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
@@ -197,11 +188,9 @@ class Archive:
                 self._refuse(name, "reaches beyond the end of the file")
             large = member.file_size > LARGE_BLOCK
             ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
-            if member.file_size > member.compress_size * ratio:
-                self._refuse(
-                    name,
-                    f"claims {member.file_size} bytes from {member.compress_size} compressed ones",
-                )
+            size, packed = member.file_size, member.compress_size
+            if size > packed * ratio:
+                self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
     def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
         raise CheckpointError(
@@ -211,12 +200,14 @@ class Archive:
         )
 
 
+@dataclass(frozen=True)
 class _Member:
-    def __init__(self, archive: Archive, name: str) -> None:
-        self._archive, self._name, self.size = archive, name, archive.size(name)
+    archive: Archive
+    name: str
+    size: int
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
-        return self._archive.read(self._name, offset, length)
+        return self.archive.read(self.name, offset, length)
 
 
 class Stream(io.RawIOBase):
@@ -224,14 +215,6 @@ class Stream(io.RawIOBase):
 
     def __init__(self, file: Bytes) -> None:
         self._file, self._position = file, 0
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a position, which may be beyond the end."""
@@ -247,15 +230,3 @@ class Stream(io.RawIOBase):
         content = bytes(self._file.read(self._position, left if size < 0 else min(size, left)))
         self._position += len(content)
         return content
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # always writable
-        """Fill as much of a buffer as there are bytes."""
-        count = max(0, min(len(buffer), self._file.size - self._position))
-        buffer[:count] = self._file.read(self._position, count)
-        self._position += count
-        return count
-
-
-def open_archive(head: bytes, file: File) -> Archive | None:
-    """The archive that a file is, by its first bytes; None where it is none; as `Archive`."""
-    return Archive(file) if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 MAX_NAME_LENGTH = 1000
 
@@ -28,11 +28,7 @@ def printable(text: str, limit: int = 200, keep: str = "") -> str:
 
     Unicode counts controls, bidirectional overrides, lone surrogates and line separators as not
     printable; letters of any script stay as they are. The result is printable in turn.
-
-    Args:
-        text: a name, path or message that may come from an untrusted file.
-        limit: the largest number of characters returned; the middle is replaced by ``…``.
-        keep: characters that stay as they are although they are not printable.
+    Of more than ``limit`` characters the middle is replaced by ``…``; those of ``keep`` stay.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -88,15 +84,7 @@ INTEGER_DIGITS = 20  # of an unsigned integer of 64 bits
 
 
 def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
-    """The JSON object in ``content``.
-
-    Args:
-        content: UTF-8.
-        infinity: whether to understand ``Infinity`` and ``-Infinity``, which are not JSON.
-
-    Raises:
-        ValueError: with the fault as a clause; as `parse_json`, or it is not an object.
-    """
+    """The JSON object in ``content``; ValueError as `parse_json`, or where it is not an object."""
     parsed = parse_json(content, infinity=infinity)
     if not isinstance(parsed, dict):
         raise ValueError("it is not a JSON object")
@@ -104,7 +92,9 @@ def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, *, infinity: bool = False) -> Any:
-    """The JSON value in ``content``; the arguments of `parse_object`.
+    """The JSON value in ``content``, which is UTF-8.
+
+    ``infinity`` says to understand ``Infinity`` and ``-Infinity``, which are not JSON.
 
     Raises:
         ValueError: with the fault as a clause; the content is too large, not JSON, nested too
@@ -114,12 +104,18 @@ def parse_json(content: bytes, *, infinity: bool = False) -> Any:
         raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")
     if content.count(b"[") + content.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
+
+    def constant(text: str) -> float:
+        if infinity and text.endswith("Infinity"):
+            return float(text)
+        raise ValueError(f"{text} is not a number")
+
     try:
         return json.loads(
             content.decode("utf-8-sig"),
             object_pairs_hook=_unique,
             parse_int=_integer,
-            parse_constant=_infinity if infinity else _no_constant,
+            parse_constant=constant,
         )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
@@ -140,11 +136,3 @@ def _integer(text: str) -> int:
     if len(text) > INTEGER_DIGITS:  # no double may hold it, nor Python print it
         raise ValueError(f"a whole number has more than {INTEGER_DIGITS} digits")
     return int(text)
-
-
-def _infinity(text: str) -> float:
-    return float(text) if text.endswith("Infinity") else _no_constant(text)
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
@@ -37,11 +37,9 @@ def require_range(offset: int, length: int, size: int) -> None:
 
 
 def naturals(values: object) -> tuple[int, ...] | None:
-    """The sizes that a file claims of a shape, a stride or a place.
+    """A shape, a stride or a place that a file claims; None where it is not of natural numbers.
 
-    Returns:
-        At most `MAX_DIMENSIONS` natural numbers that an index of 64 bits can hold; None where the
-        file gives anything else.
+    There are at most `MAX_DIMENSIONS`, each of which an index of 64 bits can hold.
     """
     if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
         return None
@@ -104,9 +102,8 @@ class Cursor:
         if end > len(self._chunk):
             start, left = self.position, self.left
             if count > left:
-                raise EndOfBytesError(
-                    f"it ends at byte {self._source.size}, in the middle of a field"
-                )
+                where = f"it ends at byte {self._source.size}"
+                raise EndOfBytesError(f"{where}, in the middle of a field")
             self._chunk = memoryview(self._source.read(start, min(left, max(count, self.chunk))))
             self._start, self._index, end = start, 0, count
         piece = self._chunk[self._index : end]
@@ -130,9 +127,9 @@ class Cursor:
     def skip(self, count: int) -> ByteRange:
         """Pass over the next bytes, and return them unread."""
         if count > self.left:
+            where = f"it ends at byte {self._source.size}"
             raise EndOfBytesError(
-                f"it ends at byte {self._source.size}, before the {count} bytes that follow "
-                f"byte {self.position}"
+                f"{where}, before the {count} bytes that follow byte {self.position}"
             )
         range_ = ByteRange(self._source, self.position, count)
         if self._index + count <= len(self._chunk):
@@ -166,22 +163,20 @@ def unchanged_while_read() -> Iterator[None]:
     if _OPENED.get() is not None:
         yield
         return
-    token = _OPENED.set({})
+    opened: _Opened = {}
+    token = _OPENED.set(opened)
+    fault = None
     try:
         yield
-    except MemcurseError:
-        _require_unchanged()  # what was wrong may be the mixture
-        raise
-    else:
-        _require_unchanged()
+    except MemcurseError as error:  # what was wrong may be the mixture
+        fault = error
     finally:
         _OPENED.reset(token)
-
-
-def _require_unchanged() -> None:
-    for shown, version, now in (_OPENED.get() or {}).values():
+    for shown, version, now in opened.values():
         if now() not in (version, None):
-            raise changed(shown)
+            raise changed(shown) from fault
+    if fault is not None:
+        raise fault
 
 
 def opened_as(where: str, shown: str, version: Version, now: Callable[[], Version | None]) -> None:
@@ -233,15 +228,10 @@ class Directory(Protocol):
 class LocalFile:
     """A regular file on this machine.
 
-    A FIFO, a socket or a device is refused before a byte is read, so that opening never blocks.
-
-    Args:
-        path: where it is.
-        shown: what to call it in messages, where that is not ``path``.
-        directory: where the files beside it are, if links have been followed to ``path``.
-
-    Raises:
-        CheckpointError: the file is missing, cannot be opened, or is not a regular file.
+    ``shown`` is what messages call it, ``directory`` where the files beside it are if links have
+    been followed to ``path``. CheckpointError: it is missing, cannot be opened, or is no regular
+    file: a FIFO, a socket or a device is refused before a byte is read, so that opening never
+    blocks.
     """
 
     def __init__(
@@ -259,14 +249,11 @@ class LocalFile:
         self.size = status.st_size
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            is_folder = stat.S_ISDIR(status.st_mode)
-            raise CheckpointError(
-                "this is a folder, where a file is needed"
-                if is_folder
-                else "this is neither a regular file nor a directory",
-                where=self.path,
-                remedy="put the file there" if is_folder else "copy its content into a file",
-            )
+            what, remedy = "this is a folder, where a file is needed", "put the file there"
+            if not stat.S_ISDIR(status.st_mode):
+                what = "this is neither a regular file nor a directory"
+                remedy = "copy its content into a file"
+            raise CheckpointError(what, where=self.path, remedy=remedy)
         self._file = io.FileIO(descriptor)
         opened_as(os.fspath(path), self.path, _version(status), lambda: _version_now(path))
 
@@ -322,28 +309,19 @@ class LocalDirectory:
                 names = [entry.name for entry in islice(entries, MAX_DIRECTORY_ENTRIES + 1)]
         except (OSError, ValueError, RuntimeError) as error:
             raise unreadable(self.path, error) from error
-        if len(names) > MAX_DIRECTORY_ENTRIES:
-            raise CheckpointError(
-                f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
-                where=self.path,
-                remedy="name the checkpoint's file",
-            )
-        self.names = sorted(names)
+        self.names = listed(names, self.path)
 
     def locate(self, name: str) -> Path:
         """The path of ``name``, a relative path with ``/``, after links are followed."""
-        where = printable(f"{self.path}/{name}")
-        if not is_inside(name):
-            raise CheckpointError(
-                "this name leads outside the checkpoint's directory, and is not opened",
-                where=where,
-                remedy="shards must lie beside their index",
-            )
+        where = require_inside(name, self.path)
         try:
             target = self._root.joinpath(name).resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:
             raise unreadable(where, error) from error
-        if not (target.is_relative_to(self._resolved) or target.parent == self._blobs()):
+        # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
+        above = self._resolved.parent
+        blobs = above.parent / "blobs" if above.name == "snapshots" else None
+        if not (target.is_relative_to(self._resolved) or target.parent == blobs):
             raise CheckpointError(
                 "this symbolic link leads outside the checkpoint's directory, and is not followed",
                 where=where,
@@ -367,41 +345,28 @@ class LocalDirectory:
             if not name.startswith(".") and (self._root / name).is_file():
                 yield name
 
-    def _blobs(self) -> Path | None:
-        # The Hugging Face cache keeps each snapshot as links into one `blobs` folder beside it.
-        snapshots = self._resolved.parent
-        return snapshots.parent / "blobs" if snapshots.name == "snapshots" else None
-
 
 class DataFile:
-    """A file of a directory that has hundreds of them: opened for each read and closed again.
-
-    Attributes:
-        claimed: the bytes of all values that are said to lie in it.
-    """
+    """A file of a directory that has hundreds of them: opened for each read and closed again."""
 
     def __init__(self, directory: LocalDirectory, name: str) -> None:
         self._directory, self._name = directory, name
         self.path = printable(f"{directory.path}/{name}")
         self._size = -1
-        self.claimed = 0
+        self.claimed = 0  # the bytes of all values that are said to lie in it
 
     @property
     def size(self) -> int:
         """Its length in bytes."""
         if self._size < 0:
-            file = self._directory.open(self._name)
-            self._size = file.size
-            file.close()
+            with closing(self._directory.open(self._name)) as file:
+                self._size = file.size
         return self._size
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""
-        file = self._directory.open(self._name)
-        try:
+        with closing(self._directory.open(self._name)) as file:
             return file.read(offset, length)
-        finally:
-            file.close()
 
     def directory(self) -> LocalDirectory:
         """The directory that it lies in."""
@@ -450,17 +415,11 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     Raises:
         CheckpointError: as `LocalFile`, or the file is larger.
     """
-    file = LocalFile(path)
-    try:
+    with closing(LocalFile(path)) as file:
         if file.size > most:
-            raise CheckpointError(
-                f"the file has {file.size} bytes, more than the {most} that are read",
-                where=file.path,
-                remedy="give the right file",
-            )
+            what = f"the file has {file.size} bytes, more than the {most} that are read"
+            raise CheckpointError(what, where=file.path, remedy="give the right file")
         return bytes(file.read(0, file.size))
-    finally:
-        file.close()
 
 
 def directory_here(file: File) -> LocalDirectory:
@@ -475,27 +434,50 @@ def directory_here(file: File) -> LocalDirectory:
     )
 
 
-def is_inside(name: str) -> bool:
-    """Whether a relative path with ``/`` can only lead to what is inside its directory."""
-    parts = name.split("/")
-    return "\\" not in name and ":" not in name and not {"", ".", ".."} & set(parts)
+def listed(names: list[str], where: str) -> list[str]:
+    """The names in a directory in order, of which there must not be too many."""
+    if len(names) > MAX_DIRECTORY_ENTRIES:
+        raise CheckpointError(
+            f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
+            where=where,
+            remedy="name the checkpoint's file",
+        )
+    return sorted(names)
+
+
+def require_inside(name: str, directory: str) -> str:
+    """What to call a file; refused is a path that can lead to what is not inside its directory."""
+    where = printable(f"{directory}/{name}")
+    if "\\" in name or ":" in name or {"", ".", ".."} & set(name.split("/")):
+        raise CheckpointError(
+            "this name leads outside the checkpoint's directory, and is not opened",
+            where=where,
+            remedy="shards must lie beside their index",
+        )
+    return where
+
+
+_MISSING = "no such file or directory", "check the path"
+_DENIED = "permission denied", "ask its owner for read access"
+_UNREADABLE = {
+    errno.ENOENT: _MISSING,
+    errno.ENOTDIR: _MISSING,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.ENAMETOOLONG: ("the path is too long", "check the path"),
+    errno.ELOOP: ("the symbolic link leads back to itself", "name the file itself"),
+}
 
 
 def unreadable(where: str, error: Exception) -> CheckpointError:
     """The one line for a path that the operating system does not let us read."""
-    number = getattr(error, "errno", None)
-    what, remedy = "", "check the path"
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        what = "no such file or directory"
-    elif number in (errno.EACCES, errno.EPERM):
-        what, remedy = "permission denied", "ask its owner for read access"
-    elif number == errno.ENAMETOOLONG:
-        what = "the path is too long"
-    elif number == errno.ELOOP or isinstance(error, RuntimeError):
-        what, remedy = "the symbolic link leads back to itself", "name the file itself"
-    elif isinstance(error, ValueError):
-        what = "the path holds a null byte or cannot be encoded"
-    if what:
-        return CheckpointError(what, where=where, remedy=remedy)
-    reason = getattr(error, "strerror", None) or "the file cannot be read"
-    return CheckpointError(printable(str(reason).lower()), where=where, remedy="check the file")
+    known = _UNREADABLE.get(getattr(error, "errno", None) or 0)
+    if known is None and isinstance(error, RuntimeError):
+        known = _UNREADABLE[errno.ELOOP]
+    if known is None and isinstance(error, ValueError):
+        known = "the path holds a null byte or cannot be encoded", "check the path"
+    if known is None:
+        reason = getattr(error, "strerror", None) or "the file cannot be read"
+        known = printable(str(reason).lower()), "check the file"
+    what, remedy = known
+    return CheckpointError(what, where=where, remedy=remedy)

@@ -18,7 +18,7 @@ from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.selective.linear_attention import (

@@ -9,7 +9,7 @@ from families.selective.layers import min_rnn, sigmoid, sru
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.selective.mixing import QRNN, SRU, MinLSTM
 
 Arrays = dict[str, np.ndarray]

@@ -11,7 +11,7 @@ from families.oracles import original_layer
 from families.selective.layers import HIPPOGRIFF, RG_LRU, TURNING, sigmoid, softplus
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk

@@ -22,7 +22,7 @@ from families.selective.layers import (
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.memory import MemoryStore
+from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import HiddenSpectra
 from memcurse_cli.families.selective import xlstm

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memcurse_cli.checkpoints.memory import MemoryStore
-from memcurse_cli.checkpoints.open import open_checkpoint
+from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.optimizer import adam_state
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
