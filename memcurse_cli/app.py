@@ -27,8 +27,8 @@ COMMANDS = {
 }
 
 HOMES = {
-    **dict.fromkeys(("families", "formats", "rule", "schema", "settings"), "listings"),
-    **dict.fromkeys(("predict", "landscape", "autocorrelation"), "theory"),
+    **dict.fromkeys(("predict", "landscape", "autocorrelation", "rule"), "without_checkpoint"),
+    **dict.fromkeys(("families", "formats", "schema", "settings"), "without_checkpoint"),
     **dict.fromkeys(("hessian", "compare"), "inspect"),
 }
 """The modules of the commands that have none of their own name."""

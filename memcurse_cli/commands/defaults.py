@@ -1,9 +1,7 @@
 """Defaults of options: the environment, then a settings file, then what the command itself says.
 
-Every option ``--some-option`` of a configurable command has a variable ``MEMCURSE_SOME_OPTION``,
-and one for a single command, ``MEMCURSE_INSPECT_SOME_OPTION``, which comes first. In a settings
-file ``some-option = …`` stands at the top for all commands that have it, or in the command's own
-table. The command line is above them all.
+``--some-option`` has a variable ``MEMCURSE_SOME_OPTION``, and for one command, which comes first,
+``MEMCURSE_INSPECT_SOME_OPTION``. In a file ``some-option = …`` stands at the top or in its table.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any
@@ -26,20 +23,14 @@ from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_se
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.reports.console import say
 
+# Commands that only list something, and `train`, whose options describe one network.
 UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
-"""Commands that only list something, and `train`, whose options describe one network."""
-
-OWN_TABLE = "check"
-"""The command whose table holds limits, which `policy_settings` reads."""
-
+OWN_TABLE = "check"  # the command whose table holds limits, which `diagnosis.policy` reads
+FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(
     {"help", "json", "output", "config", "baseline", "plot", "debug", "watch", "until"}
 )
 """Options that say what one call does."""
-
-FORMAT = "format"
-PER_COMMAND = frozenset({FORMAT})
-"""Options that mean something else in each command: only its own variable and table set them."""
 
 FOUND_MAY_SET = frozenset(
     # What is read, and of what input and optimizer.
@@ -61,12 +52,15 @@ may run code here), writes, names a file, keeps the machine busy (processes, a r
 or lets a check pass regardless is not here, and neither is an option that nobody has thought about.
 """
 
+# Of these only the one from the higher place counts; from the same place they still clash.
 EXCLUSIVE = (("rho", "autocorrelation"), ("jobs", "executor"))
-"""Of these only the one from the higher place counts; from the same place they still clash."""
-
 PREFIX = "MEMCURSE"
+CONFIG = "config"
+VERBOSE = "verbose"
 KEY = "memcurse.defaults"
 EVERYTHING = "memcurse.options"
+Everything = Callable[[], Mapping[str, Mapping[str, Any]]]
+"""The options of every configurable command, asked for only where a key is not this command's."""
 
 
 @dataclass
@@ -77,6 +71,7 @@ class Defaults:
     arguments: Sequence[str]  # the call's own
     options: Mapping[str, Any]  # the configurable options by name, without the dashes
     types: Mapping[str, Any]  # the types of the command's parameters, by their names in Python
+    everything: Everything
     file: SettingsFile | None = None  # the settings file, or None
     places: dict[str, str] = field(default_factory=dict)  # ``FILE:LINE`` of each that the file sets
 
@@ -115,7 +110,7 @@ def configurable(command: str, parameters: Sequence[Any]) -> dict[str, Any]:
 def variables(command: str, name: str) -> list[str]:
     """The environment variables of an option, the first one that is set counts."""
     own = f"{PREFIX}_{command}_{name}".upper().replace("-", "_")
-    return [own] if name in PER_COMMAND else [own, f"{PREFIX}_{name}".upper().replace("-", "_")]
+    return [own] if name == FORMAT else [own, f"{PREFIX}_{name}".upper().replace("-", "_")]
 
 
 def variable_set(option: Any) -> str:
@@ -137,65 +132,36 @@ def give_variables(command: str, options: Mapping[str, Any]) -> None:
         option.show_envvar = False
 
 
-Everything = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""The options of every configurable command, asked for only where a key is not this command's."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One option's default."""
-
-    value: Any
-    origin: str
-    variable: str
-
-
-def in_force(
-    command: str, file: SettingsFile | None, everything: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Setting]:
-    """The defaults of a command's options, by name.
-
-    Raises:
-        ConfigurationError: a key of the file that is no option.
-    """
-    options = everything[command]
-    give_variables(command, options)
-    said = {}
-    if file is not None:
-        for name, keys, value in entries(file, command, options, lambda: everything):
-            said[name] = value, file.place(*keys)
-    found = {}
-    for name, option in options.items():
-        value, origin = said.get(name, (option.default, ""))
-        if variable := variable_set(option):
-            value, origin = os.environ[variable], variable
-        found[name] = Setting(value, origin, variables(command, name)[-1])
-    return found
-
-
-def configure(
-    context: Any, defaults: Defaults, config: Path | None, everything: Everything
-) -> None:
-    """Read the settings file and make it the context's defaults.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or a key or value of it does not exist.
-    """
-    file = find_settings() if config is None else read_settings(config)
-    defaults.file = file
+def configure(context: Any, defaults: Defaults, config: Path | None) -> None:
+    """Make the settings file the context's defaults; a wrong one raises `ConfigurationError`."""
+    file = defaults.file = find_settings() if config is None else read_settings(config)
     context.meta[KEY] = defaults
-    values: dict[str, Any] = {}
+    options, values = defaults.options, dict[str, Any]()
     if file is not None:
-        for name, keys, value in entries(file, defaults.command, defaults.options, everything):
-            option = defaults.options[name]
-            kind = bare_type(defaults.types.get(option.name, str))
-            values[option.name] = checked(file, keys, value, kind)
+        for name, keys, value in entries(file, defaults.command, options, defaults.everything):
+            kind = bare_type(defaults.types.get(options[name].name, str))
+            values[options[name].name] = checked(file, keys, value, kind)
             defaults.places[name] = file.place(*keys)
+
+    def rank(name: str) -> int:
+        """How high the place is that sets an option."""
+        if defaults.given(name):
+            return 3
+        return 2 if variable_set(options[name]) else int(options[name].name in values)
+
+    def forget(name: str) -> None:
+        """Let an option be as if nothing but the command line could set it."""
+        options[name].envvar = None
+        values.pop(options[name].name, None)
+        defaults.places.pop(name, None)
+
     for pair in EXCLUSIVE:
-        _keep_the_higher(pair, defaults, values)
-    formats = FORMAT in defaults.options and not defaults.given(FORMAT)
-    if formats and "--json" in defaults.arguments:
-        _forget(FORMAT, defaults, values)
+        if all(name in options for name in pair):
+            lower, higher = sorted(pair, key=rank)
+            if rank(lower) < rank(higher):
+                forget(lower)
+    if FORMAT in options and not defaults.given(FORMAT) and "--json" in defaults.arguments:
+        forget(FORMAT)
     context.default_map = values
 
 
@@ -204,8 +170,7 @@ def entries(
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """(option, key path, value) of what a file says of a command; its own table comes last.
 
-    Raises:
-        ConfigurationError: a key that is no option, or that only a named file may set.
+    Raises `ConfigurationError` for a key that is no option, or that only a named file may set.
     """
     for key, value in file.values.items():
         if isinstance(value, dict):
@@ -250,85 +215,43 @@ def _at_the_top(command: str, name: str) -> bool:
     if command == OWN_TABLE:
         from memcurse_cli.diagnosis.policy import KEYS
 
-        return name not in KEYS and name not in PER_COMMAND
-    return name not in PER_COMMAND
+        return name not in KEYS and name != FORMAT
+    return name != FORMAT
 
 
 def _unknown(file: SettingsFile, keys: tuple[str, ...], known: typing.Iterable[str]) -> Exception:
-    from memcurse_cli.diagnosis.policy import KEYS
+    from memcurse_cli.diagnosis.policy import KEYS, unknown_key
 
-    known = sorted(known)
-    key = keys[-1].replace("_", "-")
-    if key in KEYS:
+    if keys[-1].replace("_", "-") in KEYS:
         return file.wrong(
-            f"{key} stands outside its table",
+            f"{keys[-1].replace('_', '-')} stands outside its table",
             *keys,
             remedy=f"write it below [{'.'.join((*file.prefix, OWN_TABLE))}]",
         )
-    near = get_close_matches(key, known, 1)
-    return file.wrong(
-        f"unknown key {keys[-1][:40]!r}",
-        *keys,
-        remedy=f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}",
-    )
+    return unknown_key(file, keys, sorted(known))
 
 
 def bare_type(hint: Any) -> Any:
     """The type of an option in the command's signature, without None."""
-    kinds = [kind for kind in typing.get_args(hint) if kind is not NoneType]
-    optional = len(kinds) < len(typing.get_args(hint))
-    return kinds[0] if optional and kinds else hint
+    kinds = typing.get_args(hint)
+    return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else hint
 
 
 def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) -> Any:
-    """A value that has the type of its option; one of a list may stand for a list of one.
-
-    Raises:
-        ConfigurationError: it has another.
-    """
+    """A value, if it has the type of its option; one of a list may stand for a list of one."""
     if typing.get_origin(kind) is list:
         (inner,) = typing.get_args(kind)
         several = value if isinstance(value, list) else [value]
         return [checked(file, keys, one, inner) for one in several]
-    accepted, words = {
-        bool: ((bool,), "true or false"),
-        int: ((int,), "a whole number"),
-        float: ((int, float), "a number"),
-    }.get(kind, ((str,), "a text"))
+    accepted, words, example = {
+        bool: ((bool,), "true or false", "true"),
+        int: ((int,), "a whole number", "300"),
+        float: ((int, float), "a number", "0.001"),
+    }.get(kind, ((str,), "a text", '"…"'))
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        example = {bool: "true", int: "300", float: "0.001"}.get(kind, '"…"')
-        raise file.wrong(
-            f"{keys[-1]} is not {words}", *keys, remedy=f"write {keys[-1]} = {example}"
-        )
+        remedy = f"write {keys[-1]} = {example}"
+        raise file.wrong(f"{keys[-1]} is not {words}", *keys, remedy=remedy)
     return value
-
-
-def _keep_the_higher(pair: tuple[str, str], defaults: Defaults, values: dict[str, Any]) -> None:
-    """Of two options that exclude each other, forget the one from the lower place."""
-    if not all(name in defaults.options for name in pair):
-        return
-
-    def rank(name: str) -> int:
-        option = defaults.options[name]
-        if defaults.given(name):
-            return 3
-        return 2 if variable_set(option) else int(option.name in values)
-
-    lower, higher = sorted(pair, key=rank)
-    if rank(lower) < rank(higher):
-        _forget(lower, defaults, values)
-
-
-def _forget(name: str, defaults: Defaults, values: dict[str, Any]) -> None:
-    """Let an option be as if nothing but the command line could set it."""
-    option = defaults.options[name]
-    option.envvar = None
-    values.pop(option.name, None)
-    defaults.places.pop(name, None)
-
-
-CONFIG = "config"
-VERBOSE = "verbose"
 
 
 def prepare(
@@ -341,12 +264,13 @@ def prepare(
     """Give a command the common options, and its own options their defaults from elsewhere."""
     options = configurable(name, command.params)
     give_variables(name, options)
-    defaults = Defaults(name, tuple(arguments), options, typing.get_type_hints(function))
-    common = _common_options(defaults, everything)
+    types = typing.get_type_hints(function)
+    defaults = Defaults(name, tuple(arguments), options, types, everything)
+    common = _common_options(defaults)
     if name in UNCONFIGURABLE:
         common = [option for option in common if option.name != CONFIG]
     command.params.extend(common)
-    command.invoke = _narrated(command.invoke, defaults, everything)
+    command.invoke = _narrated(command.invoke, defaults)
 
 
 def _declaration(
@@ -378,12 +302,12 @@ def _declaration(
     """Declare the options of every command; Typer makes its own objects of them."""
 
 
-def _common_options(defaults: Defaults, everything: Everything) -> list[Any]:
+def _common_options(defaults: Defaults) -> list[Any]:
     """The common options, of which --config makes the defaults of all others."""
 
     def read(context: Any, option: Any, config: Path | None) -> None:
         if not context.resilient_parsing:  # else a shell asks for completions
-            configure(context, defaults, config, everything)
+            configure(context, defaults, config)
 
     def remember(context: Any, option: Any, verbose: bool) -> None:
         context.meta[VERBOSE] = verbose
@@ -396,14 +320,12 @@ def _common_options(defaults: Defaults, everything: Everything) -> list[Any]:
     return [option for name, option in made.items() if name != "help"]
 
 
-def _narrated(
-    invoke: Callable[[Any], Any], defaults: Defaults, everything: Everything
-) -> Callable[[Any], Any]:
+def _narrated(invoke: Callable[[Any], Any], defaults: Defaults) -> Callable[[Any], Any]:
     """A command that says on standard error what it went by, where that is asked for."""
 
     def located(context: Any) -> Any:
         """An error about an option names what set it, where that is not the command line."""
-        context.meta[EVERYTHING] = everything
+        context.meta[EVERYTHING] = defaults.everything
         try:
             return invoke(context)
         except MemcurseError as error:
@@ -435,10 +357,7 @@ def _narrated(
 
 
 def discard_output() -> None:
-    """Let what standard output still holds go nowhere: its reader (head, less) has seen enough.
-
-    Python would complain again while it flushes at its end.
-    """
+    """Let what standard output holds go nowhere, or Python would complain again as it flushes."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

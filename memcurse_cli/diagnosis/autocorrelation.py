@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -38,10 +39,8 @@ from memcurse_cli.theory.moments import empirical_moments, moments
 
 DEFAULT_LAGS = 4096
 MOST_LAGS = 100_000
-TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)
-"""Of the states that the mixture is tried on, in steps."""
-FORGOTTEN = 10.0
-"""Time constants after which what is left of an input, e^-10, no longer counts."""
+TIME_CONSTANTS = (1.0, 10.0, 100.0, 1000.0)  # of the states that the mixture is tried on, in steps
+FORGOTTEN = 10.0  # time constants after which what is left of an input, e^-10, no longer counts
 
 
 def estimate_autocorrelation(
@@ -82,37 +81,30 @@ def estimate_autocorrelation(
     found = _usable(found, explicit=lags is not None, source=source)
     variance = float(found.values[0])
     if not math.isfinite(variance):
-        raise UsageError(
-            "the square of a sample is beyond the range of a float",
-            where=source,
-            remedy="scale the data",
-        )
+        what = "the square of a sample is beyond the range of a float"
+        raise UsageError(what, where=source, remedy="scale the data")
     level = float(np.nanmax(np.abs(np.asarray(samples[0], np.float64)), initial=0.0)) ** 2
     if variance <= (ROUNDING * level if centred else 0.0):
-        raise UsageError(
-            "the samples do not vary" + (" about their mean" if centred else ": all are zero"),
-            where=source,
-            remedy="an input without variance drives no state",
-        )
+        what = "the samples do not vary" + (" about their mean" if centred else ": all are zero")
+        raise UsageError(what, where=source, remedy="an input without variance drives no state")
     spread = found.standard_errors
-    series, last = samples.shape[0] * samples.shape[2], found.values.size - 1
+    sequences, steps, features = samples.shape
+    lag = np.arange(found.values.size, dtype=np.float64)
 
     def standard_errors(mixture: Autocorrelation) -> NDArray[np.float64]:
         if spread is not None:
             return spread
-        return gaussian_standard_error(mixture, samples.shape[1], series, last)
+        return gaussian_standard_error(mixture, steps, sequences * features, lag.size - 1)
 
     mixture, errors = fit_mixture(found.values, found.pairs, standard_errors)
     scale = found.taper if estimator == "biased" else np.ones_like(found.values)
-    known = np.arange(found.values.size, dtype=np.float64)
-    values, fitted = scale * found.values, scale * mixture.at(known)
+    values, fitted = scale * found.values, scale * mixture.at(lag)
     off = np.abs(values - fitted) / found.values[0]
     bias = 0.0
     if centred:  # Σ_{|k|<T} (1-|k|/T) R(k) / (N T), the variance of the estimated mean
-        k = np.arange(samples.shape[1], dtype=np.float64)
-        shares = np.where(k == 0, 1.0, 2.0) * (1 - k / k.size)
-        bias = float(shares @ mixture.at(k)) / (samples.shape[0] * k.size)
-    sequences, steps, features = samples.shape
+        k = np.arange(steps, dtype=np.float64)
+        shares = np.where(k == 0, 1.0, 2.0) * (1 - k / steps)
+        bias = float(shares @ mixture.at(k)) / (sequences * steps)
     return AutocorrelationDocument(
         SampleData(source, sequences, steps, features, samples.size - found.observed),
         estimator,
@@ -139,25 +131,18 @@ def check_estimator(name: str) -> Estimator:
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:
     """(N, T, F) of any accepted shape."""
+    wrong = partial(UsageError, where=source)
     if data.dtype.kind == "c":
-        raise UsageError(
-            "the samples are complex", where=source, remedy="give real and imaginary part apart"
-        )
+        raise wrong("the samples are complex", remedy="give real and imaginary part apart")
     if data.ndim not in (1, 2, 3):
-        raise UsageError(
-            f"an array of shape {data.shape} is no set of sequences",
-            where=source,
-            remedy="give (steps), (steps, features) or (sequences, steps, features)",
-        )
+        remedy = "give (steps), (steps, features) or (sequences, steps, features)"
+        raise wrong(f"an array of shape {data.shape} is no set of sequences", remedy=remedy)
     shaped = data[:, None] if data.ndim == 1 else data
     shaped = shaped if data.ndim == 3 else shaped[None]
     if data.size == 0 or shaped.shape[1] < 2:
         what = "no sample" if data.size == 0 else "one step"
-        raise UsageError(
-            f"an array of shape {data.shape} has {what}, too few for a lag",
-            where=source,
-            remedy="give two steps or more",
-        )
+        what = f"an array of shape {data.shape} has {what}, too few for a lag"
+        raise wrong(what, remedy="give two steps or more")
     return shaped
 
 
@@ -208,9 +193,7 @@ def _usable(
 def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
     """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
     checks = []
-    for time_constant in TIME_CONSTANTS:
-        if FORGOTTEN * time_constant > values.size - 1:
-            break
+    for time_constant in (one for one in TIME_CONSTANTS if FORGOTTEN * one <= values.size - 1):
         log = -1 / time_constant
         direct, fitted = empirical_moments(log, values), moments(np.array([log]), mixture)
         second = direct.second_moment, float(fitted.second_moment[0])

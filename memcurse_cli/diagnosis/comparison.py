@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -32,11 +33,8 @@ MOST_ASSIGNED = 2048
 TINY = np.finfo(np.float64).tiny
 LEAST_DECAY = 1e-3
 
-MOVED = 0.05
-"""The relative change of a decay -log|λ| from which an eigenvalue counts as moved."""
-
-ROUNDING = 1e-12
-"""Changes of a decay below this are those of arithmetic."""
+MOVED = 0.05  # the relative change of a decay -log|λ| from which an eigenvalue counts as moved
+ROUNDING = 1e-12  # changes of a decay below this are those of arithmetic
 
 
 def compare(before: Report, after: Report, *, values: bool = False) -> Comparison:
@@ -200,7 +198,14 @@ def match_layers(
 
     take(same(lambda layer: layer.name), "name")
     take(same(lambda layer: _unwrapped(layer.name)), "prefix")
-    take(_ends([(i, before[i].name) for i in left], [(i, after[i].name) for i in right]), "prefix")
+    ends = [
+        (one, other)
+        for one, other in itertools.product(left, right)
+        if before[one].name.endswith(f".{after[other].name}")
+        or after[other].name.endswith(f".{before[one].name}")
+    ]
+    ours, theirs = Counter(one for one, _ in ends), Counter(other for _, other in ends)
+    take([pair for pair in ends if ours[pair[0]] == theirs[pair[1]] == 1], "prefix")
     take(same(_sizes), "sizes")
     if len(left) == len(right) == 1:
         take([(left.pop(), right.pop())], "alone")
@@ -211,20 +216,6 @@ def _unwrapped(name: str) -> str:
     while name.startswith(WRAPPERS):
         name = name.partition(".")[2]
     return name
-
-
-def _ends(
-    before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]]
-) -> list[tuple[int, int]]:
-    """Pairs of which one name ends with the other after a dot, each name in one pair only."""
-    found = [
-        (one, other)
-        for one, name in before
-        for other, called in after
-        if name.endswith(f".{called}") or called.endswith(f".{name}")
-    ]
-    ours, theirs = Counter(one for one, _ in found), Counter(other for _, other in found)
-    return [(one, other) for one, other in found if ours[one] == 1 and theirs[other] == 1]
 
 
 def _sizes(layer: LayerReport) -> Hashable:
@@ -268,7 +259,7 @@ def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Indices, Ind
     return order[rows], order_after[columns], "assignment"
 
 
-def _points(values: Complexes) -> NDArray[np.float64]:
+def _points(values: Complexes) -> Floats:
     """(asinh(1000 δ), |arg λ|) of every eigenvalue; a zero decays like the least float."""
     decay = -np.log(np.maximum(np.abs(values), TINY))
     return np.stack([np.arcsinh(decay / LEAST_DECAY), np.abs(np.angle(values))], axis=1)

@@ -47,20 +47,15 @@ from memcurse_cli.theory.rounding import (
 
 Floats = NDArray[np.float64]
 
+# The units up to which a report takes the time for structure, for errors of rounding that are added
+# with their signs or larger than `LARGE`, and for the eigenvalues after rounding.
 LARGEST = 512
-"""The units up to which a report takes the time for structure, for errors of rounding that are
-added with their signs or larger than `LARGE`, and for the eigenvalues after rounding."""
 SPLIT_FLOPS = 2e10  # what the moments of every pair of eigenvalues may cost
 OPPOSED = 100.0  # times the whole: parts beyond it say nothing of the sum that they leave
-
-EXACT = 256
-"""The units up to which the state of the rounded matrix itself is taken."""
-LARGE = 0.1
-"""The relative error of the state above which first order is not told as the change."""
-LONGEST = 2e9
-"""steps × inputs × units² up to which the Hessian of a finite horizon adds errors up."""
-OWN_SCALE = "int8_own_scale"
-"""The name of int8 with a scale of the matrix's own, where it is a part of a larger tensor."""
+EXACT = 256  # the units up to which the state of the rounded matrix itself is taken
+LARGE = 0.1  # relative error of the state above which first order is not told as the change
+LONGEST = 2e9  # steps × inputs × units² up to which the Hessian of a horizon adds errors up
+OWN_SCALE = "int8_own_scale"  # int8 with a scale of the matrix's own, a part of a larger tensor
 
 
 def diagnose_dense(
@@ -72,8 +67,7 @@ def diagnose_dense(
 ) -> tuple[StateSummary, tuple[ParameterSummary, ...], DenseSummary]:
     """The state, the matrix as one parameter group, and how far from normal it is.
 
-    Of a layer and its matrix as `linearised_at_work` gives them, with the operating point, where it
-    has one, and why no linear figure holds, or None.
+    Of what `linearised_at_work` gives: the layer, its point or None, and why no figure holds.
     """
     basis = recurrence.eigenbasis
     if withheld is not None:
@@ -335,15 +329,9 @@ def _exact_error(
     recurrence: Recurrence, dynamics: DenseDynamics, change: Floats, settings: Settings
 ) -> float:
     """√(E‖h' - h‖² / E‖h‖²) of one change; inf where it leaves the range of a float."""
+    under = settings.autocorrelation, settings.horizon, settings.state_readout
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        moved, power = matrix_state_change(
-            dynamics.matrix,
-            change,
-            _readin(recurrence),
-            settings.autocorrelation,
-            settings.horizon,
-            settings.state_readout,
-        )
+        moved, power = matrix_state_change(dynamics.matrix, change, _readin(recurrence), *under)
         error = np.sqrt(np.float64(moved) / power)
     return math.inf if np.isnan(error) else float(error)
 

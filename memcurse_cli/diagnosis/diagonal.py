@@ -27,22 +27,13 @@ from memcurse_cli.theory.sensitivity import group_sensitivity
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
-
 DTYPES = cast(tuple[Dtype, ...], tuple(Rounding.__dataclass_fields__))
-
-PARTS = {"complex64": "float32"}
-"""The type of the real and imaginary parts of a complex one."""
-
+PARTS = {"complex64": "float32"}  # the type of the real and imaginary parts of a complex one
+# The relative error of the state up to which first order is kept, and cancels less.
 FIRST_ORDER = 1e-3
-"""The relative error of the state up to which first order is kept, and cancels less."""
-
-LARGE = 256
-"""The scalars of a group up to which every one that is beyond first order is taken by itself."""
-
+LARGE = 256  # scalars of a group up to which every one beyond first order is taken by itself
+ROUND_OFF = 1e-9  # the share of log|λ| within which a decay that rounding took away counts as gone
 UNKNOWN = Quantiles(None, None, None, None, None)
-
-ROUND_OFF = 1e-9
-"""The share of log|λ| within which a decay that rounding has taken away counts as gone."""
 
 
 def is_stored(stored: str, dtype: Dtype) -> bool:

@@ -1,28 +1,64 @@
-"""The Hessian scores of a layer at a perfect fit, or the reason why it has none."""
+"""The Hessian of a layer at a perfect fit: its scores, every figure, or why it has none.
+
+Over λ, γ, B, C and D of a diagonal layer, or over the entries of a dense matrix.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.families.recurrence import DenseDynamics, ProjectionGroup, Recurrence
-from memcurse_cli.schema.figures import HessianSummary
-from memcurse_cli.theory.diagonality import DiagonalityScores, DiagonalityTally
-from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.families.reading import eigenvalues_of, time_constants
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    DenseDynamics,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
+from memcurse_cli.schema.figures import HessianPicture, HessianSummary, quantiles
+from memcurse_cli.schema.hessian import (
+    BlockPair,
+    Conditioning,
+    Coordinate,
+    EigenvalueWeight,
+    HessianGroup,
+    HessianScores,
+    HessianSpectrum,
+    LayerHessianReport,
+    TopEigenvector,
+)
+from memcurse_cli.schema.report import finite
+from memcurse_cli.theory.diagonality import (
+    SPECTRUM_ORDER,
+    TOP,
+    DiagonalityScores,
+    DiagonalityTally,
+    Eigenpair,
+    correlations,
+    largest,
+)
+from memcurse_cli.theory.hessian import HessianBlocks, LargeBlock, LayerHessian
 from memcurse_cli.theory.moments import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
-    from memcurse_cli.schema.hessian import HessianScores
     from memcurse_cli.schema.layer import OperatingPoint
+    from memcurse_cli.theory.dense.bases import Eigenbasis
     from memcurse_cli.theory.dense.hessian import DenseHessian
 
-Scores = TypeVar("Scores", "HessianSummary", "HessianScores")
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Scores = TypeVar("Scores", HessianSummary, HessianScores)
+Taken = TypeVar("Taken")
 
 LARGEST_BLOCK = 6000  # parameters in a block that is formed: 288 MB
+FORMED = 32  # units of a dense layer whose Hessian is formed
 LARGEST = 512  # units of a dense layer; its Hessian has an order of 262,144
 BUDGET = 6e10  # floating-point operations that a report may spend on it: a second or two
 PRODUCTS = 30  # with H, until its largest eigenvalue has converged
@@ -37,6 +73,24 @@ EXPLODES = "it leaves the range of a float: the state explodes within the horizo
 DIVERGES = "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
 NO_PARAMETER = "it is zero: no parameter changes the output"
 NO_ENTRY = "it is zero: no entry of the matrix changes the output"
+
+SHOWN_EIGENVALUES = 512
+NAMED = 3  # eigenvalues and coordinates of an eigenvector
+LEAST_WEIGHT = 0.01  # what carries less of an eigenvector is not named
+LINE = 1e-12  # share of a squared norm below which a plane is one
+
+# Rows and columns of A whose entries are in the picture: a product with H for each pair.
+PICTURED_SIDE, FEWEST_PICTURED = 16, 8
+PICTURED_CHEAPLY = 256  # units up to which that takes no longer than the figures
+CELLS = 480  # a heat map has no more rows than about so many
+CHOSEN = 240  # scalars of a block that was not formed whose rows and columns are in a heat map
+OF_EVERY_GROUP = 8
+
+LEFT_OUT = "B, C and D: it is over the entries of the matrix"
+OF_HEADS = (
+    ", and what it shares with those of the other heads, whose outputs add to this one's: over all"
+    " heads it is less diagonal than said"
+)
 
 
 def at_work(
@@ -56,24 +110,56 @@ def summarise_hessian(
 ) -> tuple[HessianSummary | None, str | None]:
     """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
     dense = recurrence.dense
-    reason = hessian_reason(recurrence, settings)
-    if reason is None and dense is not None:
-        reason = _too_costly(recurrence, dense, settings)
-    if reason is not None:
-        return None, reason
-    try:
+
+    def summary() -> HessianSummary | None:
         if dense is None:
             scores, output = _diagonal_scores(recurrence, settings)
         else:
-            scores, output = _dense_scores(recurrence, dense, settings)
+            from memcurse_cli.theory.dense.hessian import dense_hessian_scores
+
+            hessian = dense_layer_hessian(recurrence, dense, settings)
+            found = dense_hessian_scores(hessian)
+            scores, output = None if found is None else found[0], hessian.output_second_moment
+        if scores is None:
+            return None
+        effect = settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
+        return scores_as(HessianSummary, scores, output_step_effect=effect)
+
+    reason = hessian_reason(recurrence, settings)
+    if reason is None and dense is not None:
+        reason = _too_costly(recurrence, dense, settings)
+    return (None, reason) if reason is not None else _taken(recurrence, summary)
+
+
+def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
+    """Every figure of one layer's Hessian, or the reason why there are none."""
+    dense, found = recurrence.dense, None
+    reason = hessian_reason(recurrence, settings)
+    if reason is None:
+        found, reason = _taken(
+            recurrence,
+            lambda: (
+                _of_diagonal(recurrence, settings)
+                if dense is None
+                else _of_dense(recurrence, dense, settings)
+            ),
+        )
+    return found or LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, reason)
+
+
+def _taken(
+    recurrence: Recurrence, take: Callable[[], Taken | None]
+) -> tuple[Taken | None, str | None]:
+    """What is taken of a Hessian that exists, or why it has no figures."""
+    try:
+        found = take()
     except OverflowError:
         return None, EXPLODES
     except ArithmeticError as error:
         return None, str(error)
-    if scores is None:
-        return None, NO_PARAMETER if dense is None else NO_ENTRY
-    effect = settings.learning_rate * math.sqrt(scores.trace / output) if output > 0 else None
-    return scores_as(HessianSummary, scores, output_step_effect=effect), None
+    if found is not None:
+        return found, None
+    return None, NO_PARAMETER if recurrence.dense is None else NO_ENTRY
 
 
 def _diagonal_scores(
@@ -89,16 +175,6 @@ def _diagonal_scores(
             block = large.factorise()
             tally.add_factored(block.diagonal, block.plain, block.scaled)
     return tally.scores(), output
-
-
-def _dense_scores(
-    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
-) -> tuple[DiagonalityScores | None, float]:
-    from memcurse_cli.theory.dense.hessian import dense_hessian_scores
-
-    hessian = dense_layer_hessian(recurrence, dynamics, settings)
-    found = dense_hessian_scores(hessian)
-    return None if found is None else found[0], hessian.output_second_moment
 
 
 def scores_as(kind: type[Scores], found: DiagonalityScores, **others: Any) -> Scores:
@@ -169,9 +245,7 @@ def dense_layer_hessian(
 ) -> DenseHessian:
     """The Hessian over the stored matrix of a layer that `hessian_reason` lets through.
 
-    Raises:
-        OverflowError: it leaves the range of a float.
-        ArithmeticError: the memory is too long for so ill-conditioned eigenvectors.
+    Raises what `dense_hessian` does.
     """
     from memcurse_cli.theory.dense.hessian import dense_hessian
 
@@ -219,3 +293,404 @@ def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Setti
         return None
     over = "" if horizon is None else f" over {horizon:,} steps"
     return f"it takes long for a matrix of this size{over}; `memcurse hessian` takes that time"
+
+
+def _of_diagonal(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | None:
+    """Block by block; None where no parameter changes the output."""
+    hessian = layer_hessian(recurrence, settings, recurrence.projections)
+    tally = _Tally(recurrence, hessian)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for blocks in hessian.blocks(LARGEST_BLOCK):
+            tally.add(blocks)
+        for large in hessian.large_blocks(LARGEST_BLOCK):
+            tally.add_factored(large)
+    return tally.report()
+
+
+class _Tally:
+    """The figures of blocks that are seen one after the other and not kept."""
+
+    def __init__(self, recurrence: Recurrence, hessian: LayerHessian) -> None:
+        groups: list[ParameterGroup | ProjectionGroup] = [
+            *recurrence.parameters,
+            *recurrence.projections,
+        ]
+        self.recurrence, self.groups = recurrence, groups
+        self.offsets = np.cumsum([0, *(group.size for group in groups)])
+        self.whole = DiagonalityTally(spectra=True)
+        self.own = [DiagonalityTally() for _ in groups]
+        self.squares = np.zeros((len(groups), len(groups)))
+        self.correlation = np.zeros_like(self.squares)
+        self.meetings = np.zeros_like(self.squares)
+        self.output = 0.0
+        self.blocks, self.largest = 0, 0
+        self.factored = False
+        # The sharpest block so far, its scalars, and of how many these are some (or 0).
+        self.sharpest: tuple[Floats, Integers, int] | None = None
+        # The eigenvalue that each scalar belongs to, where it is one alone.
+        entries = hessian.entries
+        self.eigenvalue = np.full(entries.size, -1)
+        self.eigenvalue[entries.scalar] = entries.eigenvalue
+        several = np.bincount(entries.scalar, minlength=entries.size) > 1
+        self.eigenvalue[several | (self.eigenvalue == recurrence.size)] = -1
+
+    def add(self, found: HessianBlocks) -> None:
+        """Blocks of one shape."""
+        self.blocks += len(found.hessians)
+        self.largest = max(self.largest, found.hessians.shape[1])
+        self.output += float(found.output_second_moments.sum())
+        before = self.whole.top[0].value if self.whole.top else -1.0
+        self.whole.add(found.hessians, found.scalars)
+        if self.whole.top[0].value > before:
+            own = self.whole.top[0].scalars
+            index = int(np.flatnonzero(np.all(found.scalars == own, axis=1))[0])
+            self.sharpest = found.hessians[index].copy(), found.scalars[index], 0
+        group = self.group_of(found.scalars)
+        if np.all(group == group[0]):
+            self._split(found.hessians, group[0])
+        else:
+            for hessian, own_group in zip(found.hessians, group, strict=True):
+                self._split(hessian[None], own_group)
+
+    def add_factored(self, large: LargeBlock) -> None:
+        """A block that is not formed."""
+        found = large.factorise()
+        self.blocks += 1
+        self.factored = True
+        self.largest = max(self.largest, found.scalars.size)
+        before = self.whole.top[0].value if self.whole.top else -1.0
+        self.whole.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
+        group = self.group_of(found.scalars)
+        if self.whole.top[0].value > before:
+            chosen = evenly_chosen(group)
+            some = large.columns(chosen)[chosen]
+            self.sharpest = some, found.scalars[chosen], found.scalars.size
+        present, runs = _runs(group)
+        factors = [found.plain.factor[run] for run in runs]
+        grams = [factor.T @ factor for factor in factors]
+        for index, run, gram in zip(present, runs, grams, strict=True):
+            own = found.diagonal[run], found.plain.of(run), found.scaled.of(run)
+            self.own[index].add_factored(*own)
+            for other, another in zip(present, grams, strict=True):
+                self.squares[index, other] += float(np.sum(gram * another))
+
+    def group_of(self, scalars: Integers) -> Integers:
+        """The group of each scalar."""
+        return np.searchsorted(self.offsets, scalars, side="right") - 1
+
+    def _split(self, hessians: Floats, group: Integers) -> None:
+        """Blocks whose scalars belong to the same groups."""
+        present, runs = _runs(group)
+        cells, first = np.ix_(present, present), [run.start for run in runs]
+        related = np.abs(correlations(hessians))
+        each = np.arange(group.size)
+        related[:, each, each] = 0
+        for table, values in ((self.squares, hessians**2), (self.correlation, related)):
+            rows = np.add.reduceat(values.sum(axis=0), first, axis=0)
+            table[cells] += np.add.reduceat(rows, first, axis=1)
+        sizes = np.diff([*first, group.size])
+        self.meetings[cells] += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
+        for index, run in zip(present, runs, strict=True):
+            self.own[index].add(hessians[:, run, run])
+
+    def report(self) -> LayerHessianReport | None:
+        """What the blocks come to."""
+        recurrence, scores = self.recurrence, _scores(self.whole.scores())
+        if scores is None:
+            return None
+        covered = {group.matrix for group in recurrence.projections}
+        missing = " or ".join(matrix for matrix in ("B", "C") if matrix not in covered)
+        spectrum, conditioning = _spectrum(self.whole, self.largest)
+        return LayerHessianReport(
+            name=recurrence.name,
+            family=recurrence.family,
+            eigenvalues=recurrence.size,
+            left_out=f"no parameter of {missing} was found" if missing else None,
+            blocks=self.blocks,
+            largest_block=self.largest,
+            method="partial Cholesky" if self.factored else "whole",
+            output_second_moment=None if self.factored else self.output,
+            scores=scores,
+            groups=tuple(
+                HessianGroup(
+                    group.name,
+                    group.tensor,
+                    group.matrix if isinstance(group, ProjectionGroup) else "recurrent",
+                    group.size,
+                    _scores(tally.scores()),
+                )
+                for group, tally in zip(self.groups, self.own, strict=True)
+            ),
+            pairs=self._pairs(),
+            spectrum=spectrum,
+            eigenvectors=tuple(map(self._eigenvector, self.whole.top)),
+            conditioning=conditioning,
+            picture=self._picture(),
+        )
+
+    def _pairs(self) -> tuple[BlockPair, ...]:
+        whole, pairs = self.squares.sum(), []
+        for first, second in itertools.combinations_with_replacement(range(len(self.groups)), 2):
+            both = 1 if first == second else 2
+            share = both * float(self.squares[first, second] / whole)
+            meetings = self.meetings[first, second]
+            mean = float(self.correlation[first, second] / meetings) if meetings else None
+            pairs.append(BlockPair(self.groups[first].name, self.groups[second].name, share, mean))
+        return tuple(sorted(pairs, key=lambda pair: -pair.norm_share))
+
+    def _eigenvector(self, pair: Eigenpair) -> TopEigenvector:
+        assert pair.scalars is not None
+        shares, group = pair.shares, self.group_of(pair.scalars)
+        # The eigenvalues that carry it, where a scalar belongs to one alone.
+        eigenvalue = self.eigenvalue[pair.scalars]
+        known = eigenvalue >= 0
+        indices, local = np.unique(eigenvalue[known], return_inverse=True)
+        carried = np.bincount(local, shares[known]).astype(np.float64)
+        return TopEigenvector(
+            eigenvalue=pair.value,
+            concentration=pair.concentration,
+            weights=tuple(np.bincount(group, shares, len(self.groups)).tolist()),
+            seats=_named(self.recurrence.log_eigenvalues, indices, carried),
+            coordinates=tuple(
+                Coordinate(
+                    self.groups[group[place]].name,
+                    int(pair.scalars[place] - self.offsets[group[place]]),
+                    float(shares[place]),
+                )
+                for place in _heaviest(shares)
+            ),
+        )
+
+    def _picture(self) -> HessianPicture | None:
+        if self.sharpest is None:
+            return None
+        matrix, scalars, chosen_of = self.sharpest
+        title = f"{len(scalars):,} parameters"
+        if chosen_of:
+            title = f"{len(scalars):,} of {chosen_of:,} parameters, evenly taken"
+        if self.blocks > 1:
+            title += f", the sharpest of {self.blocks:,} blocks"
+        names, top = [group.name for group in self.groups], None
+        if chosen_of:
+            values = np.array([pair.value for pair in self.whole.top])
+            top = values, np.array([_at(pair, scalars) for pair in self.whole.top])
+        return picture(title, matrix, self.group_of(scalars), names, top)
+
+
+def _runs(group: Integers) -> tuple[Integers, list[slice]]:
+    """The groups of ascending scalars, and where the scalars of each are."""
+    present, first = np.unique(group, return_index=True)
+    ends = [*first[1:].tolist(), group.size]
+    return present, list(map(slice, first.tolist(), ends))
+
+
+def _at(pair: Eigenpair, scalars: Integers) -> Floats:
+    """An eigenvector at some scalars; 0 at those of other blocks."""
+    assert pair.scalars is not None
+    place = np.minimum(np.searchsorted(pair.scalars, scalars), pair.scalars.size - 1)
+    return np.where(pair.scalars[place] == scalars, pair.vector[place], 0.0)
+
+
+def _heaviest(weights: Floats) -> list[int]:
+    """The places of the heaviest few that are worth a name."""
+    places = np.argsort(-weights, kind="stable")[:NAMED].tolist()
+    return [place for place in places if weights[place] >= LEAST_WEIGHT]
+
+
+def _named(
+    log_eigenvalues: Complexes, indices: Integers, weights: Floats
+) -> tuple[EigenvalueWeight, ...]:
+    """The heaviest of some eigenvalues, and how much of an eigenvector each carries."""
+    chosen = _heaviest(weights)
+    logs = log_eigenvalues[indices[chosen]]
+    angles = np.remainder(logs.imag + np.pi, 2 * np.pi) - np.pi
+    return tuple(
+        EigenvalueWeight(
+            int(indices[place]),
+            modulus=float(modulus),
+            time_constant=finite(time_constant),
+            angle=float(angle),
+            weight=float(weights[place]),
+        )
+        for place, modulus, time_constant, angle in zip(
+            chosen, np.abs(eigenvalues_of(logs)), time_constants(logs.real), angles, strict=True
+        )
+    )
+
+
+def _scores(found: DiagonalityScores | None) -> HessianScores | None:
+    return None if found is None else scores_as(HessianScores, found)
+
+
+def _spectrum(
+    tally: DiagonalityTally, largest_block: int
+) -> tuple[HessianSpectrum, Conditioning | None]:
+    """Every eigenvalue where all were kept, else the largest ones."""
+    spectra = tally.spectra()
+    if spectra is None:
+        largest = tuple(pair.value for pair in tally.top)
+        return HessianSpectrum(tally.order, None, None, largest), None
+    values, scaled = spectra
+    smallest = largest_block * np.finfo(np.float64).eps
+    rank = int(np.count_nonzero(scaled > smallest * scaled[0]))
+    before, after = (
+        float(one[0] / max(np.median(one[:rank]), smallest * one[0])) for one in (values, scaled)
+    )
+    shown = quantiles(np.maximum(values, 0.0)), tuple(values[:SHOWN_EIGENVALUES].tolist())
+    return HessianSpectrum(values.size, rank, *shown), Conditioning(before, after)
+
+
+def _of_dense(
+    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
+) -> LayerHessianReport | None:
+    """Up to `FORMED` units H is formed; beyond, its top eigenpairs come from products with it."""
+    from memcurse_cli.theory.dense.hessian import dense_hessian_scores
+
+    matrix: Floats | None = None
+    conditioning: Conditioning | None = None
+    hessian = dense_layer_hessian(recurrence, dynamics, settings)
+    if recurrence.size <= FORMED:
+        matrix = hessian.to_matrix()
+        tally = DiagonalityTally(spectra=True)
+        tally.add(matrix[None])
+        scores, top = tally.scores(), tally.top
+        if scores is None:
+            return None
+        spectrum, conditioning = _spectrum(tally, hessian.order)
+    else:
+        found = dense_hessian_scores(hessian)
+        if found is None:
+            return None
+        scores, top = found
+        spectrum = HessianSpectrum(hessian.order, None, None, tuple(pair.value for pair in top))
+    name, size = dynamics.tensor.rpartition(".")[2], recurrence.size
+    summary, basis = _scores(scores), recurrence.eigenbasis
+
+    def carried(pair: Eigenpair) -> tuple[EigenvalueWeight, ...]:
+        # Of an eigenspace no vector stands out, nor what it would move.
+        if pair.dimension > 1 or not basis.is_usable:
+            return ()
+        weights = _moved(basis, pair.vector.reshape(size, size))
+        return _named(recurrence.log_eigenvalues, basis.half, weights)
+
+    return LayerHessianReport(
+        name=recurrence.name,
+        family=recurrence.family,
+        eigenvalues=size,
+        left_out=LEFT_OUT if dynamics.heads == 1 else LEFT_OUT + OF_HEADS,
+        blocks=1,
+        largest_block=hessian.order,
+        method="Lanczos" if matrix is None else "whole",
+        output_second_moment=hessian.output_second_moment,
+        scores=summary,
+        groups=(HessianGroup(name, dynamics.tensor, "recurrent", hessian.order, summary),),
+        pairs=(BlockPair(name, name, 1.0, None),),
+        spectrum=spectrum,
+        eigenvectors=tuple(
+            TopEigenvector(pair.value, finite(pair.concentration), (1.0,), carried(pair))
+            for pair in top
+        ),
+        conditioning=conditioning,
+        picture=_dense_picture(hessian, matrix, top, name),
+    )
+
+
+def _dense_picture(
+    hessian: DenseHessian, matrix: Floats | None, top: Sequence[Eigenpair], name: str
+) -> HessianPicture:
+    """H itself, or its rows and columns for every entry where some rows and columns of A meet."""
+    if matrix is not None:
+        group = np.zeros(len(matrix), np.intp)
+        return picture(f"{len(matrix):,} parameters", matrix, group, [name])
+    size = len(hessian.diagonal)
+    side = min(PICTURED_SIDE if size <= PICTURED_CHEAPLY else FEWEST_PICTURED, size)
+    taken = np.rint(np.linspace(0, size - 1, side)).astype(np.intp)
+    grid = np.ix_(taken, taken)
+    columns = []
+    for entry in itertools.product(taken, taken):
+        change = np.zeros((size, size))
+        change[entry] = 1.0
+        columns.append(hessian.apply(change)[grid].ravel())
+    some = np.array(columns)
+    title = (
+        f"{len(some):,} of {hessian.order:,} parameters, where {side} rows and columns of the"
+        " matrix, evenly taken, meet"
+    )
+    values = np.array([pair.value for pair in top])
+    vectors = np.array([pair.vector.reshape(size, size)[grid].ravel() for pair in top])
+    group = np.zeros(len(some), np.intp)
+    return picture(title, (some + some.T) / 2, group, [name], (values, vectors))
+
+
+def _moved(basis: Eigenbasis, change: Floats) -> Floats:
+    """(h,) the share of a unit change of A that lies along the gradient of each eigenvalue.
+
+    ``dλ_k = q_k dA p_k``, so that the real directions that move λ_k are spanned by the real and
+    the imaginary part of q_kᵀp_kᵀ: the squared norm of the projection onto that plane, or line.
+    """
+    rows, columns = basis.rows, basis.columns
+    moved = np.sum((rows @ change) * columns.T, axis=1)
+    # With g = q pᵀ: |g|² is the sum, and g·g the difference, of the parts' squared norms.
+    size = np.sum(np.abs(rows) ** 2, axis=1) * np.sum(np.abs(columns) ** 2, axis=0)
+    square = np.sum(rows**2, axis=1) * np.sum(columns**2, axis=0)
+    plane = size**2 - np.abs(square) ** 2
+    pair = plane > LINE * size**2
+    inside = 2 * (np.abs(moved) ** 2 * size - (moved.conj() ** 2 * square).real)
+    weights = np.abs(moved) ** 2 / size
+    weights[pair] = inside[pair] / plane[pair]
+    return np.asarray(weights)
+
+
+def picture(
+    title: str,
+    matrix: Floats,
+    group: Integers,
+    names: Sequence[str],
+    top: tuple[Floats, Floats] | None = None,
+) -> HessianPicture:
+    """Prepare a block, or what some scalars have of one that was not formed.
+
+    Of (N, N) the rows and columns of these scalars and (N,) their groups, ascending. Of a block
+    that was not formed ``top`` has (k,) its known eigenvalues, descending, and (k, N) their
+    eigenvectors at these scalars.
+    """
+    order = len(matrix)
+    present, runs = _runs(group)
+    # No cell holds scalars of two groups.
+    cells = [np.arange(run.start, run.stop, -(-order // CELLS)) for run in runs]
+    starts = np.concatenate(cells)
+    if top is not None:
+        values, vectors = top
+    elif order <= SPECTRUM_ORDER:
+        values, columns = np.linalg.eigh(matrix)
+        values, vectors = values[::-1], columns[:, ::-1].T
+    else:
+        values, columns = largest(matrix, TOP)
+        vectors = columns.T
+
+    def shrunk(values: Floats, axis: int) -> Floats:
+        return np.maximum.reduceat(values, starts, axis) if starts.size < order else values
+
+    def cells_of(values: Floats) -> Floats:
+        return shrunk(shrunk(np.abs(values), 0), 1)
+
+    return HessianPicture(
+        title=title,
+        order=order,
+        magnitude=cells_of(matrix),
+        correlation=cells_of(correlations(matrix[None])[0]),
+        groups=tuple(names[index] for index in present.tolist()),
+        boundaries=tuple(np.cumsum([0, *map(len, cells)]).tolist()),
+        eigenvalues=values,
+        eigenvectors=shrunk(np.abs(vectors[:TOP]), 1),
+    )
+
+
+def evenly_chosen(group: Integers) -> Integers:
+    """Places of some scalars, evenly over all, and at least a few of every group."""
+    every = np.linspace(0, group.size - 1, min(CHOSEN, group.size))
+    chosen = [np.rint(every).astype(np.intp)]
+    for run in _runs(group)[1]:
+        few = np.linspace(run.start, run.stop - 1, min(OF_EVERY_GROUP, run.stop - run.start))
+        chosen.append(np.rint(few).astype(np.intp))
+    return np.unique(np.concatenate(chosen))

@@ -85,10 +85,10 @@ def inspect(
         rho: the drive's autocorrelation is ρ^|Δ|; white noise (0) by default.
         autocorrelation: a mixture instead of one ρ, as `Autocorrelation`, as ``"w:ρ,…"``, or as
             the path of the JSON that memcurse autocorrelation wrote.
-        horizon: the number of steps T of a sequence that starts from a zero state. Without it
-            the horizon that the checkpoint's metadata names, else an infinite sequence.
-        readout: ``last`` or ``every``: read states and loss at the last step, or take the mean
-            over every step. By default states are read at the last, the loss at every step.
+        horizon: the number of steps T of a sequence that starts from a zero state; by default that
+            of the checkpoint's metadata, else an infinite sequence.
+        readout: ``last`` step or the mean over ``every`` one. By default states are read at the
+            last, the loss at every step.
         learning_rate: the change that one optimizer step makes to a parameter.
         watch_limit: the step effect above which a parameter group is to be watched.
         cursed_limit: the step effect above which it is cursed.
@@ -159,7 +159,7 @@ def inspect(
                 steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
                 report = replace(report, adam=steps)
             if pictures and taken:
-                from memcurse_cli.diagnosis.hessian_report import diagnose_hessian
+                from memcurse_cli.diagnosis.hessian import diagnose_hessian
 
                 report = replace(report, picture=diagnose_hessian(recurrence, settings).picture)
             return report
@@ -210,7 +210,7 @@ def hessian(
     Arguments and errors are those of `inspect`, except for ``readout``: ``every`` (the default)
     for a loss that is the mean over the steps, ``last`` for one at the last step.
     """
-    from memcurse_cli.diagnosis.hessian_report import diagnose_hessian
+    from memcurse_cli.diagnosis.hessian import diagnose_hessian
     from memcurse_cli.schema.hessian import HessianInput, HessianReport
 
     settings = Settings.asked(rho, autocorrelation, horizon, readout)

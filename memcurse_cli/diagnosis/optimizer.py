@@ -24,7 +24,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import FACTOR, effect_rate
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.schema.figures import HessianSummary, ParameterSummary
 from memcurse_cli.schema.layer import (
     AdamGroup,
@@ -34,15 +34,13 @@ from memcurse_cli.schema.layer import (
     StepQuantiles,
 )
 from memcurse_cli.schema.report import UsableRate
-from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.diagonality import DiagonalityScores, diagonality_scores
 from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
 
 Floats = NDArray[np.float64]
 
 FOLLOWED = ("correlation", "spread_before", "spread_after")
-
-BETA2, EPSILON = 0.999, 1e-8
-"""What every library's Adam takes by default, where the state does not say."""
+BETA2, EPSILON = 0.999, 1e-8  # every library's default, where the state does not say
 
 
 class _Group(NamedTuple):
@@ -98,30 +96,24 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
             dense_layer_hessian(working, dynamics, settings).diagonal if curvature else None,
         )
         return
-    curvatures = _curvatures(recurrence, settings) if curvature and withheld is None else None
-    moment = None if withheld is not None else settings.moments_of(recurrence.log_eigenvalues)
-    for group in recurrence.parameters:
+    known, groups = withheld is None, recurrence.parameters
+    moment = settings.moments_of(recurrence.log_eigenvalues) if known else None
+    order = sum(group.size for group in groups)
+    diagonal: Floats | None = None  # of the Hessian at a perfect fit, unless it is too large
+    if curvature and known and (recurrence.channel is not None or order <= LARGEST_BLOCK):
+        diagonal = np.zeros(order)
+        for blocks in layer_hessian(recurrence, settings).blocks():
+            diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
+    start = 0
+    for group in groups:
         kappa = None
         if moment is not None:
             kappa = group_sensitivity(moment, recurrence.log_gain, group).relative_sensitivity
+        own = None if diagonal is None else diagonal[start : start + group.size]
         yield _Group(
-            AdamGroup(group.name, group.tensor, True, group.size),
-            group.values,
-            kappa,
-            None if curvatures is None else next(curvatures),
+            AdamGroup(group.name, group.tensor, True, group.size), group.values, kappa, own
         )
-
-
-def _curvatures(recurrence: Recurrence, settings: Settings) -> Iterator[Floats] | None:
-    """The diagonal of the Hessian at a perfect fit, group by group; None of one too large."""
-    order = sum(group.size for group in recurrence.parameters)
-    if recurrence.channel is None and order > LARGEST_BLOCK:
-        return None
-    diagonal = np.zeros(order)
-    for blocks in layer_hessian(recurrence, settings).blocks():
-        diagonal[blocks.scalars] = np.einsum("kii->ki", blocks.hessians)
-    ends = np.cumsum([group.size for group in recurrence.parameters])
-    return iter(np.split(diagonal, ends[:-1]))
+        start += group.size
 
 
 def _steps(
@@ -174,9 +166,8 @@ def _steps(
 def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:
     """The elements of a state that belong to a group's scalars, in the group's order.
 
-    A group may be a whole tensor, its transpose, a part of a complex one, or a run of its
-    elements (the bias of one gate). Which one is told by the values themselves: None where none
-    fits, or where several do with different states.
+    A group may be a whole tensor, its transpose, a part of a complex one, or a run of its elements.
+    The values tell which: None where none fits, or several do with different states.
     """
     wanted = values.reshape(-1)
     found: list[Floats] = []
@@ -228,27 +219,18 @@ def learning_rates(
     below it, where the output is known: the state alone says little of such steps.
     """
     measured = usable.rate / FACTOR if usable.rate is not None and hessian is not None else 0.0
+    rest, groups = settings.learning_rate, []
+    for group in parameters:
+        stable = effect_rate(group, settings.watch_limit, settings)
+        if stable is not None and group.direction == "decorrelating":
+            stable = max(stable, measured)
+        rate = None if stable is None else min(stable, rest)
+        if group.step_effect == 0:  # no step on it changes the state
+            rate = rest
+        share = None if rate is None else rate / rest
+        groups.append(GroupRate(group.name, group.tensor, stable, rate, share))
     sharpness, reason = _sharpness(recurrence, settings)
-    return LearningRates(
-        rest=settings.learning_rate,
-        limit=settings.watch_limit,
-        groups=tuple(_group_rate(parameter, measured, settings) for parameter in parameters),
-        sharpness=sharpness,
-        sharpness_reason=reason,
-    )
-
-
-def _group_rate(parameter: ParameterSummary, measured: float, settings: Settings) -> GroupRate:
-    name, tensor, rest = parameter.name, parameter.tensor, settings.learning_rate
-    stable = effect_rate(parameter, settings.watch_limit, settings)
-    if stable is None:
-        if parameter.step_effect == 0:  # no step on it changes the state
-            return GroupRate(name, tensor, None, rest, 1.0)
-        return GroupRate(name, tensor, None, None, None)
-    if parameter.direction == "decorrelating":
-        stable = max(stable, measured)
-    rate = min(stable, rest)
-    return GroupRate(name, tensor, stable, rate, rate / rest)
+    return LearningRates(rest, settings.watch_limit, tuple(groups), sharpness, reason)
 
 
 def _sharpness(
@@ -266,22 +248,18 @@ def _sharpness(
         reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
     if reason:
         return None, reason
+
+    def scores(of: Recurrence, projections: Sequence[ProjectionGroup]) -> DiagonalityScores | None:
+        blocks = layer_hessian(of, settings, projections).blocks()
+        return diagonality_scores(found.hessians for found in blocks)
+
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            recurrent = _scores(recurrence, settings)
-            rest = _scores(replace(recurrence, parameters=()), settings)
+            recurrent = scores(recurrence, ())
+            rest = scores(replace(recurrence, parameters=()), recurrence.projections)
     except OverflowError:
         return None, EXPLODES
     if recurrent is None or rest is None:
         return None, "one of the two is zero: no parameter changes the output"
-    (sharpness, trace), (sharpness_of_rest, trace_of_rest) = recurrent, rest
-    ratios = sharpness_of_rest / sharpness, math.sqrt(trace_of_rest / trace)
-    return RelativeSharpness(sharpness, sharpness_of_rest, *ratios), None
-
-
-def _scores(recurrence: Recurrence, settings: Settings) -> tuple[float, float] | None:
-    """λ_max and trace of the Hessian over λ and γ, or over B, C and D where these are no groups."""
-    projections = () if recurrence.parameters else recurrence.projections
-    hessian = layer_hessian(recurrence, settings, projections)
-    scores = diagonality_scores(blocks.hessians for blocks in hessian.blocks())
-    return None if scores is None else (scores.sharpness, scores.trace)
+    ratios = rest.sharpness / recurrent.sharpness, math.sqrt(rest.trace / recurrent.trace)
+    return RelativeSharpness(recurrent.sharpness, rest.sharpness, *ratios), None

@@ -1,11 +1,8 @@
 """What a report is held to: limits and finding codes, for all layers or for some.
 
-A `Policy` is a sequence of rule sets. Each applies to the layers and families that it names, later
-ones over earlier ones: the settings file's own table first, its overrides in their order, then the
-command line. A policy that limits nothing is the default one, under which a layer fails that is
-cursed or has a finding of severity error.
-
-Both the table `check` of a settings file and the options of the command line are read here.
+Rule sets apply to the layers and families that they name, later ones over earlier ones: the table
+`check` of a settings file, its overrides in their order, the command line. Where nothing is
+limited, a layer fails that is cursed or has a finding of severity error.
 """
 
 from __future__ import annotations
@@ -78,10 +75,6 @@ def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) ->
     return figures
 
 
-def _step_effect(_: LayerReport, group: ParameterSummary) -> float | None:
-    return math.inf if diverges(group) else group.step_effect
-
-
 def _relative_sensitivity(layer: LayerReport, group: ParameterSummary) -> float | None:
     value = group.relative_sensitivity.p99
     if layer.dense is not None:  # every entry of the matrix at once, as for its step effect
@@ -123,7 +116,7 @@ KINDS: tuple[LimitKind, ...] = (
         "step effect",
         "lr √κ of a parameter group's p99 scalar: the relative change of the state in one step "
         "of the optimizer; 0.5 is 50 %.",
-        _of_groups(_step_effect),
+        _of_groups(lambda _, group: math.inf if diverges(group) else group.step_effect),
         percent,
     ),
     LimitKind(
@@ -177,7 +170,6 @@ BY_NAME: Mapping[str, LimitKind] = {kind.name: kind for kind in KINDS}
 
 FINDINGS = "findings"
 READABLE = "readable"
-
 CHECK = "check"
 OVERRIDES = "overrides"
 ALLOW_MISSING = "allow-missing"
@@ -276,9 +268,7 @@ class _Table(NamedTuple):
     def require_known(self, *known: str) -> None:
         for key in self.found:
             if key not in known:
-                near = get_close_matches(key.replace("_", "-"), known, 1)
-                remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                raise self.wrong(f"unknown key {key[:40]!r}", key, remedy=remedy)
+                raise unknown_key(self.file, (*self.place, key), known)
 
     def number(self, key: str) -> float:
         value = self.found[key]
@@ -303,8 +293,7 @@ class _Table(NamedTuple):
 
     def rule_set(self) -> RuleSet:
         texts = {key: self.texts(key) for key in (*CODES, *SCOPES) if key in self.found}
-        origin = self.file.place(*self.place)
-        return RuleSet(limits=tuple(self.limits()), origin=origin, **texts)
+        return RuleSet(tuple(self.limits()), origin=self.file.place(*self.place), **texts)
 
     def limits(self) -> Iterator[Limit]:
         for key in (name for name in LIMITS if name in self.found):
@@ -329,26 +318,26 @@ class _Table(NamedTuple):
                 yield Limit(key, self.number(key), origin)
 
 
-def table(file: SettingsFile) -> Mapping[str, Any]:
+def unknown_key(file: SettingsFile, place: Sequence[str | int], known: Sequence[str]) -> UsageError:
+    """The error of a key that does not exist, with the nearest one that does."""
+    key = str(place[-1])
+    near = get_close_matches(key.replace("_", "-"), known, 1)
+    remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    return file.wrong(f"unknown key {key[:40]!r}", *place, remedy=remedy)
+
+
+def table(file: SettingsFile) -> _Table:
     """The table of `memcurse check`; raises `ConfigurationError` for a key that does not exist."""
-    return _table(file).found
-
-
-def _table(file: SettingsFile) -> _Table:
-    found = _Table(file, file.values.get(CHECK, {}), (CHECK,))
-    if not isinstance(found.found, dict):
-        raise found.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
-    found.require_known(*KEYS)
-    return found
+    whole = _Table(file, file.values.get(CHECK, {}), (CHECK,))
+    if not isinstance(whole.found, dict):
+        raise whole.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
+    whole.require_known(*KEYS)
+    return whole
 
 
 def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
-    """The table of `memcurse check` and its overrides, in their order.
-
-    Raises:
-        ConfigurationError: a key that does not exist, or a value of the wrong kind.
-    """
-    whole = _table(file)
+    """The table of `memcurse check` and its overrides, in their order, held to their kinds."""
+    whole = table(file)
     overrides = whole.found.get(OVERRIDES, [])
     if not isinstance(overrides, list) or not all(isinstance(one, dict) for one in overrides):
         heading = ".".join((*file.prefix, CHECK, OVERRIDES))
@@ -369,7 +358,7 @@ def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
 
 def boolean(file: SettingsFile, key: str) -> bool | None:
     """A yes or no of the table; None where it does not say."""
-    value = table(file).get(key)
+    value = table(file).found.get(key)
     if value is not None and not isinstance(value, bool):
         raise file.wrong(f"{key} is not true or false", CHECK, key, remedy=f"write {key} = true")
     return value
@@ -377,7 +366,7 @@ def boolean(file: SettingsFile, key: str) -> bool | None:
 
 def positive(file: SettingsFile, key: str) -> float | None:
     """A number of the table, zero or more; None where it does not say."""
-    found = _table(file)
+    found = table(file)
     return found.number(key) if key in found.found else None
 
 
@@ -388,17 +377,10 @@ def from_options(
     rounding: Iterable[str] = (),
     **codes: Iterable[str] | None,
 ) -> RuleSet:
-    """The rule set of the command line, which applies to every layer.
+    """The rule set of the command line, for every layer; raises `UsageError` for a wrong value.
 
-    Args:
-        numbers: bounds by the limit's name; None for one that was not given.
-        verdict: of ``--max-verdict``.
-        rounding: ``DTYPE=ERROR``, each.
-        codes: of ``--select``, ``--forbid`` and ``--ignore``, several of them joined by commas;
-            None where not given.
-
-    Raises:
-        UsageError: a value outside its domain.
+    Of bounds by the limit's name, a verdict, rounding errors as ``DTYPE=ERROR``, and codes of
+    ``select``, ``forbid`` and ``ignore``, several of them joined by commas; None is not given.
     """
     limits = []
     if verdict is not None:
@@ -410,9 +392,7 @@ def from_options(
             )
         place = float(LIMITING_VERDICTS.index(verdict))
         limits.append(Limit(MAX_VERDICT, place, f"--{MAX_VERDICT}"))
-    for name, bound in numbers.items():
-        if bound is not None:
-            limits.append(_limit(name, bound))
+    limits += [_limit(name, bound) for name, bound in numbers.items() if bound is not None]
     for text in rounding:
         dtype, _, error = text.partition("=")
         if dtype not in DTYPES or not re.fullmatch(r"[0-9.eE+-]+", error):
@@ -426,8 +406,14 @@ def from_options(
         except ValueError:  # such as 1e
             bound = math.nan
         limits.append(_limit(MAX_ROUNDING_ERROR, bound, f".{dtype}"))
-    found = {name: _codes(texts, name) for name, texts in codes.items() if texts is not None}
-    return RuleSet(limits=tuple(limits), origin="the command line", **found)
+    chosen = {}
+    for name, texts in codes.items():
+        if texts is not None:
+            several = (code.strip() for text in texts for code in text.split(","))
+            chosen[name] = tuple(code for code in several if code)
+            for problem in _wrong_codes(chosen[name]):
+                raise UsageError(problem, where=f"--{name}", remedy=CODE_REMEDY)
+    return RuleSet(limits=tuple(limits), origin="the command line", **chosen)
 
 
 def _limit(option: str, bound: float, dtype: str = "") -> Limit:
@@ -438,13 +424,6 @@ def _limit(option: str, bound: float, dtype: str = "") -> Limit:
             remedy="give a number of 0 or more",
         )
     return Limit(option + dtype, bound, f"--{option}")
-
-
-def _codes(texts: Iterable[str], option: str) -> tuple[str, ...]:
-    codes = tuple(code.strip() for text in texts for code in text.split(",") if code.strip())
-    for problem in _wrong_codes(codes):
-        raise UsageError(problem, where=f"--{option}", remedy=CODE_REMEDY)
-    return codes
 
 
 def _wrong_codes(codes: Iterable[str]) -> Iterator[str]:

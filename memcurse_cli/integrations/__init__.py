@@ -1,1 +1,61 @@
-"""Callbacks for training loops: one file per library, which is imported only here."""
+"""Callbacks for training loops, one file per library: they inspect the weights now and then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.errors import NoRecurrenceError, UsageError
+from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.report import Report, scalars
+
+LOGGER = logging.getLogger("memcurse")
+
+
+class Monitor:
+    """Inspects a network every so many optimizer steps, and warns when the verdict gets worse.
+
+    ``options`` are what `memcurse_cli.inspect` takes, ``horizon`` above all; without a
+    ``learning_rate`` the optimizer's own is used. ``report`` is the last report, or None.
+
+    Raises:
+        UsageError: no positive number of steps.
+    """
+
+    def __init__(self, every: int, prefix: str, options: Mapping[str, Any]) -> None:
+        if every < 1:
+            raise UsageError(
+                f"every {every} steps is never", where="every", remedy="give one step or more"
+            )
+        self.report: Report | None = None
+        self._every, self._prefix, self._options = every, prefix, dict(options)
+        self._last: int | None = None
+
+    def due(self, step: int) -> bool:
+        """Whether to inspect after this many optimizer steps; never twice at the same one."""
+        return step % self._every == 0 and step != self._last
+
+    def measure(
+        self, weights: Mapping[str, Any], step: int, learning_rate: float | None
+    ) -> dict[str, float]:
+        """Inspect some weights and return the scalars to log.
+
+        A network without a recurrent layer is said once, in a warning, and never looked at again.
+        """
+        self._last = step
+        options = dict(self._options)
+        if learning_rate:
+            options.setdefault("learning_rate", learning_rate)
+        try:
+            report = inspect(weights, **options)
+        except NoRecurrenceError as error:
+            LOGGER.warning("%s; memcurse looks no further", error)
+            self.due = lambda step: False  # type: ignore[method-assign]  # nothing left to see
+            return {}
+        before = self.report.verdict if self.report is not None else "ok"
+        if ORDER.index(report.verdict) > ORDER.index(before):
+            LOGGER.warning("step %d: %s. %s", step, report.verdict, report.sentence)
+        self.report = report
+        return scalars(report, self._prefix)

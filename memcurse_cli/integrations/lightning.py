@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcurse_cli.integrations.monitor import Monitor
+from memcurse_cli.integrations import Monitor
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -20,12 +20,9 @@ else:
 
 
 class MemcurseCallback(Callback):
-    """Logs `memcurse_cli.schema.report` of the module's weights while it trains.
+    """Logs scalars of the module's weights every so many optimizer steps, under a prefix.
 
-    Args:
-        every: optimizer steps between two inspections.
-        prefix: stands before the name of every scalar.
-        options: as `memcurse_cli.inspect` takes them, ``horizon`` above all.
+    ``options`` are those of `memcurse_cli.inspect`, ``horizon`` above all.
     """
 
     def __init__(self, every: int = 500, *, prefix: str = "memcurse/", **options: Any) -> None:

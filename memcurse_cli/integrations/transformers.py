@@ -10,19 +10,14 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from memcurse_cli.integrations.monitor import Monitor
+from memcurse_cli.integrations import Monitor
 
 
 class MemcurseCallback(TrainerCallback):
-    """Logs `memcurse_cli.schema.report` of the model's weights through the Trainer.
+    """Logs scalars of the model's weights every so many optimizer steps, under a prefix.
 
     They stand in ``trainer.state.log_history`` and reach every logger that the Trainer reports to.
-
-    Args:
-        trainer: the Trainer that it is added to.
-        every: optimizer steps between two inspections.
-        prefix: stands before the name of every scalar.
-        options: as `memcurse_cli.inspect` takes them, ``horizon`` above all.
+    ``options`` are those of `memcurse_cli.inspect`, ``horizon`` above all.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """What has been read once is not read again: snapshots by the content of their checkpoints.
 
 An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
-version wrote, is passed over and written anew, unless a folder stands in its place. Entries are
-written beside their place and then renamed, so that a run may be killed at any moment, and several
-may share a cache.
+version wrote, is passed over and written anew. Entries are written beside their place and renamed:
+a run may be killed at any moment, and several may share a cache.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,14 @@ from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
 
 DIGEST_BYTES = 32
-SETTLED = 2_000_000_000
-"""Nanoseconds after which a change would leave another time on a file, on every file system."""
-
-LAYOUT = 2
-"""Counts the changes of what an entry holds or its key is made of."""
-
-MAX_HASHED_BYTES = 1 << 36
-"""Of a larger checkpoint, what its figures need is read sooner than all of it."""
-
+SETTLED = 2_000_000_000  # ns after which a change leaves another time on any file system
+LAYOUT = 2  # counts the changes of what an entry holds or its key is made of
+MAX_HASHED_BYTES = (
+    1 << 36
+)  # of a larger checkpoint, what figures need is read sooner than all of it
 PIECE = 1 << 20
-
+# The ends of files that describe what lies in others beside them.
 WHOLE_DIRECTORY = (".json", "_METADATA", ".metadata", "manifest.ocdbt")
-"""The ends of files that describe what lies in others beside them."""
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -59,11 +53,8 @@ class Cache:
 
     directory: Path  # where; it is made when the first entry is written
     encode: Callable[[Snapshot], Any]  # the JSON value of a snapshot
-    # a snapshot of its JSON value; it raises a MemcurseError for anything else
-    decode: Callable[[Any], Snapshot]
-    # whether a folder that cannot be written to is an error; otherwise nothing is kept there, and
-    # that is all
-    required: bool = True
+    decode: Callable[[Any], Snapshot]  # raises a MemcurseError for anything else
+    required: bool = True  # a folder that cannot be written to is an error, else nothing is kept
 
     def get(self, key: str) -> Snapshot | None:
         """The snapshot of a key; None where there is none that is whole."""
@@ -74,11 +65,7 @@ class Cache:
             return None
 
     def put(self, key: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot, whole or not at all.
-
-        Raises:
-            UsageError: the folder is required and cannot be written to.
-        """
+        """Keep a snapshot; raises `UsageError` where a required folder cannot be written to."""
         self._store(key, self.encode(snapshot))
 
     def _load(self, key: str) -> Any:
@@ -116,23 +103,16 @@ class Cache:
     def key_of(self, path: str, reading: Reading) -> str:
         """The hash of a checkpoint's bytes and of all that its figures hang on beside them.
 
-        Raises:
-            OSError: the checkpoint cannot be read.
-            CheckpointError: the same, or it is none, or has more than `MAX_HASHED_BYTES`.
+        Raises what `hash_content` does, and `CheckpointError` for what is no checkpoint.
         """
-        made_by = {
-            "layout": LAYOUT,
-            "version": VERSION,
-            "reading": reading.fields(),
-            "content": self._content(path),
-        }
+        made_by = {"layout": LAYOUT, "version": VERSION, "reading": asdict(reading)}
+        made_by["content"] = self._content(path)
         return _hash(json.dumps(made_by, sort_keys=True).encode())
 
     def _content(self, path: str) -> str:
-        """The hash of the bytes; one that was taken before counts as long as nothing has changed.
+        """The hash of the bytes, or the one known for these sizes, times and inodes, as in git.
 
-        Sizes, times and inodes tell that, as git's index does it: a file that was changed so
-        lately that its time may not tell the next change is hashed again.
+        A file that was changed so lately that its time may not tell the next change is not known.
         """
         key = _hash(os.path.abspath(path).encode(errors="surrogateescape"))
         now = [list(file) for file in signature(path) or ()]
@@ -162,12 +142,9 @@ def hash_content(path: str) -> str:
         raise CheckpointError("it is too large to be hashed", where=shown_place(path))
     for name, at in _files(path):
         content = hashlib.blake2b()
-        file = LocalFile(at)
-        try:
+        with contextlib.closing(LocalFile(at)) as file:
             for start in range(0, file.size, PIECE):
                 content.update(file.read(start, min(PIECE, file.size - start)))
-        finally:
-            file.close()
         digest.update(json.dumps(name).encode() + content.digest())
     return digest.hexdigest()
 
@@ -192,18 +169,12 @@ def _files(path: str) -> Iterator[tuple[str, str]]:
     """The files that a checkpoint may be read from, with names that do not hang on its place."""
     if os.path.isdir(path) or path.endswith(WHOLE_DIRECTORY):
         root = path if os.path.isdir(path) else os.path.dirname(path) or "."
-        yield from sorted(_below(root))
+        below = (os.path.join(at, name) for at, _, names in os.walk(root) for name in names)
+        regular = (file for file in below if stat.S_ISREG(os.stat(file).st_mode))
+        yield from sorted((os.path.relpath(file, root), file) for file in regular)
         return
     # The array of a lone .npy file is called what the file is called.
     yield os.path.basename(path) if path.endswith(".npy") else "", path
     beside = os.path.join(os.path.dirname(path), CONFIG_NAME)
     if os.path.isfile(beside) and os.path.getsize(beside) <= MAX_CONFIG_BYTES:
         yield CONFIG_NAME, beside
-
-
-def _below(root: str) -> Iterator[tuple[str, str]]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            file = os.path.join(folder, name)
-            if stat.S_ISREG(os.stat(file).st_mode):
-                yield os.path.relpath(file, root), file

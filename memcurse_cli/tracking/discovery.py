@@ -1,8 +1,4 @@
-"""Which checkpoints a training run consists of, and the optimizer step of each.
-
-Checkpoints are given by globs, files and directories of either. A step is said by what a checkpoint
-holds, or by its name.
-"""
+"""Which checkpoints a training run consists of, and the optimizer step of each."""
 
 from __future__ import annotations
 
@@ -37,18 +33,12 @@ from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, read_bound
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.derived import StepSource
 
+# In the names of directories that a trainer still writes.
 UNFINISHED = ("tmp-", ".tmp", ".orbax-checkpoint-tmp")
-"""In the names of directories that a trainer still writes."""
-
+# What trainers call it: Lightning and Megatron, nanoGPT, DeepSpeed, and most scripts ``step``.
 KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
-"""What trainers call it: Lightning and Megatron, nanoGPT, DeepSpeed, and most scripts ``step``."""
-
-TRAINER_STATE = "trainer_state.json"
-"""What HF Trainer writes beside the weights of each checkpoint."""
-
-ORBAX_ITEM = "default"
-"""The folder that Orbax keeps the arrays of a step in."""
-
+TRAINER_STATE = "trainer_state.json"  # what HF Trainer writes beside the weights
+ORBAX_ITEM = "default"  # the folder that Orbax keeps the arrays of a step in
 MOST = 2**63 - 1
 
 EXTENSIONS = re.compile(r"(\.[A-Za-z][A-Za-z0-9]*)+$")
@@ -69,14 +59,11 @@ def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str
 
     A directory that is one checkpoint stands for itself. Any other stands for the checkpoints in
     it that have a step in their names, files as well as directories; or, where no name has one,
-    for all of its files.
-
-    Args:
-        given: paths, glob patterns (``**`` crosses directories) and URLs.
-        waiting: whether a run that has no checkpoint yet is fine.
+    for all of its files. In a glob ``**`` crosses directories.
 
     Raises:
-        CheckpointError: a path does not exist, or nothing is found.
+        CheckpointError: a path does not exist, or nothing is found and ``waiting`` does not allow
+            for a run that has no checkpoint yet.
     """
     found: dict[str, str] = {}
     for one in given:
@@ -95,45 +82,41 @@ def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str
 def _expand(given: str, *, waiting: bool) -> Iterator[str]:
     if is_url(given):
         yield given
-    elif os.path.lexists(given):
-        yield from _one(given, waiting=waiting)
-    elif glob.has_magic(given):
-        for path in sorted(glob.iglob(given, recursive=True)):
-            yield from _one(path, waiting=waiting)
-    elif not waiting:
-        raise unreadable(shown_place(given), FileNotFoundError(2, "no such file"))
-
-
-def _one(path: str, *, waiting: bool) -> Iterator[str]:
-    if not os.path.isdir(path):
-        yield path
         return
-    try:
-        directory = LocalDirectory(path)
-    except CheckpointError:
-        if waiting and not os.path.isdir(path):  # it has been deleted since
+    existing = os.path.lexists(given)
+    if not existing and not glob.has_magic(given):
+        if waiting:
             return
-        raise
-    yield from _in_directory(Path(path), directory)
+        raise unreadable(shown_place(given), FileNotFoundError(2, "no such file"))
+    for path in [given] if existing else sorted(glob.iglob(given, recursive=True)):
+        if not os.path.isdir(path):
+            yield path
+            continue
+        try:
+            directory = LocalDirectory(path)
+        except CheckpointError:
+            if waiting and not os.path.isdir(path):  # it has been deleted since
+                continue
+            raise
+        yield from _in_directory(Path(path), directory)
 
 
 def _in_directory(path: Path, directory: LocalDirectory) -> Iterator[str]:
     folders = list(_folders(path, directory.names))
     files = list(_files(directory))
-    if not folders and ((is_checkpoint(path) and _is_conventional(directory)) or not files):
+    # One checkpoint may be laid out as the directory, which then holds no others.
+    whole = (
+        any(name in directory.names for name in CONVENTIONAL_NAMES)
+        or bool(array_names(directory))
+        or any(name.endswith(INDEX_SUFFIXES) for name in directory.names)
+    )
+    if not folders and (not files or (whole and is_checkpoint(path))):
         if is_checkpoint(path):
             yield str(path)
         return
     numbered = [name for name in files if step_in_name(name) is not None]
     yield from folders
     yield from (str(path / name) for name in numbered or ([] if folders else files))
-
-
-def _is_conventional(directory: LocalDirectory) -> bool:
-    """Whether the directory is laid out as one checkpoint, rather than holding one."""
-    if any(name in directory.names for name in CONVENTIONAL_NAMES) or array_names(directory):
-        return True
-    return any(name.endswith(INDEX_SUFFIXES) for name in directory.names)
 
 
 def _folders(path: Path, names: Sequence[str]) -> Iterator[str]:
@@ -165,9 +148,8 @@ def is_checkpoint(path: Path) -> bool:
     """Whether a directory holds exactly one checkpoint."""
     try:
         directory = LocalDirectory(path)
-        if array_names(directory):
-            return True
-        choose_file(directory)
+        if not array_names(directory):
+            choose_file(directory)
     except CheckpointError:
         return False
     return True
@@ -183,11 +165,7 @@ class FoundStep:
 
 
 def compile_pattern(text: str | None) -> re.Pattern[str] | None:
-    """The regular expression of ``--step-pattern``.
-
-    Raises:
-        UsageError: it is none, or has more than one group.
-    """
+    """The regular expression of ``--step-pattern``; raises `UsageError` where it is none."""
     if text is None:
         return None
     try:
@@ -208,15 +186,11 @@ def compile_pattern(text: str | None) -> re.Pattern[str] | None:
 
 
 def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | None:
-    """The step of a checkpoint, or None where nothing says it.
+    """The step of a checkpoint (a file, a directory or a URL), or None where nothing says it.
 
-    Asked in this order: the pattern, if there is one, and then nothing else; what the checkpoint
-    holds; its own name; trainer_state.json beside it; the name of its directory. A name counts
-    less than what is inside, since files are renamed.
-
-    Args:
-        path: a file, a directory that is one checkpoint, or a URL.
-        pattern: what to look for in the path; its group holds the digits, or its match does.
+    Asked in this order: the pattern, whose group or match holds the digits, and then nothing else;
+    what the checkpoint holds; its own name; trainer_state.json beside it; the name of its
+    directory. A name counts less than what is inside, since files are renamed.
     """
     place = shown_place(path) if is_url(path) else path  # the digits of a signature are no step
     if pattern is not None:
@@ -240,8 +214,7 @@ def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | 
 def step_in_name(path: str) -> int | None:
     """The step that a name says: ``step_1000``, ``epoch=3-step=1200``, ``checkpoint-500``, ``7``.
 
-    A number after or before the word step comes first, then one after checkpoint, then an epoch,
-    then digits at the end. Of several, the last.
+    The last number of the first of `PATTERNS` that is in it.
     """
     name = os.path.basename(os.path.normpath(path))
     if name.startswith("."):
@@ -251,13 +224,8 @@ def step_in_name(path: str) -> int | None:
 
 
 def step_in_directory(name: str) -> int | None:
-    """The same of a directory that holds a checkpoint: a bare number, or one after such a word.
-
-    Digits at the end of any other name, as of ``experiment_42``, are no step.
-    """
-    if name.isdecimal():
-        return _bounded(int(name))
-    return _last_number(name, IN_DIRECTORY)
+    """The same of a directory that holds a checkpoint; of ``experiment_42`` it is None."""
+    return _bounded(int(name)) if name.isdecimal() else _last_number(name, IN_DIRECTORY)
 
 
 def _last_number(text: str, patterns: Sequence[re.Pattern[str]]) -> int | None:
@@ -316,9 +284,7 @@ def step_in_store(store: TensorStore) -> int | None:
 
 def _whole(node: object) -> int | None:
     value = number(node.tensor if isinstance(node, PickledArray) else node)
-    if value is None or value < 0 or value != int(value):
-        return None
-    return _bounded(int(value))
+    return _bounded(int(value)) if value is not None and 0 <= value == int(value) else None
 
 
 def _trainer_state(directory: Path) -> int | None:

@@ -6,27 +6,26 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.theory.threads import THREAD_SETTINGS
 from memcurse_cli.tracking.work import Outcome, Reading, failed, read_checkpoint
-from memcurse_cli.tracking.worker_process import begin
 
 DASK = "dask://"
 DASK_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 DIED = "the process that read it was killed; is there enough memory?"
 CONNECT_SECONDS = 10
-LOOK_SECONDS = 1.0
-"""Between two looks at whether an executor that says nothing is still there."""
+LOOK_SECONDS = 1.0  # between two looks at whether an executor that says nothing is still there
 
 Outcomes = Generator[tuple[str, Outcome], None, None]
 Run = Callable[[Sequence[str], Reading], Outcomes]
@@ -45,12 +44,9 @@ def on_executor(
     reading: Reading,
     is_lost: Callable[[], bool] = lambda: False,
 ) -> Outcomes:
-    """As many at a time as an executor has room for.
+    """As many at a time as an executor has room for; `CancelledError` where it is lost.
 
     A checkpoint whose work ends in an error of the executor itself has that error for its outcome.
-
-    Raises:
-        CancelledError: the executor is lost with work in hand.
     """
     futures: dict[Future[Outcome], str] = {
         executor.submit(read_checkpoint, path, reading): path for path in paths
@@ -59,35 +55,28 @@ def on_executor(
     for future in futures:
         future.add_done_callback(done.put)
     for _ in futures:
-        future = _next(done, is_lost)
-        yield futures[future], _outcome(future)
-
-
-def _next(done: SimpleQueue[Future[Outcome]], is_lost: Callable[[], bool]) -> Future[Outcome]:
-    while True:
+        while True:
+            try:
+                future = done.get(timeout=LOOK_SECONDS)
+                break
+            except Empty:
+                if is_lost():
+                    raise CancelledError from None
         try:
-            return done.get(timeout=LOOK_SECONDS)
-        except Empty:
-            if is_lost():
-                raise CancelledError from None
-
-
-def _outcome(future: Future[Outcome]) -> Outcome:
-    try:
-        return future.result()
-    except (BrokenProcessPool, CancelledError):
-        raise
-    except Exception as error:
-        return failed(error)
+            outcome = future.result()
+        except (BrokenProcessPool, CancelledError):
+            raise
+        except Exception as error:
+            outcome = failed(error)
+        yield futures[future], outcome
 
 
 @dataclass(frozen=True)
 class Processes:
     """Several processes of this machine.
 
-    When one is killed, which is what happens to a checkpoint that needs too much memory, the pool
-    is lost with it: the checkpoints that are not done are then read again one at a time, so that
-    only the guilty one fails.
+    When one is killed, as for too much memory, its pool is lost: what is not done is then read
+    again one at a time, so that only the guilty checkpoint fails.
     """
 
     jobs: int  # how many
@@ -101,18 +90,14 @@ class Processes:
                     left.remove(path)
                     yield path, outcome
         except BrokenProcessPool:
-            yield from self._one_at_a_time(left, reading)
-
-    def _one_at_a_time(self, paths: Sequence[str], reading: Reading) -> Outcomes:
-        left = list(paths)
-        while left:
-            with _pool(1) as executor:
-                try:
-                    while left:
-                        outcome = executor.submit(read_checkpoint, left[0], reading).result()
-                        yield left.pop(0), outcome
-                except BrokenProcessPool:
-                    yield left.pop(0), Outcome(error=DIED)
+            while left:  # one at a time
+                with _pool(1) as executor:
+                    try:
+                        while left:
+                            outcome = executor.submit(read_checkpoint, left[0], reading).result()
+                            yield left.pop(0), outcome
+                    except BrokenProcessPool:
+                        yield left.pop(0), Outcome(error=DIED)
 
 
 class _DeafPool(ProcessPoolExecutor):
@@ -132,32 +117,44 @@ class _DeafPool(ProcessPoolExecutor):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _begin() -> None:
+    """Leave interrupts to the parent, and end when it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def follow() -> None:
+            parent.join()
+            os._exit(1)
+
+        # A parent that was killed says nothing, and its workers would wait for work for ever.
+        threading.Thread(target=follow, daemon=True).start()
+
+
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes, which do not outlive the block, however it is left."""
-    threads = max(1, cores() // jobs)
+    """Fresh processes that share the cores and do not outlive the block, however it is left."""
+    threads = str(max(1, cores() // jobs))  # where the environment does not say
+    settings = {name: threads for name in THREAD_SETTINGS if name not in os.environ}
+    os.environ.update(settings)  # a process reads them as it imports its array libraries
     before = set(multiprocessing.active_children())
-    executor = _DeafPool(
-        jobs,
-        # A fork would copy the locks of threads that hold them.
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=partial(begin, threads),
-    )
+    # A fork would copy the locks of threads that hold them.
+    spawn = multiprocessing.get_context("spawn")
+    executor = _DeafPool(jobs, mp_context=spawn, initializer=_begin)
     try:
         yield executor
     except BaseException:
         # Work in hand is not waited for; without its processes the executor drops the rest.
-        _end(set(multiprocessing.active_children()) - before)
-        executor.shutdown()
+        processes = set(multiprocessing.active_children()) - before
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
         raise
-    executor.shutdown()
-
-
-def _end(processes: set[BaseProcess]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join()
+    finally:
+        executor.shutdown()
+        for name in settings:
+            os.environ.pop(name, None)
 
 
 def cores() -> int:
@@ -168,14 +165,10 @@ def cores() -> int:
 
 
 def open_executor(address: str | None, jobs: int | None) -> AbstractContextManager[Run]:
-    """What ``--executor`` and ``--jobs`` ask for.
-
-    Args:
-        address: ``dask://HOST:PORT`` of a scheduler, or None for this machine.
-        jobs: the number of processes; 1 reads here, None is one process for each core.
+    """What ``--executor`` (None is this machine) and ``--jobs`` (None is one a core) ask for.
 
     Raises:
-        UsageError: another address, no Dask, or nobody there.
+        UsageError: no ``dask://HOST:PORT``, no Dask, or nobody there.
     """
     if address is None:
         count = cores() if jobs is None else jobs
@@ -203,9 +196,6 @@ def _on_dask(address: str) -> Iterator[Run]:
     """The executor of a Dask cluster, whose workers see the same files and have memcurse.
 
     The scheduler gives the work of a lost worker to another one; nothing replaces the scheduler.
-
-    Raises:
-        UsageError: no Dask, nobody at the address, or the scheduler was lost.
     """
     try:
         from distributed import Client

@@ -16,18 +16,18 @@ from memcurse_cli.checkpoints.untrusted.source import changed
 from memcurse_cli.diagnosis.wording import number
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.derived import Snapshot, TrackedStep, Tracking
-from memcurse_cli.schema.report import Verdict
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Run, inline
 from memcurse_cli.tracking.work import Outcome, Reading, failed
 from memcurse_cli.version import VERSION
 
-MOVED = 1.05
-"""The factor from which a time constant, a sensitivity or a rate counts as changed."""
-
+MOVED = 1.05  # the factor from which a time constant, a sensitivity or a rate counts as changed
 MOST_TURNS = 3
+THREADS = 4  # for what waits for the disk: headers and hashes
+NAMES_SHOWN = 3
 
+Progress = Callable[[int, int], None]
 Points = Sequence[tuple[int, Snapshot]]
 
 
@@ -39,10 +39,10 @@ def sentence(steps: Sequence[TrackedStep]) -> str:
     (first, before), (last, after) = points[0], points[-1]
     if len(points) == 1:
         return f"one checkpoint, at step {first}: {before.verdict}"
-    said = [f"{_modulus(before, after)} between step {first} and {last}"]
-    said += [words for words in (_left(points), _sensitivity(before, after)) if words]
-    said += [words for words in (_rate(before, after), _turns(points)) if words]
-    return "; ".join(said)
+    said = [f"{_modulus(before, after)} between step {first} and {last}", _left(points)]
+    said.append(_sensitivity(before, after))
+    said.append(_moved("the usable rate", before.summary.usable_rate, after.summary.usable_rate))
+    return "; ".join(words for words in (*said, _turns(points)) if words)
 
 
 def modulus_text(modulus: float) -> str:
@@ -83,30 +83,22 @@ def _sensitivity(before: Snapshot, after: Snapshot) -> str:
     low, high = ours.relative_sensitivity, theirs.relative_sensitivity
     if low is not None and high is None:
         return "the worst relative sensitivity came to diverge"
+    return _moved("the worst κ", low, high)
+
+
+def _moved(noun: str, low: float | None, high: float | None) -> str:
     if not low or not high or _same(low, high):
         return ""
-    return f"the worst κ {'rose' if high > low else 'fell'} from {number(low)} to {number(high)}"
+    return f"{noun} {'rose' if high > low else 'fell'} from {number(low)} to {number(high)}"
 
 
-def _rate(before: Snapshot, after: Snapshot) -> str:
-    low, high = before.summary.usable_rate, after.summary.usable_rate
-    if not low or not high or _same(low, high):
-        return ""
-    way = "rose" if high > low else "fell"
-    return f"the usable rate {way} from {number(low)} to {number(high)}"
-
-
-def turns(points: Points) -> list[tuple[int, Verdict]]:
+def _turns(points: Points) -> str:
     """The steps at which the verdict is another one than before."""
-    return [
+    found = [
         (step, after.verdict)
         for (_, before), (step, after) in pairwise(points)
         if before.verdict != after.verdict
     ]
-
-
-def _turns(points: Points) -> str:
-    found = turns(points)
     if not found:
         return f"{points[-1][1].verdict} throughout"
     if len(found) > MOST_TURNS:
@@ -117,14 +109,6 @@ def _turns(points: Points) -> str:
 
 def _same(low: float, high: float) -> bool:
     return max(low, high) < MOVED * min(low, high) if min(low, high) > 0 else low == high
-
-
-THREADS = 4
-"""For what waits for the disk: headers and hashes."""
-
-NAMES_SHOWN = 3
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass
@@ -160,17 +144,21 @@ class Tracker:
         """The run as it now is. What has not changed since the last time is not read again.
 
         Raises:
-            CheckpointError: nothing is found.
-            UsageError: a checkpoint whose step nothing says, or two of the same step.
-            MemcurseError: no checkpoint of the run can be read.
+            MemcurseError: nothing is found or can be read, a checkpoint has no step, or two one.
         """
         paths = find_checkpoints(self.given, waiting=self.waiting)
         signatures = {path: () if is_url(path) else signature(path) for path in paths}
-        fresh = [path for path in paths if not self._is_settled(path, signatures[path])]
+        fresh = [
+            path
+            for path, now in signatures.items()
+            if (known := self._known.get(path)) is None
+            or not known.was_read
+            or known.signature != now
+        ]
         for path, step in zip(fresh, self._steps(fresh), strict=True):
             self._known[path] = _Known(signatures[path], step)
         placed = {path: self._known[path].found for path in paths}
-        check_steps(placed, waiting=self.waiting)
+        _check_steps(placed, waiting=self.waiting)
         self._forget(paths)
         self._read([path for path in fresh if placed[path] is not None], progress)
         return self._tracking()
@@ -183,10 +171,7 @@ class Tracker:
             return list(threads.map(find_step, paths))
 
     def _forget(self, paths: Sequence[str]) -> None:
-        """Let go of what is gone; but a run in progress that deletes its old checkpoints had them.
-
-        What has another checkpoint of the same step in its place is gone all the same.
-        """
+        """Let go of what is gone or replaced; but a run in progress may delete what it had."""
         present = {path: self._known[path] for path in paths}
         steps = {known.found.step for known in present.values() if known.found is not None}
         past = {
@@ -197,34 +182,29 @@ class Tracker:
         }
         self._known = past | present
 
-    def _is_settled(self, path: str, now: Signature | None) -> bool:
-        """Whether a checkpoint has been read and has stayed as it was."""
-        known = self._known.get(path)
-        return known is not None and known.was_read and known.signature == now
-
     def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
         keys = {} if self.cache is None else self._keys(self.cache, paths)
-        left = self._recall(keys, paths)
-        done = len(paths) - len(left)
-        if progress is not None:
-            progress(done, len(paths))
-        if not left:
-            return
-        with closing(self.run(left, self.reading)) as outcomes:
-            for path, outcome in outcomes:
-                _check_version(outcome)
-                self._record(path, outcome, keys.get(path))
-                done += 1
-                if progress is not None:
-                    progress(done, len(paths))
-
-    def _recall(self, keys: dict[str, str], paths: Sequence[str]) -> list[str]:
-        """Take what the cache has, and return what is left."""
         for path, key in keys.items():
             snapshot = None if self.cache is None else self.cache.get(key)
             if snapshot is not None:
                 self._known[path].outcome = Outcome(snapshot)
-        return [path for path in paths if self._known[path].outcome is None]
+        left = [path for path in paths if self._known[path].outcome is None]
+        recalled = len(paths) - len(left)
+        if progress is not None:
+            progress(recalled, len(paths))
+        if not left:
+            return
+        with closing(self.run(left, self.reading)) as outcomes:
+            for done, (path, outcome) in enumerate(outcomes, recalled + 1):
+                if outcome.version != VERSION:
+                    raise UsageError(
+                        f"a worker runs memcurse {outcome.version}, this is {VERSION}",
+                        where="--executor",
+                        remedy="install the same version everywhere",
+                    )
+                self._record(path, outcome, keys.get(path))
+                if progress is not None:
+                    progress(done, len(paths))
 
     def _record(self, path: str, outcome: Outcome, key: str | None) -> None:
         known = self._known[path]
@@ -278,8 +258,7 @@ class Tracker:
         )
 
     def _notes(self, steps: Sequence[TrackedStep]) -> list[str]:
-        notes = []
-        sources = Counter(one.step_source for one in steps)
+        notes, sources = [], Counter(one.step_source for one in steps)
         if len(sources) > 1:
             told = ", ".join(f"{count} by {source}" for source, count in sources.items())
             notes.append(f"steps are told in several ways: {told}")
@@ -300,12 +279,8 @@ class Tracker:
         return notes
 
 
-def check_steps(placed: dict[str, FoundStep | None], *, waiting: bool = False) -> None:
-    """See to it that every checkpoint has a step of its own.
-
-    Raises:
-        UsageError: one has none, or two have the same.
-    """
+def _check_steps(placed: dict[str, FoundStep | None], *, waiting: bool) -> None:
+    """Raise `UsageError` where a checkpoint has no step, or two have the same."""
     unplaced = [path for path, found in placed.items() if found is None]
     if unplaced and not waiting:
         listed = ", ".join(map(shown_place, unplaced[:NAMES_SHOWN]))
@@ -328,12 +303,3 @@ def check_steps(placed: dict[str, FoundStep | None], *, waiting: bool = False) -
                 remedy="name only one of them, or tell steps apart with --step-pattern",
             )
         seen[found.step] = path
-
-
-def _check_version(outcome: Outcome) -> None:
-    if outcome.version != VERSION:
-        raise UsageError(
-            f"a worker runs memcurse {outcome.version}, this is {VERSION}",
-            where="--executor",
-            remedy="install the same version everywhere",
-        )

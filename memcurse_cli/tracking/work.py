@@ -1,12 +1,11 @@
 """One checkpoint, read: the unit of work that an executor runs, and what a time series keeps of it.
 
-What goes in and what comes out are plain data, so that any process of any machine that sees the
-file can do it.
+What goes in and comes out is plain data: any process that sees the file can do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from memcurse_cli.diagnosis.settings import Settings, check_readout, choose_auto
 from memcurse_cli.diagnosis.verdicts import smallest_rate
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
+from memcurse_cli.families.reading import time_constants
 from memcurse_cli.schema.derived import (
     Snapshot,
     Spread,
@@ -27,14 +27,8 @@ from memcurse_cli.schema.derived import (
     TrackedLayer,
     WorstGroup,
 )
-from memcurse_cli.schema.figures import Quantiles, diverges, parameter_rank
-from memcurse_cli.schema.report import (
-    EigenvalueSummary,
-    LayerReport,
-    ParameterSummary,
-    Report,
-    SkippedLayer,
-)
+from memcurse_cli.schema.figures import Components, Quantiles, diverges, parameter_rank, quantiles
+from memcurse_cli.schema.report import EigenvalueSummary, LayerReport, Report, SkippedLayer
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
 from memcurse_cli.version import VERSION
@@ -46,51 +40,22 @@ Floats = NDArray[np.float64]
 class Reading:
     """How every checkpoint of a run is read: the options of `inspect` that its figures hang on."""
 
-    # (weight, ρ) or (weight, ρ, ω) of each part of the input's
-    autocorrelation: tuple[tuple[float, float] | tuple[float, float, float], ...] = ((1.0, 0.0),)
-    horizon: int | None = None  # T in steps, or None
-    readout: str | None = None  # ``last``, ``every`` or None
-    learning_rate: float = 1e-3  # the rate that step effects are taken at
-    watch_limit: float = 0.1  # the step effect to watch from
-    cursed_limit: float = 1.0  # the step effect called cursed
-    family: str | None = None  # the only family to read with, or None
-    layers: tuple[str, ...] = ()  # globs of layer names
-    assume: tuple[tuple[str, str], ...] = ()  # what the checkpoints do not store, as pairs
-    device: str = "auto"  # for eigendecompositions
+    autocorrelation: Components  # of the input
+    options: Mapping[str, Any]  # the others that were given, by name
 
     @classmethod
     def of(
-        cls,
-        *,
-        rho: float | None = None,
-        autocorrelation: str | None = None,
-        assume: dict[str, str] | None = None,
-        **others: Any,
+        cls, *, rho: float | None = None, autocorrelation: str | None = None, **options: Any
     ) -> Reading:
-        """The same from the arguments of `inspect`, each held to its domain before any work.
-
-        Raises:
-            UsageError: one is outside it.
-        """
-        reading = cls(
-            autocorrelation=tuple(choose_autocorrelation(rho, autocorrelation)),
-            assume=tuple(sorted((assume or {}).items())),
-            **others,
-        )
-        Settings(
-            horizon=reading.horizon,
-            learning_rate=reading.learning_rate,
-            watch_limit=reading.watch_limit,
-            cursed_limit=reading.cursed_limit,
-        )
-        check_readout(reading.readout)
-        validate_device(reading.device)
-        validate_assumptions(dict(reading.assume))
-        return reading
-
-    def fields(self) -> dict[str, Any]:
-        """Its fields by name."""
-        return asdict(self)
+        """The same from the arguments of `inspect`; raises `UsageError` for one out of domain."""
+        given = dict(options)
+        check_readout(given.pop("readout", None))
+        validate_device(given.pop("device", "auto"))
+        validate_assumptions(given.pop("assume", None) or {})
+        for name in ("family", "layers"):
+            given.pop(name, None)
+        Settings(**given)
+        return cls(tuple(choose_autocorrelation(rho, autocorrelation)), options)
 
 
 @dataclass(frozen=True)
@@ -104,12 +69,9 @@ class Outcome:
 
 def read_checkpoint(path: str, reading: Reading) -> Outcome:
     """Report on one checkpoint. It never raises, since an error must not end the others' work."""
-    options = reading.fields() | {
-        "autocorrelation": Autocorrelation.from_components(reading.autocorrelation),
-        "assume": dict(reading.assume),
-    }
+    mixture = Autocorrelation.from_components(reading.autocorrelation)
     try:
-        report = inspect(path, **options, values=True)
+        report = inspect(path, autocorrelation=mixture, **reading.options, values=True)
         return Outcome(take_snapshot(report))
     except MemcurseError as error:
         return failed(error)
@@ -146,14 +108,14 @@ def take_snapshot(report: Report) -> Snapshot:
 
 def _layer(layer: LayerReport) -> TrackedLayer:
     spectrum = layer.eigenvalues
-    decays = _decays(spectrum)
+    log_moduli = _log_moduli(spectrum)
     return TrackedLayer(
         name=layer.name,
         family=layer.family,
         count=spectrum.count,
         unstable=spectrum.unstable,
-        modulus=_spread(spectrum.modulus, np.exp(-decays)),
-        time_constant=_spread(spectrum.time_constant, _time_constants(decays)),
+        modulus=_spread(spectrum.modulus, np.exp(log_moduli)),
+        time_constant=_spread(spectrum.time_constant, time_constants(log_moduli)),
         second_moment=layer.state.second_moment,
         groups=tuple(
             TrackedGroup(
@@ -175,55 +137,34 @@ def _layer(layer: LayerReport) -> TrackedLayer:
 
 def _spread(known: Quantiles, elements: Floats) -> Spread:
     """A report's quantiles, and the one of the lower end that it does not have."""
-    return Spread(
-        min=known.min,
-        p10=_quantile(elements, 0.1),
-        p50=known.p50,
-        p90=known.p90,
-        p99=known.p99,
-        max=known.max,
-        divergent=known.divergent,
-    )
+    ordered, tenth = np.sort(elements), None
+    if ordered.size:  # linear between elements, as in a report
+        place = 0.1 * (ordered.size - 1)
+        below, above = ordered[int(np.floor(place))], ordered[int(np.ceil(place))]
+        if not np.isinf(above):
+            tenth = float(below + (above - below) * (place - np.floor(place)))
+    return Spread(p10=tenth, **asdict(known))
 
 
-def _decays(spectrum: EigenvalueSummary) -> Floats:
-    """-log|λ| of each eigenvalue, by way of |λ|² - 1, which is small near the unit circle."""
+def _log_moduli(spectrum: EigenvalueSummary) -> Floats:
+    """log|λ| of each eigenvalue, by way of |λ|² - 1, which is small near the unit circle."""
     values = np.array(spectrum.values or (), np.float64).reshape(-1, 2)
     real = np.abs(values[:, 0])
     beyond = (real - 1) * (real + 1) + values[:, 1] ** 2
     with np.errstate(divide="ignore"):  # λ = 0 decays at once
-        decays: Floats = -0.5 * np.log1p(np.maximum(beyond, -1.0))
-    return decays
-
-
-def _time_constants(decays: Floats) -> Floats:
-    found = np.full(decays.shape, np.inf)
-    np.divide(1.0, decays, out=found, where=decays > 0)
-    return found
-
-
-def _quantile(elements: Floats, level: float) -> float | None:
-    """As in a report: linear between elements, None where one is infinite or there is none."""
-    ordered = np.sort(elements)
-    if ordered.size == 0:
-        return None
-    place = level * (ordered.size - 1)
-    below, above = ordered[int(np.floor(place))], ordered[int(np.ceil(place))]
-    if np.isinf(above):
-        return None
-    return float(below + (above - below) * (place - np.floor(place)))
+        return np.asarray(0.5 * np.log1p(np.maximum(beyond, -1.0)))
 
 
 def summarise(layers: Sequence[LayerReport]) -> Summary:
     """A checkpoint in a line."""
-    decays = np.concatenate([_decays(layer.eigenvalues) for layer in layers])
+    log_moduli = np.concatenate([_log_moduli(layer.eigenvalues) for layer in layers])
     longest = [layer.eigenvalues.time_constant.max for layer in layers]
     moduli = [layer.eigenvalues.modulus.max for layer in layers]
     known = [time_constant for time_constant in longest if time_constant is not None]
     return Summary(
         unstable=sum(layer.eigenvalues.unstable for layer in layers),
         modulus=max((modulus for modulus in moduli if modulus is not None), default=0.0),
-        time_constant_median=_quantile(_time_constants(decays), 0.5),
+        time_constant_median=quantiles(time_constants(log_moduli)).p50,
         time_constant=max(known) if len(known) == len(longest) else None,
         worst=_worst(layers),
         usable_rate=smallest_rate(layers),
@@ -240,16 +181,7 @@ def _worst(layers: Sequence[LayerReport]) -> WorstGroup | None:
     if not ranked:
         return None
     layer, group = max(ranked, key=lambda pair: parameter_rank(pair[1]))
-    return WorstGroup(
-        layer=layer.name,
-        name=group.name,
-        relative_sensitivity=_deciding(layer, group),
-        step_effect=group.step_effect,
-    )
-
-
-def _deciding(layer: LayerReport, group: ParameterSummary) -> float | None:
-    """The κ that the step effect is taken from: of a dense matrix as a whole, else p99."""
-    if layer.dense is not None and layer.dense.relative_sensitivity is not None:
-        return layer.dense.relative_sensitivity
-    return group.relative_sensitivity.p99
+    kappa = None if layer.dense is None else layer.dense.relative_sensitivity
+    if kappa is None:  # else the step effect is taken from a dense matrix as a whole
+        kappa = group.relative_sensitivity.p99
+    return WorstGroup(layer.name, group.name, kappa, group.step_effect)

@@ -11,8 +11,7 @@ from diagnosis.build import drawn_lru, only
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis import hessian as dense_hessian
-from memcurse_cli.diagnosis import hessian_report
+from memcurse_cli.diagnosis import hessian as hessian_module
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.reports.terminal.hessian import to_text as to_hessian_text
 
@@ -75,7 +74,7 @@ def hessian_layer(state: dict[str, Floats], horizon: int | None = 40) -> Any:
 @pytest.mark.parametrize("formed", [True, False])
 def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not formed:
-        monkeypatch.setattr(hessian_report, "FORMED_ORDER", 0)
+        monkeypatch.setattr(hessian_module, "FORMED", 0)
     state = drawn(5, 1.02)
     wanted = explicit(state, 40)
     values, vectors = np.linalg.eigh(wanted)
@@ -102,8 +101,8 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
 def test_of_a_large_matrix_some_rows_and_columns_are_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hessian_report, "FORMED_ORDER", 0)
-    monkeypatch.setattr(hessian_report, "PICTURED_SIDE", 3)
+    monkeypatch.setattr(hessian_module, "FORMED", 0)
+    monkeypatch.setattr(hessian_module, "PICTURED_SIDE", 3)
     state = drawn(5, 1.02)
     found = hessian_layer(state).picture
     places = [row * 5 + column for row in (0, 2, 4) for column in (0, 2, 4)]
@@ -147,10 +146,10 @@ def test_what_has_none_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reason in str(hessian_layer(found, horizon).reason)
     pairs = str(only(drawn(2, 0.9), horizon=100_000).hessian_reason)
     assert "this size over 100,000 steps" in pairs
-    monkeypatch.setattr(dense_hessian, "BUDGET", 1e3)
+    monkeypatch.setattr(hessian_module, "BUDGET", 1e3)
     for horizon in (None, 30):
         assert "takes long" in str(only(state, horizon=horizon).hessian_reason)
-    monkeypatch.setattr(dense_hessian, "LARGEST", 3)
+    monkeypatch.setattr(hessian_module, "LARGEST", 3)
     assert "order of 4²" in str(only(state).hessian_reason)
 
 

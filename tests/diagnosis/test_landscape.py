@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from end_to_end.command import assert_refused, memcurse
 
-from memcurse_cli.diagnosis.landscape import COMPARED, landscape
+from memcurse_cli.diagnosis.prediction import COMPARED, landscape
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.terminal.landscape import narrowest, title
 

@@ -9,9 +9,9 @@ from diagnosis.build import SAMPLES
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.diagnosis import hessian_report as layer_hessian
+from memcurse_cli.diagnosis import hessian as layer_hessian
+from memcurse_cli.diagnosis.hessian import CELLS, evenly_chosen, picture
 from memcurse_cli.diagnosis.hessian import layer_hessian as hessian_of
-from memcurse_cli.diagnosis.hessian_report import CELLS, evenly_chosen, picture
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.family import ReadOptions

@@ -90,7 +90,7 @@ def test_what_libraries_and_children_print_is_captured(monkeypatch: pytest.Monke
         os.system("echo out; echo error >&2")
         warnings.warn("old", FutureWarning, stacklevel=1)
 
-    monkeypatch.setattr("memcurse_cli.commands.listings.families", loud)
+    monkeypatch.setattr("memcurse_cli.commands.without_checkpoint.families", loud)
     done = memcurse("families")
     assert (done.returncode, done.stdout) == (0, "out\n")
     assert done.stderr.startswith("error\n")
@@ -116,7 +116,7 @@ def test_what_the_system_does_not_give_is_told_from_a_defect(
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr("memcurse_cli.commands.listings.families", fail)
+    monkeypatch.setattr("memcurse_cli.commands.without_checkpoint.families", fail)
     done = memcurse("families")
     assert done.returncode == 2
     assert done.stderr.strip().startswith(f"memcurse: error: {line}")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from memcurse_cli import MemcurseError, inspect
-from memcurse_cli.integrations.monitor import Monitor
+from memcurse_cli.integrations import Monitor
 from memcurse_cli.schema.report import scalars
 
 

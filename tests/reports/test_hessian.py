@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memcurse_cli.diagnosis.hessian_report import picture
+from memcurse_cli.diagnosis.hessian import picture
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.figures import MOST_LAYERS, check_figure, hessian_figure

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from memcurse_cli.diagnosis import hessian_report, inspection
+from memcurse_cli.diagnosis import hessian as hessian_module
+from memcurse_cli.diagnosis import inspection
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory import linalg, threads
 from memcurse_cli.theory.linalg import (
@@ -184,7 +185,7 @@ def test_a_dense_layer_is_diagnosed_with_one_thread(
 ) -> None:
     module, step = {
         "inspect": (inspection, "diagnose"),
-        "hessian": (hessian_report, "diagnose_hessian"),
+        "hessian": (hessian_module, "diagnose_hessian"),
     }[take]
     original, seen = getattr(module, step), []
 

@@ -40,20 +40,17 @@ from memcurse_cli.theory.gates.moments import (
 Floats = NDArray[np.float64]
 
 SHARES = (0.05, 0.1587, 0.8413, 0.95)
+# Where these shares of a Gaussian lie below, in standard deviations.
 PLACES = (-1.6448536, -1.0, 1.0, 1.6448536)
-"""Where these shares of a Gaussian lie below, in standard deviations."""
 
 UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
 GROWS = "the state that its gates see grows without bound under inputs of this scale"
 
 ITERATIONS = 200
 TOLERANCE = 1e-6
-CLOSE = 1e-3
-"""What may be left after so many rounds."""
-WIDEST_CELL = 30.0
-"""An LSTM's c with a standard deviation beyond this has tanh²(c) = 1 within 3 %."""
-LARGEST = 1e12
-"""A second moment beyond which a state is taken to grow without bound."""
+CLOSE = 1e-3  # what may be left after so many rounds
+WIDEST_CELL = 30.0  # of c: beyond this standard deviation tanh²(c) = 1 within 3 %
+LARGEST = 1e12  # a second moment beyond which a state is taken to grow without bound
 
 
 def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary | None:
@@ -300,15 +297,12 @@ def _parameters(
     moving: GatedMoments,
 ) -> tuple[GateParameter, ...]:
     """κ of every group that moves λ or γ."""
-    return tuple(
-        GateParameter(
-            group.name,
-            group.tensor,
-            _figure(*(_relative(group, motions[group.name], of) for of in (nominal, moving))),
-        )
-        for group in recurrence.parameters
-        if group.name in motions
-    )
+    found = []
+    for group in recurrence.parameters:
+        if group.name in motions:
+            still, moved = (_relative(group, motions[group.name], of) for of in (nominal, moving))
+            found.append(GateParameter(group.name, group.tensor, _figure(still, moved)))
+    return tuple(found)
 
 
 def _relative(
@@ -316,15 +310,12 @@ def _relative(
 ) -> Floats:
     """κ of every scalar of a group; the squares of the states that a tied scalar moves add."""
     parameter, factor = motion
-    index = group.eigenvalue
-    moved = factor**2 * moments.sensitivities[parameter][index]
-    held = moments.second_moment[index]
+    moved = factor**2 * moments.sensitivities[parameter][group.eigenvalue]
+    held = moments.second_moment[group.eigenvalue]
+    moved_sum, held_sum = (
+        np.bincount(group.scalar, np.where(np.isinf(values), 0.0, values), group.size)
+        for values in (moved, held)
+    )
     infinite = np.bincount(group.scalar, np.isinf(moved), group.size) > 0
-    relative = _quotient(_total(group, moved), _total(group, held), nothing=0.0)
+    relative = _quotient(moved_sum.astype(np.float64), held_sum.astype(np.float64), nothing=0.0)
     return np.where(infinite, np.inf, relative)
-
-
-def _total(group: ParameterGroup, values: Floats) -> Floats:
-    """The sum of what each scalar moves, of what is finite."""
-    finite = np.where(np.isinf(values), 0.0, values)
-    return np.bincount(group.scalar, finite, group.size).astype(np.float64)

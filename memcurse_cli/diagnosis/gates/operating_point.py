@@ -16,7 +16,7 @@ import numpy as np
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import number
 from memcurse_cli.families.reading import eigenvalues_of
-from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Recurrence
+from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.schema.layer import (
     AGREEMENT,
     JACOBIAN,
@@ -105,22 +105,15 @@ def summarise_hidden(
     hidden = recurrence.hidden
     if hidden is None or not settings.spectra:
         return (), None
-    spectra = [_summary(gate, eigenvalues) for gate, eigenvalues in hidden.gates.items()]
+    every = dict(hidden.gates)
     if hidden.jacobian is not None:
-        spectra.append(_summary(JACOBIAN, hidden.jacobian))
+        every[JACOBIAN] = hidden.jacobian
+    spectra = []
+    for name, eigenvalues in every.items():
+        modulus = np.abs(eigenvalues)
+        radius, unstable = float(modulus.max()), int(np.count_nonzero(modulus >= 1))
+        spectra.append(HiddenSpectrum(name, modulus.size, radius, unstable, _time_constant(radius)))
     return tuple(spectra), hidden.reason
-
-
-def _summary(name: str, eigenvalues: Complexes) -> HiddenSpectrum:
-    modulus = np.abs(eigenvalues)
-    radius = float(modulus.max())
-    return HiddenSpectrum(
-        name=name,
-        order=modulus.size,
-        spectral_radius=radius,
-        unstable=int(np.count_nonzero(modulus >= 1)),
-        time_constant=_time_constant(radius),
-    )
 
 
 def summarise_gated_operating_point(
@@ -172,9 +165,9 @@ def _state(
 
 def _agree(one: StateAtWork, other: StateAtWork) -> bool:
     """Whether E h² and τ are about the same; one that decays and one that grows are not."""
-    if (one.time_constant is None) != (other.time_constant is None):
-        return False
     pairs = [(one.second_moment, other.second_moment)]
     if one.time_constant is not None and other.time_constant is not None:
         pairs.append((one.time_constant, other.time_constant))
+    elif one.time_constant != other.time_constant:
+        return False
     return all(max(pair) <= AGREEMENT * min(pair) for pair in pairs)

@@ -1,0 +1,458 @@
+"""Commands that read no checkpoint: the theory alone, and what memcurse knows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.commands.defaults import (
+    EVERYTHING,
+    FORMAT,
+    OWN_TABLE,
+    entries,
+    give_variables,
+    shown,
+    variable_set,
+    variables,
+)
+from memcurse_cli.commands.options import (
+    AutocorrelationOption,
+    HorizonOption,
+    JsonOption,
+    LearningRateOption,
+    OneRhoOption,
+    OutputOption,
+    ReadoutOption,
+    RhoOption,
+    check_figure,
+    emit,
+    emit_json,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from memcurse_cli.diagnosis.settings import SettingsFile
+    from memcurse_cli.schema.listings import SettingDocument
+
+
+def _option(metavar: str, meaning: str) -> Any:
+    return typer.Option(metavar=metavar, help=meaning)
+
+
+StepSizeOption = Annotated[float, _option("Δ", "The step size of s4.")]
+
+
+def predict(
+    rho: RhoOption = None,
+    autocorrelation: AutocorrelationOption = None,
+    modulus: Annotated[
+        list[float] | None,
+        _option("|λ|", "An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default."),
+    ] = None,
+    time_constant: Annotated[
+        list[float] | None,
+        _option("τ", "Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable."),
+    ] = None,
+    angle: Annotated[
+        list[float] | None, _option("θ", "Its angle in radians; repeatable; 0 by default.")
+    ] = None,
+    parametrization: Annotated[
+        str,
+        _option(
+            "NAME",
+            "How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or "
+            "sigmoid-gate.",
+        ),
+    ] = "real-imaginary",
+    normalization: Annotated[
+        str,
+        _option(
+            "NAME", "The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4)."
+        ),
+    ] = "none",
+    step_size: StepSizeOption = 0.01,
+    ring: Annotated[
+        str | None,
+        _option(
+            "MIN:MAX",
+            "Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
+        ),
+    ] = None,
+    horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the sensitivities against the modulus.")
+    ] = False,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """The theory alone: what memory costs under a parametrisation, no checkpoint needed.
+
+    Example: memcurse predict --rho 0.5 --parametrization lru --normalization lru
+    """
+    from memcurse_cli.diagnosis.prediction import predict as predict_moments
+
+    prediction = predict_moments(
+        rho=rho,
+        autocorrelation=autocorrelation,
+        modulus=modulus,
+        time_constant=time_constant,
+        angle=angle or 0.0,
+        parametrization=parametrization,
+        normalization=normalization,
+        horizon=horizon,
+        readout=readout,
+        step_size=step_size,
+        ring=ring,
+    )
+    if as_json:
+        emit_json(prediction.document, output)
+        return
+    from memcurse_cli.reports.terminal.prediction import to_text
+
+    emit(to_text(prediction, with_plot=plot, file=output), output)
+
+
+def landscape(
+    modulus: Annotated[
+        float | None, _option("|λ|", "The target's modulus; 0.99 by default.")
+    ] = None,
+    time_constant: Annotated[
+        float | None, _option("τ", "Its time constant -1/log|λ| in steps instead.")
+    ] = None,
+    angle: Annotated[float, _option("θ", "Its angle in radians, in [0, π].")] = 0.0,
+    start: Annotated[
+        float | None,
+        typer.Option(
+            "--from", metavar="|λ|", help="A modulus where training starts: the way from there too."
+        ),
+    ] = None,
+    start_angle: Annotated[
+        float | None,
+        typer.Option("--from-angle", metavar="θ", help="Its angle; that of the target by default."),
+    ] = None,
+    rho: OneRhoOption = None,
+    autocorrelation: AutocorrelationOption = None,
+    horizon: HorizonOption = None,
+    readout: ReadoutOption = None,
+    parametrization: Annotated[
+        list[str] | None,
+        _option(
+            "NAME", "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default."
+        ),
+    ] = None,
+    normalization: Annotated[
+        str | None,
+        _option(
+            "none|own|coupled",
+            "γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default what is "
+            "usual for each parametrisation.",
+        ),
+    ] = None,
+    step_size: StepSizeOption = 0.01,
+    learning_rate: LearningRateOption = 1e-3,
+    level: Annotated[
+        float, _option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
+    ] = 0.1,
+    plot: Annotated[
+        Path | None, _option("FILE", "Draw the losses into a .svg, .png or .pdf too.")
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """How narrow the loss is around an eigenvalue, and how parametrisations widen it.
+
+    Example: memcurse landscape --modulus 0.999 --angle 0.3
+    """
+    from memcurse_cli.diagnosis.prediction import landscape as take_landscape
+
+    figure_format = "" if plot is None else check_figure(plot)
+    report = take_landscape(
+        modulus=modulus,
+        time_constant=time_constant,
+        angle=angle,
+        rho=rho,
+        autocorrelation=autocorrelation,
+        horizon=horizon,
+        readout=readout,
+        parametrizations=parametrization or (),
+        normalization=normalization,
+        step_size=step_size,
+        learning_rate=learning_rate,
+        level=level,
+        start_modulus=start,
+        start_angle=start_angle,
+    )
+    if plot is not None:
+        from memcurse_cli.reports.figures import landscape_figure
+
+        write_file(plot, landscape_figure(report, figure_format))
+    if as_json:
+        emit_json(report, output)
+        return
+    from memcurse_cli.reports.terminal.landscape import to_text
+
+    emit(to_text(report, file=output), output)
+
+
+def autocorrelation(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Samples of shape (steps), (steps, features) or (sequences, steps, features): "
+            ".npy, .csv, .txt, or one array of any checkpoint format.",
+        ),
+    ],
+    array: Annotated[
+        str | None,
+        typer.Option(
+            "--array", "--tensor", metavar="NAME", help="Which array, where a file holds several."
+        ),
+    ] = None,
+    lags: Annotated[
+        int | None, _option("K", "The largest lag; half the steps, at most 4096, by default.")
+    ] = None,
+    centred: Annotated[
+        bool,
+        typer.Option("--centred", help="Subtract each feature's mean, which is else a part ρ = 1."),
+    ] = False,
+    padding: Annotated[
+        float | None,
+        _option(
+            "VALUE",
+            "Leave out steps at either end of a sequence whose features all have this value; nan "
+            "leaves out every NaN.",
+        ),
+    ] = None,
+    estimator: Annotated[
+        str,
+        _option("unbiased|biased", "Divide by the number of products, or by that of samples."),
+    ] = "unbiased",
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Estimate an input's autocorrelation and fit a mixture of decays to it.
+
+    Example: memcurse autocorrelation embeddings.npy --json --output input.json
+    then: memcurse inspect model.safetensors --autocorrelation input.json
+    """
+    from memcurse_cli.checkpoints.series import read_series
+    from memcurse_cli.diagnosis.autocorrelation import check_estimator, estimate_autocorrelation
+
+    estimate = estimate_autocorrelation(
+        read_series(data, array),
+        lags=lags,
+        centred=centred,
+        padding=padding,
+        estimator=check_estimator(estimator),
+        source=shown_place(data),
+    )
+    if as_json:
+        emit_json(estimate, output)
+        return
+    from memcurse_cli.reports.terminal.autocorrelation import to_text
+
+    emit(to_text(estimate, file=output), output)
+
+
+def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
+    """List the recurrent families that are recognised, and by what.
+
+    Names and shapes of tensors decide; the first family that recognises a
+    layer has it, unless --family of memcurse inspect names another.
+
+    Example: memcurse families --json
+    """
+    from memcurse_cli.families.registry import all_families
+    from memcurse_cli.schema.listings import AssumptionDocument, FamiliesDocument, FamilyDocument
+
+    listed = tuple(
+        FamilyDocument(
+            family.name,
+            family.title,
+            family.recognised_by,
+            family.equation,
+            family.source,
+            tuple(
+                AssumptionDocument(one.key, one.default, one.choices, one.meaning)
+                for one in family.assumptions
+            ),
+        )
+        for family in all_families()
+    )
+    if as_json:
+        emit_json(FamiliesDocument(listed), output)
+    else:
+        from memcurse_cli.reports.terminal.listing import family_list
+
+        emit(family_list(listed, output), output)
+
+
+def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
+    """List the checkpoint formats that are read, and by what each is recognised.
+
+    A file's content decides, never its extension. A directory is read through
+    a conventional name such as model.safetensors, its index of shards, or the
+    only checkpoint in it.
+
+    Example: memcurse formats --json
+    """
+    from memcurse_cli.checkpoints.registry import FORMATS
+    from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
+
+    if as_json:
+        listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
+        emit_json(FormatsDocument(tuple(listed)), output)
+        return
+    rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in FORMATS]
+    _list(("format", "extensions", "recognised by"), rows, output)
+
+
+def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
+    from memcurse_cli.reports.terminal.listing import listing
+
+    emit(listing(heads, rows, output), output)
+
+
+def rule(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="CODE", help="A finding's code, as MC204, or its beginning."),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Explain a finding by its code: what, why, the equation, what to change.
+
+    Without a code, list every one. Example: memcurse rule MC204
+    """
+    from memcurse_cli.diagnosis.rules import RULES, find_rules
+    from memcurse_cli.schema.listings import RulesDocument
+
+    rules = tuple(RULES.values()) if code is None else find_rules(code)
+    if as_json:
+        emit_json(RulesDocument(rules), output)
+    elif len(rules) == 1:
+        from memcurse_cli.reports.terminal.listing import rule_text
+
+        emit(rule_text(rules[0], file=output), output)
+    else:
+        _list(("code", "finding"), [(one.code, one.title) for one in rules], output)
+
+
+def schema(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="report, check, prediction, hessian, autocorrelation, families, formats or rules.",
+        ),
+    ] = "report",
+    output: OutputOption = None,
+) -> None:
+    """Print the JSON Schema of what memcurse writes with --json.
+
+    Within a version of a schema, fields are added but never renamed.
+
+    Example: memcurse schema report --output report.schema.json
+    """
+    from memcurse_cli.schema.documents import document_schema, find_document
+
+    emit(json.dumps(document_schema(find_document(name)), indent=2), output)
+
+
+def settings(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="This file instead of the nearest memcurse.toml or pyproject.toml.",
+            envvar="MEMCURSE_CONFIG",
+            show_envvar=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Show every default that is in force, and where it comes from.
+
+    The command line comes first, then a variable such as MEMCURSE_LR, then
+    memcurse.toml or the table tool.memcurse of pyproject.toml.
+
+    Example: memcurse settings
+    """
+    from memcurse_cli.diagnosis.settings import find_settings, read_settings
+    from memcurse_cli.schema.listings import SettingsDocument
+
+    file = find_settings() if config is None else read_settings(config)
+    document = SettingsDocument(
+        None if file is None else file.path,
+        (*_options(file, context.meta[EVERYTHING]()), *_limits(file)),
+    )
+    if as_json:
+        emit_json(document, output)
+        return
+    rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
+    _list(("setting", "value", "from"), rows, output)
+
+
+def _options(
+    file: SettingsFile | None, everything: Mapping[str, Mapping[str, Any]]
+) -> Iterator[SettingDocument]:
+    """Every option but the limits: one row for all commands in which it is the same."""
+    from memcurse_cli.diagnosis.policy import KEYS
+    from memcurse_cli.schema.listings import SettingDocument
+
+    rows: dict[tuple[str, str, str], SettingDocument] = {}
+    for command, options in everything.items():
+        give_variables(command, options)
+        said = {}
+        if file is not None:
+            found = entries(file, command, options, lambda: everything)
+            said = {name: (value, file.place(*keys)) for name, keys, value in found}
+        for name, option in options.items():
+            value, origin = said.get(name, (option.default, ""))
+            if variable := variable_set(option):
+                value, origin = os.environ[variable], variable
+            if command == OWN_TABLE and name in KEYS and not origin:
+                continue  # a limit that no variable sets: the file says what it is
+            row = SettingDocument(
+                name=f"{command}.{name}" if name == FORMAT else name,
+                value=shown_place(value) if isinstance(value, str) else value,
+                origin=origin or "default",
+                variable=variables(command, name)[-1],
+                commands=(command,),
+            )
+            key = row.name, repr(value), origin
+            others = rows[key].commands if key in rows else ()
+            rows[key] = replace(rows.get(key, row), commands=(*others, command))
+    yield from (row for _, row in sorted(rows.items()))
+
+
+def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
+    """What the table of `memcurse check` and its overrides say, key by key."""
+    from memcurse_cli.diagnosis.policy import CHECK, OVERRIDES, rule_sets, table
+    from memcurse_cli.schema.listings import SettingDocument
+
+    if file is None:
+        return
+    rule_sets(file)  # refuses what is wrong
+    found = table(file).found
+    tables: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [((CHECK,), found)]
+    overrides = enumerate(found.get(OVERRIDES, ()))
+    tables += [((CHECK, OVERRIDES, index), override) for index, override in overrides]
+    for place, values in tables:
+        for key, value in values.items():
+            if key != OVERRIDES:
+                path = (*place, key)  # said as ``check.overrides[0].layers``
+                name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
+                yield SettingDocument(name[1:], value, file.place(*path), "", (CHECK,))
