@@ -1,62 +1,98 @@
-"""The students: initial values and outputs; their parameters are a plain dictionary.
-
-A linear one is its impulse response, every step at once instead of one by one. From a zero state,
-``h[t] = A h[t-1] + B x[t]``, ``y[t] = C h[t] + D x[t]`` is the convolution of x with the kernel
-``D + C B, C A B, C A² B, …``. The kernel does not depend on the batch, and doubling gives T of its
-terms in log₂ T products, so that a training step costs one Fourier transform of the batch instead
-of T products with it. The numbers and gradients are those of the recurrence.
-"""
+"""Students and their linear teacher, whose values NumPy draws in double precision."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
-from memcurse_cli.experiments.teacher import (
-    dense_transition,
-    ring_eigenvalues,
-    single_channel,
-    truncated_normal,
-)
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Inexact
-
-HEADS = 8
-
+from memcurse_cli.experiments.settings import NetworkName
+from memcurse_cli.theory.linalg import Complexes, Floats
 
 Parameters = Mapping[str, Array]
-InitialValues = dict[str, NDArray[np.float64]]
+InitialValues = dict[str, Floats]
+
+TRUNCATED_DEVIATION = 0.87962566103423978  # of a standard normal that is cut off at ±2
 
 
-class Network(Protocol):
-    """A recurrent network with one input and one output, as pure functions of its parameters."""
-
-    def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
-        """Initial values by the name that the checkpoint will give them.
-
-        Args:
-            random: the source of randomness.
-            units: hidden units n.
-            modulus: the smallest |λ|, for networks whose eigenvalues are set.
-        """
-
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs of every step of a batch of sequences, from a zero state."""
+def truncated_normal(random: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Floats:
+    """Normal values cut off at two deviations, rescaled to variance 1/fan_in (LeCun)."""
+    values = random.standard_normal(shape)
+    while (outside := np.abs(values) > 2).any():
+        values[outside] = random.standard_normal(np.count_nonzero(outside))
+    return values / (TRUNCATED_DEVIATION * np.sqrt(fan_in))
 
 
-def impulse_states(
-    transition: Inexact[Array, "*n n"], readin: Inexact[Array, " n"], horizon: int
-) -> Inexact[Array, "n horizon"]:
-    """The states ``A^t b`` that an impulse leaves after t = 0 … T-1 steps."""
+def dense_transition(random: np.random.Generator, units: int, modulus: float) -> Floats:
+    """(n, n) a real random matrix, its eigenvalues moved towards the unit circle, none below ν.
+
+    The entries of A are N(0, 1/√n) (deviation). Its eigenvalues are mapped by
+    ``|λ| → ν + (1 - ν) tanh|λ|``, angles and eigenvectors kept, which keeps A real: Zucchet &
+    Orvieto 2024, eq. 133 with θ₀ = π.
+    """
+    raw = random.standard_normal((units, units)) / np.sqrt(units)
+    eigenvalues, eigenvectors = np.linalg.eig(raw)
+    moduli = np.abs(eigenvalues)
+    moved = eigenvalues / moduli * (modulus + (1 - modulus) * np.tanh(moduli))
+    # A = P diag(λ) P⁻¹ solved from the right; what is left of an imaginary part is rounding.
+    return np.linalg.solve(eigenvectors.T, (eigenvectors * moved).T).T.real
+
+
+def ring_eigenvalues(random: np.random.Generator, units: int, modulus: float) -> Complexes:
+    """(n,) eigenvalues drawn uniformly by area from the upper half of the ring ν ≤ |λ| < 1.
+
+    Orvieto et al. 2023, lemma 3.2. A real readout sees λ and its conjugate alike, so the upper
+    half is the whole ring.
+    """
+    squared_moduli = random.uniform(modulus**2, 1, units)
+    return np.sqrt(squared_moduli) * np.exp(1j * random.uniform(0, np.pi, units))
+
+
+def single_channel(random: np.random.Generator, units: int) -> dict[str, Floats]:
+    """B (n, 1), C (1, n) and D (1, 1) of a real system with one input and one output."""
+    return {
+        "B": truncated_normal(random, (units, 1), fan_in=1),
+        "C": truncated_normal(random, (1, units), fan_in=units),
+        "D": truncated_normal(random, (1, 1), fan_in=1),
+    }
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """``h[t] = A h[t-1] + B x[t]``, ``y[t] = C h[t] + D x[t]`` with one input and one output.
+
+    Zucchet & Orvieto 2024, section 4.2 and appendix B.4.
+    """
+
+    A: Floats  # (n, n) transition
+    B: Floats  # (n, 1) readin
+    C: Floats  # (1, n) readout
+    D: Floats  # (1, 1) skip connection
+
+    def kernel(self, horizon: int) -> Floats:
+        """The response to an impulse: ``D + C B, C A B, C A² B, …``, one number per step."""
+        response = np.empty(horizon)
+        state = self.B[:, 0]
+        for step in range(horizon):
+            response[step] = self.C[0] @ state
+            state = self.A @ state
+        response[0] += self.D[0, 0]
+        return response
+
+
+def draw_teacher(units: int, modulus: float, seed: int) -> Teacher:
+    """A random teacher with every |λ| between ν and 1."""
+    random = np.random.default_rng([seed, 0])
+    return Teacher(dense_transition(random, units, modulus), **single_channel(random, units))
+
+
+def impulse_states(transition: Array, readin: Array, horizon: int) -> Array:
+    """(n, T) the states ``A^t b`` that an impulse leaves after t = 0 … T-1 steps."""
     multiply = jnp.matmul if transition.ndim == 2 else jnp.multiply
     power = transition if transition.ndim == 2 else transition[:, None]
     states = readin[:, None]
@@ -67,10 +103,8 @@ def impulse_states(
     return states[:, :horizon]
 
 
-def causal_convolution(
-    kernel: Float[Array, " horizon"], inputs: Float[Array, "batch horizon"]
-) -> Float[Array, "batch horizon"]:
-    """``y[t] = Σ_{s≤t} kernel[s] x[t-s]`` for every sequence of a batch.
+def causal_convolution(kernel: Array, inputs: Array) -> Array:
+    """``y[t] = Σ_{s≤t} kernel[s] x[t-s]`` for every sequence of a (batch, T).
 
     The transforms are padded to twice the horizon, so that nothing wraps around.
     """
@@ -79,58 +113,57 @@ def causal_convolution(
     return jnp.fft.irfft(product, 2 * horizon)[:, :horizon]
 
 
-class DenseLinearRNN:
-    """``h[t] = A h[t-1] + B x[t]``, ``y[t] = C h[t] + D x[t]``.
+class Network(ABC):
+    """A recurrent network with one input and one output, as pure functions of its parameters."""
 
-    A is (n, n), B (n, 1), C (1, n) and D (1, 1). It starts as the teachers do.
+    @abstractmethod
+    def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
+        """Initial values of n units by the name that the checkpoint will give them.
+
+        The modulus is the smallest |λ|, for networks whose eigenvalues are set.
+        """
+
+    @abstractmethod
+    def outputs(self, parameters: Parameters, inputs: Array) -> Array:
+        """(batch, T) the outputs of every step of (batch, T) inputs, from a zero state."""
+
+
+class LinearNetwork(Network):
+    """``h[t] = A h[t-1] + B x[t]``, ``y[t] = Re[C h[t]] + D x[t]`` as its impulse response.
+
+    It is ``D + C B, C A B, C A² B, …`` and does not depend on the batch, so that a training step
+    costs one Fourier transform of the batch instead of T products with it.
     """
+
+    @abstractmethod
+    def system(self, parameters: Parameters) -> tuple[Array, Array, Array]:
+        """A, or its diagonal, B (n,) and C (n,)."""
+
+    def kernel(self, parameters: Parameters, horizon: int) -> Array:
+        """(T,) Re C Aᵗ B, without D."""
+        transition, readin, readout = self.system(parameters)
+        return (readout @ impulse_states(transition, readin, horizon)).real
+
+    def outputs(self, parameters: Parameters, inputs: Array) -> Array:
+        """The convolution of the inputs with the impulse response."""
+        kernel = self.kernel(parameters, inputs.shape[1])
+        return causal_convolution(kernel.at[0].add(parameters["D"].ravel()[0]), inputs)
+
+
+class DenseLinearRNN(LinearNetwork):
+    """A is (n, n), B (n, 1), C (1, n) and D (1, 1). It starts as the teachers do."""
 
     def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
         """Initial values, with eigenvalues on the ring ν ≤ |λ| < 1."""
         return {"A": dense_transition(random, units, modulus), **single_channel(random, units)}
 
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs from a zero state."""
-        states = impulse_states(parameters["A"], parameters["B"][:, 0], inputs.shape[1])
-        return _real_outputs(parameters, states, inputs)
+    def system(self, parameters: Parameters) -> tuple[Array, Array, Array]:
+        """As they are stored."""
+        return parameters["A"], parameters["B"][:, 0], parameters["C"][0]
 
 
-class BlockDiagonalRNN:
-    """A `DenseLinearRNN` whose transition is block diagonal, one block per head.
-
-    A is (heads, n/heads, n/heads), B (n, 1), C (1, n) and D (1, 1).
-    """
-
-    def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
-        """Initial values, every block with eigenvalues on the ring ν ≤ |λ| < 1."""
-        most = max(1, min(HEADS, units // 2))
-        heads = next(heads for heads in range(most, 0, -1) if units % heads == 0)
-        blocks = [dense_transition(random, units // heads, modulus) for _ in range(heads)]
-        return {"A": np.stack(blocks), **single_channel(random, units)}
-
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs from a zero state."""
-        heads, size, _ = parameters["A"].shape
-        readin = parameters["B"][:, 0].reshape(heads, size)
-        horizon = inputs.shape[1]
-        states = jax.vmap(lambda a, b: impulse_states(a, b, horizon))(parameters["A"], readin)
-        return _real_outputs(parameters, states.reshape(heads * size, horizon), inputs)
-
-
-def _real_outputs(parameters: Parameters, states: Array, inputs: Array) -> Array:
-    kernel = parameters["C"][0] @ states
-    return causal_convolution(kernel.at[0].add(parameters["D"][0, 0]), inputs)
-
-
-class ComplexDiagonalRNN:
-    """``h[t] = (A_re + i A_im) h[t-1] + B x[t]``, ``y[t] = Re[C h[t]] + D x[t]``.
-
-    A (n,), B (n, 1) and C (1, n) are stored as real and imaginary parts, D is (1,).
-    """
+class ComplexDiagonalRNN(LinearNetwork):
+    """A (n,), B (n, 1) and C (1, n) are stored as real and imaginary parts, D is (1,)."""
 
     def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
         """Initial values, with eigenvalues on the ring ν ≤ |λ| < 1."""
@@ -138,18 +171,25 @@ class ComplexDiagonalRNN:
         return {
             "A_re": eigenvalues.real,
             "A_im": eigenvalues.imag,
-            **_initialise_readin_and_readout(random, units),
+            # minimal-LRU halves the variance of B between its parts; C it does not.
+            "B_re": truncated_normal(random, (units, 1), fan_in=2),
+            "B_im": truncated_normal(random, (units, 1), fan_in=2),
+            "C_re": truncated_normal(random, (1, units), fan_in=units),
+            "C_im": truncated_normal(random, (1, units), fan_in=units),
+            "D": truncated_normal(random, (1,), fan_in=1),
         }
 
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs from a zero state."""
-        eigenvalues = parameters["A_re"] + 1j * parameters["A_im"]
-        return _diagonal_outputs(parameters, eigenvalues, _readin(parameters), inputs)
+    def system(self, parameters: Parameters) -> tuple[Array, Array, Array]:
+        """The two parts of each as one."""
+        return parameters["A_re"] + 1j * parameters["A_im"], *_readin_and_readout(parameters)
 
 
-class LRU:
+def _readin_and_readout(parameters: Parameters) -> tuple[Array, Array]:
+    readin = parameters["B_re"][:, 0] + 1j * parameters["B_im"][:, 0]
+    return readin, parameters["C_re"][0] + 1j * parameters["C_im"][0]
+
+
+class LRU(ComplexDiagonalRNN):
     """``h[t] = λ h[t-1] + γ B x[t]``, ``y[t] = Re[C h[t]] + D x[t]``; Orvieto et al. 2023.
 
     ``λ = exp(-exp(nu_log) + i exp(theta_log))`` and ``γ = exp(gamma_log)``, each (n,), B (n, 1) and
@@ -158,84 +198,24 @@ class LRU:
 
     def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
         """Initial values, with eigenvalues on the ring ν ≤ |λ| < 1 and γ = √(1 - |λ|²)."""
-        eigenvalues = ring_eigenvalues(random, units, modulus)
+        drawn = super().initialise(random, units, modulus)
+        eigenvalues = drawn.pop("A_re") + 1j * drawn.pop("A_im")
         decay = -np.log(np.abs(eigenvalues))
         return {
             "nu_log": np.log(decay),
             "theta_log": np.log(np.angle(eigenvalues)),
             "gamma_log": 0.5 * np.log(-np.expm1(-2 * decay)),
-            **_initialise_readin_and_readout(random, units),
+            **drawn,
         }
 
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs from a zero state."""
+    def system(self, parameters: Parameters) -> tuple[Array, Array, Array]:
+        """λ, γB and C."""
         decay, angle = jnp.exp(parameters["nu_log"]), jnp.exp(parameters["theta_log"])
-        readin = jnp.exp(parameters["gamma_log"]) * _readin(parameters)
-        return _diagonal_outputs(parameters, jnp.exp(-decay + 1j * angle), readin, inputs)
+        readin, readout = _readin_and_readout(parameters)
+        return jnp.exp(-decay + 1j * angle), jnp.exp(parameters["gamma_log"]) * readin, readout
 
 
-def _initialise_readin_and_readout(random: np.random.Generator, units: int) -> InitialValues:
-    # minimal-LRU halves the variance of B between its parts; C it does not.
-    return {
-        "B_re": truncated_normal(random, (units, 1), fan_in=2),
-        "B_im": truncated_normal(random, (units, 1), fan_in=2),
-        "C_re": truncated_normal(random, (1, units), fan_in=units),
-        "C_im": truncated_normal(random, (1, units), fan_in=units),
-        "D": truncated_normal(random, (1,), fan_in=1),
-    }
-
-
-def _readin(parameters: Parameters) -> Array:
-    return parameters["B_re"][:, 0] + 1j * parameters["B_im"][:, 0]
-
-
-def _diagonal_outputs(
-    parameters: Parameters, eigenvalues: Array, readin: Array, inputs: Array
-) -> Array:
-    states = impulse_states(eigenvalues, readin, inputs.shape[1])
-    readout = parameters["C_re"][0] + 1j * parameters["C_im"][0]
-    kernel = (readout @ states).real
-    return causal_convolution(kernel.at[0].add(parameters["D"][0]), inputs)
-
-
-class S4DChannel:
-    """One channel of S4D: ``λ = exp(Δ A)``, ``y[t] = 2 Re[C h[t]] + D x[t]``.
-
-    ``Δ = exp(log_dt)``, ``A = -exp(log_A_real) + i A_imag`` and the zero-order hold
-    ``B̄ = (λ - 1)/A``: log_dt (1,), log_A_real and A_imag (1, n), C (1, n, 2) and D (1,), the names
-    and shapes of the minimal S4D of state-spaces/s4.
-    """
-
-    def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
-        """Initial values: Δ such that |Re A| is 1/2 in geometric mean, as S4D-Lin starts."""
-        eigenvalues = ring_eigenvalues(random, units, modulus)
-        decay = -np.log(np.abs(eigenvalues))
-        log_step = float(np.mean(np.log(2 * decay)))
-        readout = random.standard_normal((1, units, 2)) * np.sqrt(0.5)
-        return {
-            "log_dt": np.array([log_step]),
-            "log_A_real": (np.log(decay) - log_step)[None],
-            "A_imag": (np.angle(eigenvalues) / np.exp(log_step))[None],
-            "C": readout,
-            "D": random.standard_normal(1),
-        }
-
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
-        """The outputs from a zero state."""
-        rate = -jnp.exp(parameters["log_A_real"][0]) + 1j * parameters["A_imag"][0]
-        eigenvalues = jnp.exp(jnp.exp(parameters["log_dt"][0]) * rate)
-        readin = (eigenvalues - 1) / rate
-        readout = parameters["C"][0, :, 0] + 1j * parameters["C"][0, :, 1]
-        states = impulse_states(eigenvalues, readin, inputs.shape[1])
-        kernel = 2 * (readout @ states).real
-        return causal_convolution(kernel.at[0].add(parameters["D"][0]), inputs)
-
-
-class GRU:
+class GRU(Network):
     """`torch.nn.GRU` with one layer and one input, then `torch.nn.Linear` as ``head``.
 
     ``r = σ(W_ir x + b_ir + W_hr h + b_hr)``, z likewise,
@@ -256,9 +236,7 @@ class GRU:
         }
         return {name: random.uniform(-limit, limit, shape) for name, shape in shapes.items()}
 
-    def outputs(
-        self, parameters: Parameters, inputs: Float[Array, "batch horizon"]
-    ) -> Float[Array, "batch horizon"]:
+    def outputs(self, parameters: Parameters, inputs: Array) -> Array:
         """The outputs from a zero state."""
         from_input = parameters["weight_ih_l0"].T, parameters["bias_ih_l0"]
         from_state = parameters["weight_hh_l0"].T, parameters["bias_hh_l0"]
@@ -276,3 +254,11 @@ class GRU:
         initial = jnp.zeros((inputs.shape[0], units), inputs.dtype)
         _, outputs = jax.lax.scan(step, initial, inputs.T)
         return outputs.T + parameters["head.bias"][0]
+
+
+NETWORKS: dict[NetworkName, Network] = {
+    NetworkName.DENSE_LINEAR_RNN: DenseLinearRNN(),
+    NetworkName.COMPLEX_DIAGONAL_RNN: ComplexDiagonalRNN(),
+    NetworkName.LRU: LRU(),
+    NetworkName.GRU: GRU(),
+}

@@ -1,15 +1,10 @@
-"""What a training run is made of, and how a checkpoint remembers it.
-
-Nothing here needs JAX, so that the command line can list its choices without loading it.
-"""
+"""What a training run is made of, and how a checkpoint remembers it; it needs no JAX."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
-from typing import Any
 
 from memcurse_cli.errors import UsageError
 
@@ -92,23 +87,3 @@ class TrainingSettings:
         """The settings as strings, for a checkpoint's metadata; floats keep every digit."""
         values = {PREFIX + field.name: str(getattr(self, field.name)) for field in fields(self)}
         return {PREFIX + "task": TASK, **values}
-
-    @classmethod
-    def from_metadata(cls, metadata: Mapping[str, str]) -> TrainingSettings:
-        """The settings of the run that wrote a checkpoint.
-
-        Raises:
-            KeyError: the metadata is not that of `metadata`.
-        """
-        types = {
-            "network": NetworkName,
-            "modulus": float,
-            "initial_modulus": float,
-            "learning_rate": float,
-            "dtype": Precision,
-        }
-        values: dict[str, Any] = {
-            field.name: types.get(field.name, int)(metadata[PREFIX + field.name])
-            for field in fields(cls)
-        }
-        return cls(**values)

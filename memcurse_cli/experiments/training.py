@@ -1,8 +1,7 @@
 """Train a student to reproduce a linear teacher with Adam, and say how well it does.
 
-The task of Zucchet & Orvieto 2024, section 4.2: sequences of white N(0, 1) inputs, drawn anew at
-every step, and half the mean squared error between the student's and the teacher's outputs at
-every step of the sequence.
+Zucchet & Orvieto 2024, section 4.2: sequences of white N(0, 1) inputs, drawn anew at every step,
+and half the mean squared error between both outputs at every step of the sequence.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,26 +21,13 @@ from numpy.typing import NDArray
 
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.experiments.networks import (
-    GRU,
-    LRU,
-    ComplexDiagonalRNN,
-    DenseLinearRNN,
+    NETWORKS,
     Network,
     Parameters,
     causal_convolution,
+    draw_teacher,
 )
-from memcurse_cli.experiments.settings import NetworkName, TrainingSettings
-from memcurse_cli.experiments.teacher import draw_teacher
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-NETWORKS: dict[NetworkName, Network] = {
-    NetworkName.DENSE_LINEAR_RNN: DenseLinearRNN(),
-    NetworkName.COMPLEX_DIAGONAL_RNN: ComplexDiagonalRNN(),
-    NetworkName.LRU: LRU(),
-    NetworkName.GRU: GRU(),
-}
+from memcurse_cli.experiments.settings import TrainingSettings
 
 EVALUATION_SEQUENCES = 1024
 STEPS_PER_CALL = 50
@@ -67,17 +53,10 @@ def train(
     keep: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None,
     every: int = STEPS_PER_CALL,
 ) -> TrainingResult:
-    """Train a student with Adam under a cosine schedule.
+    """Train a student with Adam under a cosine schedule; the same settings give the same student.
 
-    The same settings give the same student on the same machine and JAX version.
-
-    Args:
-        settings: the run.
-        report: called every `STEPS_PER_CALL` steps with the number of steps done and the loss of
-            the last batch.
-        keep: called with the number of steps done and the student as it is then, at step 0, every
-            so many steps, and at the end.
-        every: how many.
+    ``report`` is called every `STEPS_PER_CALL` steps with their number and the last batch's loss,
+    ``keep`` with the number and the student, at step 0, at the end and ``every`` so many steps.
 
     Raises:
         DivergenceError: the loss became infinite or NaN.
@@ -151,12 +130,7 @@ def _teacher_kernel(settings: TrainingSettings) -> NDArray[np.float64]:
     return teacher.kernel(settings.horizon)
 
 
-def _loss(
-    network: Network,
-    parameters: Parameters,
-    kernel: Float[Array, " horizon"],
-    inputs: Float[Array, "batch horizon"],
-) -> Float[Array, ""]:
+def _loss(network: Network, parameters: Parameters, kernel: Array, inputs: Array) -> Array:
     error = network.outputs(parameters, inputs) - causal_convolution(kernel, inputs)
     return 0.5 * jnp.mean(error**2)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from memcurse_cli.families.gate_inputs import Drive
     from memcurse_cli.theory.dense.bases import Eigenbasis
-    from memcurse_cli.theory.mean_field.network import GatedNetwork
+    from memcurse_cli.theory.mean_field import GatedNetwork
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]

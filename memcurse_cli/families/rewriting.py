@@ -18,7 +18,7 @@ from memcurse_cli.families.recurrence import Complexes, Floats, Integers, Parame
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
-    coordinates,
+    PARAMETRIZATIONS,
     normalizing_log_gain,
     normalizing_rate,
     parametrize,
@@ -104,7 +104,7 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
             parameter_group(
                 name, "", values, "", moved[name].eigenvalue, keeps_stable=name == "theta"
             )
-            for name, values in coordinates(logs, rewriting.parametrization).items()
+            for name, values in PARAMETRIZATIONS[rewriting.parametrization].values(logs).items()
         )
         # What is learnt then no longer depends on the input.
         recurrence = replace(

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
-
-Floats = NDArray[np.float64]
+from memcurse_cli.theory.linalg import Complexes, Floats
 
 _EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997', or WEIGHT:RHO:FREQUENCY"
-GRAIN = 2.0**22
-"""Angles in whole 1/GRAIN keep every digit when they are multiplied by a number of steps."""
+GRAIN = 2.0**22  # angles in whole 1/GRAIN keep every digit times a number of steps
 
 Component = tuple[float, float] | tuple[float, float, float]
 """(weight, ρ) of what only decays, (weight, ρ, ω) of a cosine."""
@@ -26,19 +23,13 @@ Component = tuple[float, float] | tuple[float, float, float]
 class Decay(NamedTuple):
     """One part of R(Δ), w ρ^|Δ| cos(ω Δ).
 
-    A state with the eigenvalue λ answers it as the mean of two that are driven by ρ^|Δ|, one with
-    the eigenvalue λ e^(iω) and one with λ e^(-iω): a process with R(Δ) = ρ^|Δ| e^(iωΔ) is one
-    without a frequency that turns by ω each step, and the frame can turn with it.
-
-    Attributes:
-        weight: w.
-        rho: ρ.
-        frequency: ω in radians per step.
+    A state with the eigenvalue λ answers it as the mean of two that are driven by ρ^|Δ|, with the
+    eigenvalues λ e^(iω) and λ e^(-iω): the frame can turn with a process of R(Δ) = ρ^|Δ| e^(iωΔ).
     """
 
-    weight: float
-    rho: float
-    frequency: float
+    weight: float  # w
+    rho: float  # ρ
+    frequency: float  # ω in radians per step
 
     @property
     def pole(self) -> complex:
@@ -47,17 +38,16 @@ class Decay(NamedTuple):
             return self.rho
         return self.rho * complex(math.cos(self.frequency), math.sin(self.frequency))
 
-    def powers(self, lags: Floats) -> NDArray[np.complex128]:
+    def powers(self, lags: Floats) -> Complexes:
         """The pole to powers Δ ≥ 0, whose angles are not rounded at large ones."""
         coarse = round(self.frequency * GRAIN) / GRAIN
         turned = np.exp(1j * (coarse * lags)) * np.exp(1j * ((self.frequency - coarse) * lags))
         return np.asarray(np.power(self.rho, lags) * turned)
 
     def quadratures(self, lags: Floats) -> list[Floats]:
-        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero.
+        """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero: what an innovation has left.
 
-        What an innovation k steps ago has left in the input. The input is the sum of both, each
-        with innovations of its own, as cos(ωk) cos(ωl) + sin(ωk) sin(ωl) = cos(ω(k-l)).
+        The input is their sum, each with innovations of its own: products add to cos(ω(k-l)).
         """
         if self.frequency == 0 or self.rho == 0:
             return [np.power(self.rho, lags)]
@@ -70,22 +60,15 @@ class Autocorrelation:
     """R(Δ) = Σ_k w_k ρ_k^|Δ| cos(ω_k Δ) of a wide-sense stationary input.
 
     ρ = 0 is white noise and ρ = 1 a constant input, or a sinusoid of random phase where it has a
-    frequency. Every moment is linear in R, so it is evaluated for each part and summed with the
-    weights.
-
-    Attributes:
-        weights: w_k ≥ 0, the variance that each part carries.
-        rhos: ρ_k in [0, 1].
-        frequencies: ω_k in [0, π], in radians per step; none stands for 0 throughout.
+    frequency. Every moment is linear in R, so it is a sum over the parts.
 
     Raises:
-        UsageError: from here and from every other way to make one: a weight, ρ or ω outside its
-            domain, or an input without variance.
+        UsageError: a weight, ρ or ω outside its domain, or an input without variance.
     """
 
-    weights: tuple[float, ...]
-    rhos: tuple[float, ...]
-    frequencies: tuple[float, ...] = ()
+    weights: tuple[float, ...]  # w_k ≥ 0, the variance that each part carries
+    rhos: tuple[float, ...]  # ρ_k in [0, 1]
+    frequencies: tuple[float, ...] = ()  # ω_k in [0, π], in radians per step; none is 0 throughout
 
     def __post_init__(self) -> None:
         if not self.frequencies:
@@ -182,8 +165,7 @@ class Autocorrelation:
 def echoes(autocorrelation: Autocorrelation, lags: Floats) -> Iterator[tuple[float, float, Floats]]:
     """(weight, ρ, e) of independent inputs whose sum has this R(Δ).
 
-    Each is driven by a first innovation of variance 1 and later ones of variance 1-ρ², of which
-    e_k is left after k steps.
+    A first innovation has variance 1, later ones 1-ρ²; e_k of one is left after k steps.
     """
     for part in autocorrelation.parts:
         for echo in part.quadratures(lags):

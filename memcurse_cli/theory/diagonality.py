@@ -7,12 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import PartialCholesky
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
+from memcurse_cli.theory.linalg import Floats, Integers, PartialCholesky
 
 TOP = 10  # eigenvectors that `concentration` is averaged over
 SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for
@@ -45,11 +41,9 @@ class DiagonalityScores:
 class Eigenpair:
     """An eigenvalue of one block with its eigenvector.
 
-    Eigenvectors of eigenvalues that coincide are one choice among many; the projector P onto the
-    d-dimensional space that they span is not. With the shares ``m_a = P_aa / d``, v_a² where
-    d = 1, their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``: whichever basis is chosen, the
-    harmonic mean of 1 / Σ v_a⁴ over it is at least that, as ``Σ_k v_ka⁴ <= P_aa²``, and equal
-    where no two of its vectors share a coordinate. It is 1 where H is a multiple of the identity.
+    Where eigenvalues coincide, eigenvectors are one choice among many; the projector P onto the
+    d-dimensional space that they span is not. With the shares ``m_a = P_aa / d``, v_a² where d = 1,
+    their concentration is ``d / Σ P_aa² = 1 / (d Σ m_a²)``, 1 for a multiple of the identity.
     """
 
     value: float  # the eigenvalue
@@ -68,19 +62,11 @@ class Eigenpair:
 class DiagonalityTally:
     """The scores of a block-diagonal H whose blocks are seen one after the other.
 
-    Args:
-        spectra: whether to keep every eigenvalue of H and of D^-½ H D^-½, of blocks up to
-            `SPECTRUM_ORDER`.
-
-    Attributes:
-        top: the eigenpairs of the 10 largest eigenvalues so far, descending.
-        order: N so far.
-        trace: tr H so far.
-        complete: whether every eigenvalue was kept.
+    With ``spectra`` it keeps every eigenvalue, plain and scaled, of blocks up to `SPECTRUM_ORDER`.
     """
 
     def __init__(self, *, spectra: bool = False) -> None:
-        self.top: list[Eigenpair] = []
+        self.top: list[Eigenpair] = []  # of the 10 largest eigenvalues so far, descending
         self.order = 0
         self.trace = 0.0
         self.complete = spectra
@@ -143,8 +129,7 @@ class DiagonalityTally:
     ) -> None:
         """One block that was not formed: its diagonal, and H and D^-½ H D^-½ by partial Cholesky.
 
-        Its elements off the diagonal are taken from the factor, those on it are exact. The
-        eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
+        The eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
         """
         self.complete = False
         self.order += diagonal.size
@@ -222,14 +207,11 @@ def top_eigenpairs(
     error: float = 0.0,
     most: int | None = None,
 ) -> list[Eigenpair]:
-    """The `TOP` largest eigenvalues, each with the shares of its whole eigenspace.
+    """The `TOP` largest of ``order`` eigenvalues, each with the shares of its whole eigenspace.
 
-    Args:
-        solve: how many → that many or more (k,) eigenvalues, descending, and (N, k) unit vectors;
-            fewer where there are no more.
-        order: how many there can be.
-        error: of the eigenvalues; nearer than it they are taken to coincide.
-        most: how many are asked for at most. An eigenspace of more has shares of nan.
+    ``solve`` takes how many → that many or more (k,) eigenvalues, descending, and (N, k) unit
+    vectors, fewer where there are no more, at most ``most``: an eigenspace of more has shares of
+    nan. Those nearer than their error are taken to coincide.
     """
     count = min(TOP + 1, order)
     while True:

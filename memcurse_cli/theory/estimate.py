@@ -1,27 +1,18 @@
-"""From sequences to R(Δ): the empirical autocorrelation, how far chance moves it, and a fit.
-
-The fit is a mixture of decays and damped cosines, Σ w ρ^Δ cos(ωΔ) with w ≥ 0, that follows R̂. The
-decays are those of a grid that non-negative least squares gives weight to; then weights, decays
-and frequencies are refined together. A cosine is taken in only where it pays: where the mixture
-with it is off the one without it by more than chance moves some lag.
-"""
+"""From sequences to R(Δ): the empirical autocorrelation, how far chance moves it, and a fit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
+from memcurse_cli.theory.linalg import Floats
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Shaped
-
-Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 BLOCK_ELEMENTS = 2**22  # samples that are transformed at once
@@ -29,8 +20,7 @@ EVALUATED_LAGS = 48  # lags at which the sampling error of one sequence is summe
 
 CHANCE = 2.0  # standard errors that a simpler mixture may move a lag by, and
 COSINE_CHANCE = 4.0  # one without a cosine, whose frequency could follow chance at many of them
-ROUNDING = 1e-12
-"""Of the mean square: what is left of a constant after centring."""
+ROUNDING = 1e-12  # of the mean square: what is left of a constant after centring
 SHORTEST, LONGEST = 0.2, 10.0  # time constants of the grid: in steps, and in lags that are known
 PER_DECADE = 12  # of the grid
 FEWEST_LAGS = 8  # that an oscillation is looked for in
@@ -57,31 +47,16 @@ class EmpiricalAutocorrelation:
 
 
 def empirical_autocorrelation(
-    data: Shaped[NDArray[Any], "sequences steps features"],
-    lags: int,
-    *,
-    centred: bool = False,
-    padding: float | None = None,
+    data: NDArray[Any], lags: int, *, centred: bool = False, padding: float | None = None
 ) -> EmpiricalAutocorrelation:
     """R̂(Δ) = Σ x(t) x(t+Δ) / (number of such products), over sequences, features and t.
 
-    This is Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12. The
-    estimator is unbiased for wide-sense stationary sequences. Dividing by the number of samples
-    instead gives the biased one, (1-Δ/T) R(Δ) in the mean. Centring takes the variance of the
-    estimated mean away from every lag.
+    Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12; unbiased for
+    wide-sense stationary sequences. The standard error treats sequences as independent and R̂ as
+    the ratio of two sums over them. Lags 0..K that no two samples are apart are NaN.
 
-    The standard error treats sequences as independent and R̂ as the ratio of two sums over them;
-    features of one sequence may depend on each other.
-
-    Args:
-        data: (N, T, F) real samples of any numeric type; it is read block by block.
-        lags: K, from 0 to T-1.
-        centred: subtract each feature's mean over all sequences and steps.
-        padding: leave out the steps at either end of a sequence whose features all have this
-            value; NaN leaves out every sample that is NaN, wherever it stands.
-
-    Returns:
-        The estimate; lags that no two samples are apart have 0 pairs and the value NaN.
+    The data are (N, T, F) real samples of any numeric type. ``padding`` leaves out the steps at
+    either end of a sequence whose features all have this value; NaN every sample that is NaN.
     """
     import scipy.fft
 
@@ -130,11 +105,10 @@ def gaussian_standard_error(
 
         Var R̂(Δ) = Σ_{|k|<m} (1-|k|/m) [ R(k)² + R(k+Δ) R(k-Δ) + 4μ² R(k) ] / (m · series)
 
-    which is Isserlis' theorem; Bartlett's formula is its limit for large m. A part with ρ = 1 is
-    taken as the square μ² of a mean that is the same in every series, and a cosine that outlasts
-    the series as a sinusoid of one amplitude, whose power takes the place of μ² with a factor
-    cos²(ωΔ) cos(ωk). At no more than 48 lags the sum is taken, and other lags lie on straight
-    lines between them.
+    by Isserlis' theorem; Bartlett's formula is its limit. A part with ρ = 1 is the square μ² of a
+    mean that is the same in every series; a cosine that outlasts the series is a sinusoid of one
+    amplitude, whose power takes the place of μ² with a factor cos²(ωΔ) cos(ωk). At most 48 lags are
+    summed, others lie on straight lines between them.
     """
 
     def is_line(part: Decay) -> bool:
@@ -164,7 +138,7 @@ def gaussian_standard_error(
     return np.interp(np.arange(lags + 1), some, np.sqrt(np.maximum(variances, 0.0)))
 
 
-def padded_steps(block: Shaped[NDArray[Any], "n steps features"], value: float) -> Booleans:
+def padded_steps(block: NDArray[Any], value: float) -> Booleans:
     """(n, T) the steps at either end of a sequence whose features all have a value."""
     same = np.all(block == value, axis=2)
     head = np.logical_and.accumulate(same, axis=1)
@@ -173,11 +147,8 @@ def padded_steps(block: Shaped[NDArray[Any], "n steps features"], value: float) 
 
 
 def _samples(
-    data: Shaped[NDArray[Any], "sequences steps features"],
-    rows: slice,
-    columns: slice,
-    padding: float | None,
-) -> tuple[Float[NDArray[Any], "n steps f"], Bool[NDArray[Any], "n steps f"] | None]:
+    data: NDArray[Any], rows: slice, columns: slice, padding: float | None
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """A block as float64, and where it is not masked; None where nothing can be."""
     block = np.asarray(data[rows, :, columns], np.float64)
     if padding is None:
@@ -189,9 +160,7 @@ def _samples(
     return block, np.broadcast_to(~padded[:, :, None], block.shape)
 
 
-def _means(
-    data: Shaped[NDArray[Any], "sequences steps features"], transform: int, padding: float | None
-) -> Floats:
+def _means(data: NDArray[Any], transform: int, padding: float | None) -> Floats:
     """(F,) the mean of each feature over what is not masked."""
     total, count = np.zeros(data.shape[2]), np.zeros(data.shape[2])
     for rows, columns in _blocks(data.shape, transform):
@@ -228,10 +197,8 @@ def fit_mixture(
 ) -> tuple[Autocorrelation, Floats]:
     """The mixture of fewest parts that chance does not tell from the nearest one, and the errors.
 
-    Args:
-        values: (K+1,) R̂(0..K) with R̂(0) > 0, by the unbiased estimator.
-        pairs: (K+1,) how many products stand behind each lag.
-        standard_errors: (K+1,) of R̂, where the autocorrelation is a given one.
+    Of (K+1,) R̂(0..K) by the unbiased estimator, R̂(0) > 0, and how many products stand behind each
+    lag; ``standard_errors`` gives those of R̂ where the autocorrelation is a given one.
     """
     fit, rounding = MixtureFit(values, pairs), ROUNDING * values[0]
 
@@ -260,8 +227,7 @@ class MixtureFit:
     def with_decays(self, cosines: Sequence[Decay] = ()) -> Autocorrelation:
         """The nearest mixture of any number of decays beside some cosines.
 
-        Non-negative least squares on a grid of log τ, ρ = e^{-1/τ}, with ρ = 0 and ρ = 1 beside it;
-        neighbours that have weight become one, and all parts are refined.
+        Non-negative least squares on a grid of log τ, ρ = e^{-1/τ}; neighbours become one.
         """
         longest = LONGEST * max(1, self._lags.size - 1)
         count = math.ceil(PER_DECADE * math.log10(longest / SHORTEST)) + 1
@@ -283,8 +249,8 @@ class MixtureFit:
     def with_cosines(self, mixture: Autocorrelation, tolerance: Floats) -> Autocorrelation:
         """A mixture with the cosines that its residual holds, one at a time, decays chosen anew.
 
-        It stays as it is where no cosine moves a lag by the (K+1,) tolerance, or where ever more
-        of them do: that is a trend, not an oscillation.
+        It stays as it is where no cosine moves a lag by the (K+1,) tolerance, or ever more do: a
+        trend.
         """
         decays = mixture
         if self._lags.size <= FEWEST_LAGS:
@@ -305,11 +271,10 @@ class MixtureFit:
     def simplified(
         self, mixture: Autocorrelation, tolerance: Floats, cosine_tolerance: Floats
     ) -> Autocorrelation:
-        """The fewest parts that follow the same curve.
+        """The fewest parts that follow the same curve, no lag off by more than its tolerance.
 
         One at a time a part is dropped, taken as white noise or as undamped, or joined with the
-        next decay, and all are refined again. The change stays where no lag of the curve moves by
-        more than its (K+1,) tolerance, which is another one where a cosine is dropped.
+        next decay, and all are refined again.
         """
         curve = mixture.at(self._lags)
         while True:
@@ -421,8 +386,8 @@ class MixtureFit:
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """argmin ‖A w - b‖ over w ≥ 0, by the active sets of Lawson and Hanson (1974).
 
-    Columns of neighbouring decays are collinear to rounding, where a column that enters may leave
-    again at once. This one ends as soon as a new column no longer lowers the residual.
+    It ends as soon as a new column no longer lowers the residual: neighbouring decays are collinear
+    to rounding, where a column that enters may leave again at once.
     """
     size = matrix.shape[1]
     weights, passive = np.zeros(size), np.zeros(size, np.bool_)
@@ -456,10 +421,7 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 
 def _simpler(parts: list[Decay]) -> Iterator[tuple[list[Decay], bool]]:
-    """Every way to have one parameter less, and whether it takes a cosine away.
-
-    The parts stand in the order of their frequencies, then of their ρ.
-    """
+    """Every way to have one parameter less of parts in order, and whether it drops a cosine."""
     white = any(part.rho == 0 for part in parts)
     for index, part in enumerate(parts):
         before, after = parts[:index], parts[index + 1 :]

@@ -1,24 +1,7 @@
 """Second moments of T steps from h = 0, exact for every λ: of the last step or of every one.
 
-The recurrence is ``h[t+1] = λ h[t] + x[t+1]``. With it runs s, which is dh/dλ or the difference
-that moved parameters make, both of one form,
-
-    s[t+1] = λ' s[t] + c h[t] + η x[t+1],    dh/dλ: λ' = λ, c = 1, η = 0
-                                             h' - h: c = λ' - λ, η = γ'/γ - 1
-
-and the input has R(Δ) = ρ^|Δ|: a first innovation of variance 1, then innovations of variance
-1-ρ². Let y(k) = (ρ^k, h(k), s(k)) be the answer to one k steps ago, y(k+1) = M y(k), and
-
-    W_k = Σ_{j<k} y(j) y(j)†,    V_k = Σ_{m<=k} W_m = Σ_{j<k} (k-j) y(j) y(j)†
-
-Step T sees the first innovation at lag T-1, and a later one at every lag below, so that
-
-    at the last step:      y(T-1) y(T-1)† + (1-ρ²) W_{T-1}
-    mean over every step:  [ (1-ρ²) V_T + ρ² W_T ] / T
-
-Nothing in either is subtracted. Both sums double their length, a handful of products each time, by
-
-    W_2k = W_k + M^k W_k M^k†,    V_2k = V_k + k W_k + M^k V_k M^k†
+With h runs ``s[t+1] = λ' s[t] + c h[t] + η x[t+1]``; docs/theory.md has the sums and their
+doubling.
 """
 
 from __future__ import annotations
@@ -26,24 +9,21 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from memcurse_cli.theory.autocorrelation import GRAIN
-from memcurse_cli.theory.namespace import array_namespace
-
-Array = Any
+from memcurse_cli.theory.linalg import Array, array_namespace
 
 Readout = Literal["last", "every"]
 """Where a finite sequence is read: at its last step, or as the mean over every step."""
 
 
-Sums = tuple[Any, ...]
-"""Of products of the entries of y."""
+Sums = tuple[Any, ...]  # of products of the entries of y
 
 
 def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -> Sums:
     """E[y y†] at the last of T ≥ 1 steps, or as the mean over every one.
 
-    The transition is M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with the
-    ``first_products`` y(0) y(0)†, the ``products`` y(k) y(k)†, and M^k X M^k† as what is
-    ``applied`` to sums X; ρ is that of the input.
+    The transition is M^k at its ``steps`` k = 1, which can ``double`` and ``append_step``, with
+    y(k) y(k)† as ``first_products`` and ``products``, and M^k X M^k† ``applied`` to sums X; ρ is
+    that of the input.
     """
     every = readout == "every"
     w = v = transition.first_products()
@@ -91,13 +71,9 @@ class _Powers:
 class DerivativeSums:
     """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,kλ^(k-1),λ^k]] of s = dh/dλ, for R(Δ) = ρ^|Δ| and γ = 1.
 
-    Its sums are (rr, hr, sr, hh, sh, ss), the products of y = (r, h, s): E|h|², E[s h̄] and E|s|²
-    are the last three; not finite where the state leaves the range of a float.
-
-    Args:
-        log_modulus: (n,) log|λ|, of any sign; -inf for λ = 0.
-        angle: (n,) the angle of λ, or None where every λ is real and non-negative.
-        rho: autocorrelation of the input at one step, in [0, 1].
+    Its sums (rr, hr, sr, hh, sh, ss) are the products of y = (r, h, s); not finite where the state
+    leaves the range of a float. log|λ| is (n,) of any sign; the angle None where every λ is real
+    and non-negative.
     """
 
     # `carried` and `carried_rate` are g and q, what h and s hold of an input k steps ago; `power`,
@@ -184,11 +160,8 @@ class DerivativeSums:
 class ChangeSums(DerivativeSums):
     """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,λ'^k-λ^k,λ'^k]] of s = h' - h, whose h' has λ' and γ'.
 
-    Args:
-        log_moduli: log|λ| and log|λ'|.
-        angles: those of λ and λ', or None where all of them and γ' are real and non-negative.
-        gain_change: γ' - 1.
-        rho: autocorrelation of the input at one step, in [0, 1].
+    Of log|λ| and log|λ'|, both angles (None where all and γ' are real and non-negative), and γ' -
+    1.
     """
 
     def __init__(

@@ -1,19 +1,6 @@
 """The Hessian of the squared error at a perfect fit, over the parameters of a diagonal layer.
 
-The output is ``y = Re[Σ_i c_i h_i] + D x``, or twice the first part where one of each conjugate
-pair is stored. At a perfect fit the Hessian of ½ E|y - y*|² is ``H_ab = E[J_a J_b]`` with
-``J_a = dy/dω_a``. A parameter of λ_i or γ_i moves ``dh_i/dω = γ (λ' s + η h)``, with
-η = d log γ/dω; one of B, C or D moves h or x alone, with a unit vector in the place of a row of B
-or of a column of C. In every case
-
-    H_ab = ½ Re[ W_ab M_ab(λ_i, λ_j) + V_ab M_ab(λ_i, λ̄_j) ]
-    M_ab = λ'_a λ'_b S + λ'_a η_b ∂αf + η_a λ'_b ∂βf + η_a η_b f
-
-where W = (l_a·l_b)(r_a·r_b) of the vectors over outputs and inputs, CᵀC ∘ BBᵀ for two parameters
-of λ, and V likewise with the second ones conjugated; the second derivatives stand conjugated
-beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are isotropic, each
-with the autocorrelation R. A diagonal block that is too large to be formed is known by its diagonal
-and by its columns.
+`LayerHessian` has the equation; every scalar's `Entries` are pairs of vectors and two weights.
 """
 
 from __future__ import annotations
@@ -22,36 +9,258 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import largest
-from memcurse_cli.theory.entries import (
-    Entries,
-    Factors,
-    ProjectionJacobian,
-    Unit,
-    assemble,
-    components,
-    sum_ties,
-    units,
+from memcurse_cli.theory.linalg import (
+    Complexes,
+    Floats,
+    Integers,
+    PartialCholesky,
+    partial_cholesky,
 )
-from memcurse_cli.theory.linalg import PartialCholesky, partial_cholesky
-from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
-from memcurse_cli.theory.sensitivity import ParameterJacobian
+from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
+from memcurse_cli.theory.sensitivity import ParameterJacobian, SparseJacobian
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Integers = NDArray[np.intp]
-
+ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
 # The second of a pair, as each of `tables` takes it.
 TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
+
+
+class ProjectionJacobian(SparseJacobian, Protocol):
+    """What the scalars of a part of B, C or D move: an element of the matrix of each entry.
+
+    B has a row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of
+    inputs, or of channels where each channel has an input of its own.
+    """
+
+    @property
+    def matrix(self) -> Literal["B", "C", "D"]:
+        """Which matrix."""
+
+    @property
+    def row(self) -> Integers:
+        """(entries,) of the matrix."""
+
+    @property
+    def column(self) -> Integers:
+        """(entries,) of the matrix."""
+
+    @property
+    def derivative(self) -> Complexes:
+        """(entries,) what one unit adds there: 1 for a real part, i for an imaginary one."""
+
+
+class Factors(NamedTuple):
+    """Entries of k units of one pattern, each adding κ Re[left · rightᵀ (λ' s_i + η h_i)]."""
+
+    places: Integers  # (e,) the eigenvalue within the unit
+    left: Integers  # (e,) the vector over the outputs
+    right: Integers  # (e,) the vector over the inputs
+    derivative: Complexes  # (k, e) λ'
+    rate: Complexes  # (k, e) η
+
+    def seen(self, turn: Callable[[Complexes], Complexes]) -> Factors:
+        """The same with both weights conjugated, or as they are."""
+        return self._replace(derivative=turn(self.derivative), rate=turn(self.rate))
+
+
+def assemble(
+    pairs: PairMoments, weights: tuple[Complexes, Complexes], rows: Factors, columns: Factors
+) -> Floats:
+    """(k, rows, columns) the real part of the four moments' weighted sum, for pairs of entries.
+
+    The weights are the scalar products of the vectors over outputs, and of those over inputs; the
+    columns have theirs conjugated where the (k, m, m') tables are.
+    """
+    ss, sh, hs, hh = pairs
+    # Every vector is that of the entry's own eigenvalue.
+    own = all(
+        np.array_equal(one.places, one.left) and np.array_equal(one.places, one.right)
+        for one in (rows, columns)
+    )
+    if own:
+        size, width = ss.shape[1:]
+        weight = weights[0][:, :size, :width] * weights[1][:, :size, :width]
+        ss, sh, hs, hh = (weight * table for table in pairs)
+    blocks, size = rows.derivative.shape
+    width = columns.places.size
+    sides = ((columns.derivative, ss, hs), (columns.rate, sh, hh))
+    matrix = np.empty((blocks, size, width))
+    step = max(1, ASSEMBLED // max(1, blocks * width))
+    for start in range(0, size, step):
+        part = slice(start, min(start + step, size))
+        found = np.zeros((blocks, part.stop - part.start, width), np.complex128)
+        for right, by_derivative, by_rate in sides:
+            active = _active(right)
+            for left, table in ((rows.derivative, by_derivative), (rows.rate, by_rate)):
+                chosen = _active(left[:, part])
+                if chosen.size == 0 or active.size == 0:
+                    continue
+                places = rows.places[part][chosen, None], columns.places[active]
+                product = table[:, *places] * right[:, None, active]
+                product *= left[:, part][:, chosen, None]
+                if (chosen.size, active.size) == found.shape[1:]:
+                    found += product
+                else:
+                    found[:, chosen[:, None], active] += product
+        if not own:
+            found *= weights[0][:, rows.left[part, None], columns.left]
+            found *= weights[1][:, rows.right[part, None], columns.right]
+        matrix[:, part] = found.real
+    return matrix
+
+
+def _active(weights: Complexes) -> Integers:
+    """The entries that have a weight in any of the units."""
+    return np.flatnonzero(weights.any(axis=0))
+
+
+def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
+    """Sum the entries of each scalar along an axis."""
+    count = int(scalars.max()) + 1
+    if count == scalars.size and np.array_equal(scalars, np.arange(count)):
+        return matrix
+    order = np.argsort(scalars, kind="stable")
+    starts = np.searchsorted(scalars[order], np.arange(count))
+    return np.add.reduceat(np.take(matrix, order, axis=axis), starts, axis=axis)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What every scalar does: the entries of all groups, scalars numbered throughout."""
+
+    size: int  # the number of scalars
+    scalar: Integers  # (e,) each entry's scalar
+    channel: Integers  # (e,) the channel whose output it moves
+    eigenvalue: Integers  # (e,) the eigenvalue whose state it passes through; n is the input itself
+    output: Integers  # (e,) the output whose unit vector is ``left``, or -1 for the column of C
+    input: Integers  # (e,) the input whose unit vector is ``right``, or -1 for the row of γB
+    derivative: Complexes  # (e,) λ', the weight of s
+    rate: Complexes  # (e,) η, the weight of h
+
+    @classmethod
+    def of(
+        cls,
+        jacobians: Sequence[ParameterJacobian],
+        projections: Sequence[ProjectionJacobian],
+        channels: Integers,
+        gain: Complexes,
+        amplitude: float,
+        *,
+        single_input: bool,
+    ) -> Entries:
+        """Collect them, with the channel of each eigenvalue, γ as gain and κ as amplitude.
+
+        Each channel has one ``single_input`` of its own, which a column of D names, or none.
+        """
+        parts: list[tuple[NDArray[Any], ...]] = []
+        size = 0
+        for one in jacobians:
+            absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
+            if rate is None:
+                rate = np.zeros(one.scalar.size, np.complex128)
+            moved, derivative = one.eigenvalue, one.eigenvalue_derivative
+            scalar = one.scalar + size
+            parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
+            size += one.size
+        for group in projections:
+            row, column, rate = group.row, group.column, group.derivative
+            absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
+            if group.matrix == "B":
+                channel, moved, output, given = channels[row], row, absent, column
+                rate = rate * gain[row]
+            elif group.matrix == "C":
+                channel, moved, output, given = channels[column], column, row, absent
+            else:
+                channel, given = np.zeros_like(column), column
+                if single_input:
+                    channel, given = given, channel
+                moved, output = np.full(row.size, channels.size), row
+                rate = rate / amplitude
+            parts.append((group.scalar + size, channel, moved, output, given, still, rate))
+            size += group.size
+        return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One channel: the eigenvalues that meet in its outputs, and the entries that move them."""
+
+    eigenvalues: Integers  # (m,) which
+    entries: Integers  # (e,) which
+    places: Integers  # (e,) each entry's eigenvalue within the unit; m is the input itself
+    # (e,) each entry's vector over the outputs: below m a column of C, from m on a unit
+    left: Integers
+    right: Integers  # (e,) its vector over the inputs: below m a row of γB, from m on a unit
+    scalars: Integers  # (e,) each entry's scalar within the unit
+    numbers: Integers  # (N,) the scalars of the unit, ascending
+
+    @property
+    def pattern(self) -> tuple[bytes, ...]:
+        """Units of equal pattern are computed together."""
+        count = np.array(self.eigenvalues.size)
+        found = (count, self.places, self.left, self.right, self.scalars)
+        return tuple(one.tobytes() for one in found)
+
+
+def units(entries: Entries, channels: Integers) -> Iterator[Unit]:
+    """The units that have any entry, by channel."""
+    order = np.argsort(channels, kind="stable")
+    entry_order = np.argsort(entries.channel, kind="stable")
+    sorted_channels, sorted_entries = channels[order], entries.channel[entry_order]
+    place = np.full(channels.size + 1, -1)
+    for label in range(int(channels.max(initial=-1)) + 1):
+        ends = [label, label + 1]
+        eigenvalues = order[slice(*np.searchsorted(sorted_channels, ends))]
+        chosen = entry_order[slice(*np.searchsorted(sorted_entries, ends))]
+        if chosen.size == 0:
+            continue
+        count = eigenvalues.size
+        place[eigenvalues] = np.arange(count)
+        place[-1] = count
+        places = place[entries.eigenvalue[chosen]]
+        output, given = entries.output[chosen], entries.input[chosen]
+        numbers, scalars = np.unique(entries.scalar[chosen], return_inverse=True)
+        yield Unit(
+            eigenvalues,
+            chosen,
+            places,
+            np.where(output < 0, places, count + output),
+            np.where(given < 0, places, count + given),
+            scalars,
+            numbers,
+        )
+
+
+def components(found: Sequence[Unit], size: int) -> list[list[Unit]]:
+    """Units that share a scalar, directly or through others, together; in the units' order."""
+    first = np.full(size, len(found))
+    shared = False
+    for index, unit in enumerate(found):
+        shared |= bool(np.any(first[unit.numbers] < len(found)))
+        first[unit.numbers] = np.minimum(first[unit.numbers], index)
+    if not shared:
+        return [[unit] for unit in found]
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    rows = np.concatenate([np.full(unit.numbers.size, i) for i, unit in enumerate(found)])
+    columns = np.concatenate([first[unit.numbers] for unit in found])
+    graph = coo_array((np.ones(rows.size), (rows, columns)), shape=(len(found), len(found)))
+    labels = connected_components(graph, directed=False)[1]
+    together: dict[int, list[Unit]] = defaultdict(list)
+    for unit, label in zip(found, labels.tolist(), strict=True):
+        together[label].append(unit)
+    return list(together.values())
 
 
 @dataclass(frozen=True)
@@ -65,11 +274,20 @@ class HessianBlocks:
 
 @dataclass(frozen=True)
 class LayerHessian:
-    """The Hessian of one diagonal layer, which comes as its diagonal blocks.
+    """The Hessian H of ½ E|y - y*|² at y = y*, ``y = κ Re[Σ_i c_i h_i] + D x`` with κ 1 or 2.
 
-    A layer that mixes its inputs is one block. A layer of single-input channels (S4) has a block
-    per channel, or per set of channels that share a parameter. Scalars are numbered in the order
-    of the groups, those of λ and γ first.
+    A parameter of λ_i or γ_i moves ``dh_i/dω = γ (λ' s + η h)``, η = d log γ/dω; one of B, C or D
+    moves h or x alone, with a unit vector in the place of a row of B or of a column of C:
+
+        H_ab = ½κ² Re[ W_ab M_ab(λ_i, λ_j) + V_ab M_ab(λ_i, λ̄_j) ]
+        M_ab = λ'_a λ'_b S + λ'_a η_b ∂αf + η_a λ'_b ∂βf + η_a η_b f
+
+    where W = (l_a·l_b)(r_a·r_b) of the vectors over outputs and inputs, CᵀC ∘ BBᵀ for two
+    parameters of λ, and V likewise with the second ones conjugated; the second derivatives stand
+    conjugated beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are
+    isotropic. A layer that mixes its inputs is one block; one of single-input channels (S4) has a
+    block per channel, or per set of channels that share a parameter. Scalars are numbered in the
+    order of the groups, those of λ and γ first.
 
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
@@ -96,13 +314,8 @@ class LayerHessian:
             raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
 
     @property
-    def size(self) -> int:
-        """The number of scalars of all groups."""
-        return self.entries.size
-
-    @property
     def factor(self) -> float:
-        """½, times the square of the output's own factor of 1 or 2."""
+        """½κ²."""
         return 2.0 if self.conjugate_pairs else 0.5
 
     @cached_property
@@ -120,7 +333,7 @@ class LayerHessian:
     @cached_property
     def components(self) -> list[list[Unit]]:
         """The units of each block."""
-        return components(list(units(self.entries, self._channels)), self.size)
+        return components(list(units(self.entries, self._channels)), self.entries.size)
 
     @property
     def _channels(self) -> Integers:
@@ -190,12 +403,7 @@ class LayerHessian:
         self, logs: Complexes, columns: Integers | None = None
     ) -> tuple[PairMoments, PairMoments]:
         """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues, or of some columns."""
-        if self.horizon is not None:
-            return finite_pairs(logs, self.autocorrelation, self.horizon, self.read_at, columns)
-        return (
-            stationary_pairs(logs, self.autocorrelation, conjugate=False, columns=columns),
-            stationary_pairs(logs, self.autocorrelation, conjugate=True, columns=columns),
-        )
+        return pair_moments(logs, self.autocorrelation, self.horizon, self.read_at, columns)
 
     def vectors(self, batch: Sequence[Unit]) -> tuple[Complexes, Complexes]:
         """(k, m+outputs, outputs) the columns of C and the unit vectors; those of γB likewise."""

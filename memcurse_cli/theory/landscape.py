@@ -1,40 +1,27 @@
-"""The loss of one eigenvalue against another, along each parameter.
-
-A student ``h = λ h + γ x`` learns a teacher λ*, γ* of the same form by squared error,
-
-    L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
-
-(Zucchet & Orvieto 2024, section 4.1 and appendix B.2), with f of `theory.moments.bilinear`. Its
-curvature at λ = λ* along a parameter ω is E|dh/dω|².
-"""
+"""The loss of one eigenvalue against another, along each parameter."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.moments import PairMoments, Readout, finite_pairs, stationary_pairs
+from memcurse_cli.theory.linalg import Complexes, Floats
+from memcurse_cli.theory.moments import Readout, pair_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
-    coordinates,
-    log_eigenvalues_at,
+    PARAMETRIZATIONS,
     normalizing_log_gain,
     parametrize,
 )
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
 NORMALIZATIONS = {"none": "none", "own": "lru", "coupled": "coupled"}
 """The gains of a landscape, and what `theory.parametrization` calls them."""
 
 GRID = 24 * 12 + 1  # a dozen distances per decade, from 1e-18 on
 BISECTIONS = 60
-FARTHEST = 1e6
-"""A parameter that is moved farther than this does not raise the loss to the level."""
+FARTHEST = 1e6  # a parameter that is moved farther than this does not raise the loss to the level
 
 
 def loss(
@@ -46,10 +33,13 @@ def loss(
     horizon: int | None = None,
     readout: Readout = "last",
 ) -> Floats:
-    """(n,) L over that of a silent student, ½ |γ*|² E|h*|² at γ = 1.
+    """(n,) L over that of a silent student, ½ |γ*|² E|h*|²; inf where |λ| ≥ 1 diverges.
 
-    It is 0 at the target, 1 at λ of no use, and inf where |λ| ≥ 1 diverges. The first four are (n,)
-    log λ and log γ, and log λ* and log γ*; the others are those of `Landscape`.
+        L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
+
+    of a student ``h = λ h + γ x`` and a teacher λ*, γ*, with f of `theory.moments.bilinear`
+    (Zucchet & Orvieto 2024, section 4.1 and appendix B.2). The first four are log λ, log γ, log λ*
+    and log γ*.
     """
     diverges = (log_eigenvalues.real >= 0) & (horizon is None)
     diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)
@@ -58,22 +48,13 @@ def loss(
         axis=-1,
     )
     with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
-        table = _pairs(pairs, autocorrelation, horizon, readout).hh
+        table = pair_moments(pairs, autocorrelation, horizon, readout)[1].hh
         gain = np.exp(log_gains - target_log_gain)  # γ / γ*
         own, silent = table[:, 0, 0].real, table[:, 1, 1].real
         mixed = (gain * table[:, 0, 1]).real
         relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
     # What is left of the difference at the target itself is rounding, of either sign.
     return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
-
-
-def _pairs(
-    logs: Complexes, autocorrelation: Autocorrelation, horizon: int | None, readout: Readout
-) -> PairMoments:
-    """The tables of E[z_i z̄_j]."""
-    if horizon is None:
-        return stationary_pairs(logs, autocorrelation, conjugate=True)
-    return finite_pairs(logs, autocorrelation, horizon, readout)[1]
 
 
 class Slope(NamedTuple):
@@ -86,20 +67,11 @@ class Slope(NamedTuple):
 
 
 class Landscape:
-    """The losses around one target, in the parameters of one parametrisation.
+    """The losses around a target log λ*, its angle in [0, π], in one of `INVERTIBLE`'s parameters.
 
-    Args:
-        target: log λ*, its angle in [0, π].
-        parametrization: one of `theory.parametrization.INVERTIBLE`.
-        gain: ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
-            ``coupled`` for γ = √(1-|λ|²).
-        autocorrelation: R(Δ) of the input.
-        horizon: the number of steps T; None for an infinite sequence.
-        readout: at the last step, or the mean over every one.
-        step_size: Δ, which only ``s4`` asks for.
-
-    Attributes:
-        centre: the parameters at the target, by name.
+    The gain is ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
+    ``coupled`` for γ = √(1-|λ|²); input, horizon and readout are those of `moments`, and the step
+    size is Δ of ``s4``. ``centre`` has the parameters at the target, by name.
     """
 
     def __init__(
@@ -125,7 +97,7 @@ class Landscape:
         values = {other: np.full(offsets.shape, value) for other, value in self.centre.items()}
         values[name] = values[name] + offsets
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            logs = log_eigenvalues_at(values, self._parametrization)
+            logs = PARAMETRIZATIONS[self._parametrization].logs(values)
             gains = np.full(offsets.shape, self._target_log_gain)
             if self._gain == "own":
                 gains = values["gamma_log"].astype(np.complex128)
@@ -150,7 +122,7 @@ class Landscape:
         )
         gradient = {}
         with np.errstate(all="ignore"):  # where a number leaves its range, it is not finite
-            table = _pairs(np.array([start, self._target]), *self._input)
+            _, table = pair_moments(np.array([start, self._target]), *self._input)
             own, mixed = np.exp(found.log_gain[0]), np.exp(np.conj(self._target_log_gain))
             for name, moved in found.derivatives.items():
                 turn = own * moved.eigenvalue[0]
@@ -163,7 +135,7 @@ class Landscape:
 
     def _values(self, log: complex, log_gain: complex) -> dict[str, float]:
         """The parameters at an eigenvalue."""
-        found = coordinates(np.array([log]), self._parametrization, self._step_size)
+        found = PARAMETRIZATIONS[self._parametrization].values(np.array([log]), self._step_size)
         values = {name: float(value[0]) for name, value in found.items()}
         if self._gain == "own":
             values["gamma_log"] = log_gain.real
@@ -172,8 +144,7 @@ class Landscape:
     def basin(self, name: str, level: float) -> float | None:
         """How far a parameter may be off, to the nearer side, before the loss reaches a level.
 
-        The level is over the loss of a silent student, in (0, 1]. None where no distance up to
-        `FARTHEST` raises the loss so far.
+        The level is over the loss of a silent student, in (0, 1]. None beyond `FARTHEST`.
         """
         reached = [self._reach(name, sign, level) for sign in (-1.0, 1.0)]
         return min((distance for distance in reached if distance is not None), default=None)

@@ -1,4 +1,4 @@
-"""Eigendecompositions on a processor or a GPU, and what products and columns alone tell."""
+"""Arrays of any library, eigendecompositions, and what products and columns alone tell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.threads import use_threads_for
 
+Array = Any
 Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
 # Below it a single matrix is done on the processor before torch is imported and has found the
@@ -36,6 +38,27 @@ GREED = 0.5  # a candidate stays while its pivot is above this share of the best
 ROUNDING = 1e-14  # a residual below this share of the diagonal is none
 
 
+def array_namespace(array: Any) -> Any:
+    """The module with the Array API functions for an array: NumPy itself, or a wrapped library.
+
+    The compatibility layer takes as long to import as NumPy: only other libraries need it.
+    """
+    if isinstance(array, np.ndarray | np.generic):
+        return np
+    import array_api_compat
+
+    return array_api_compat.array_namespace(array)
+
+
+def may_be_traced(array: Any) -> bool:
+    """Whether an array may stand for values that are not known yet, as under `jax.jit`."""
+    if isinstance(array, np.ndarray | np.generic):
+        return False
+    import array_api_compat
+
+    return bool(array_api_compat.is_jax_array(array))
+
+
 @dataclass(frozen=True)
 class Eigendecomposition:
     """``A = P diag(λ) P⁻¹``."""
@@ -46,11 +69,7 @@ class Eigendecomposition:
 
 
 def validate_device(device: str) -> None:
-    """Refuse a device that does not exist, before anything is read.
-
-    Raises:
-        UsageError: not ``auto``, ``cpu``, ``cuda`` or ``cuda:i``.
-    """
+    """Refuse a device that is none of auto, cpu, cuda and cuda:i, with a UsageError."""
     if not _DEVICE.fullmatch(device):
         raise UsageError(
             f"unknown device '{device}'",
@@ -60,12 +79,9 @@ def validate_device(device: str) -> None:
 
 
 def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
-    """Eigenvalues and right eigenvectors of a (..., n, n) matrix, in double precision.
+    """Eigenvalues and right eigenvectors of a finite (..., n, n) matrix, in double precision.
 
-    Args:
-        matrix: (..., n, n), real or complex, finite.
-        device: ``cpu``, ``cuda`` or ``cuda:i``; ``auto`` takes a GPU that torch sees for one
-            matrix of n >= 2048. Batches of smaller matrices stay on the processor.
+    ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise the processor.
 
     Raises:
         UsageError: an unknown device, or a GPU was asked for and torch sees none.
@@ -73,12 +89,8 @@ def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposi
     use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
     if tensor is None:
-        values, vectors = np.linalg.eig(matrix)
-        return Eigendecomposition(
-            values.astype(np.complex128, copy=False),
-            vectors.astype(np.complex128, copy=False),
-            "numpy",
-        )
+        values, vectors = (part.astype(np.complex128, copy=False) for part in np.linalg.eig(matrix))
+        return Eigendecomposition(values, vectors, "numpy")
     values, vectors = importlib.import_module("torch").linalg.eig(tensor)
     return Eigendecomposition(values.cpu().numpy(), vectors.cpu().numpy(), f"torch:{tensor.device}")
 
@@ -89,15 +101,13 @@ def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.comple
     tensor = _on_gpu(matrix, device)
     if tensor is None:
         return np.linalg.eigvals(matrix).astype(np.complex128)
-    torch = importlib.import_module("torch")
-    return np.asarray(torch.linalg.eigvals(tensor).cpu().numpy())
+    return np.asarray(importlib.import_module("torch").linalg.eigvals(tensor).cpu().numpy())
 
 
 def eigenvalue_conditions(matrix: Floats) -> Floats:
     """(n,) ``‖q‖‖p‖/|q* p|`` of each eigenvalue of a finite real A, from its own eigenvectors.
 
-    No inverse takes part: an eigenvalue apart keeps its digits beside a defective one. What is
-    beyond 1/ε is inf, for a computed q* p that is rounding alone.
+    No inverse takes part: an eigenvalue apart keeps its digits. What is beyond 1/ε is inf.
     """
     import scipy.linalg
 
@@ -141,10 +151,8 @@ def largest_eigenpairs(
 ) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
 
-    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed
-    starts, so that the same operator gives the same digits. One start meets an eigenspace in one
-    direction: what H is beside the eigenvectors found is searched from another start, until
-    nothing larger is left there.
+    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
+    One start meets an eigenspace in one direction: others search beside the eigenvectors found.
 
     Raises:
         ArithmeticError: the iteration has not converged.
@@ -196,10 +204,9 @@ def _from_one_start(
 def largest_eigenvalue(
     apply: Callable[[Floats], Floats], order: int, level: float | None = None
 ) -> float:
-    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits.
+    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits, by Lanczos.
 
-    By the Lanczos iteration without its basis: lost orthogonality only repeats eigenvalues that
-    have converged, so no vector is kept. It ends early where only the side of a level matters.
+    It ends early where only the side of a level matters.
     """
     vector = np.random.default_rng(0).normal(size=order)  # the same report every time
     vector /= np.linalg.norm(vector)
@@ -256,10 +263,8 @@ def partial_cholesky(
 ) -> PartialCholesky:
     """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
 
-    The candidates with the largest residuals are taken together, as many columns cost little more
-    than one: ``columns`` gives (b,) indices → (N, b). Among them the pivots are chosen one by one,
-    and those that the earlier ones explain are left for another round, so that the choice is nearly
-    that of one column at a time.
+    ``columns`` gives (b,) indices → (N, b), of the candidates with the largest residuals together;
+    among them pivots are chosen one by one, and those that earlier ones explain are left.
     """
     from scipy.linalg import solve_triangular
 

@@ -1,32 +1,24 @@
-"""Second moments of scalar linear recurrences and of their derivatives, in closed form.
-
-The recurrence is ``h[t+1] = λ h[t] + x[t+1]``, and ``s = dh/dλ`` obeys ``s[t+1] = λ s[t] + h[t]``.
-Everything takes log λ: near the unit circle 1 - |λ|² must come from the decay itself, since λ
-has already rounded it away. `moments` and `bilinear` follow the Array API, so they run on NumPy,
-torch and JAX arrays alike.
-"""
+"""Second moments of scalar linear recurrences and of their derivatives, in closed form."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products
 from memcurse_cli.theory.finite_sums import Readout as Readout
-from memcurse_cli.theory.namespace import array_namespace, may_be_traced
-
-if TYPE_CHECKING:
-    from jaxtyping import Complex, Float, Inexact
-
-Array = Any
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Integers = NDArray[np.intp]
+from memcurse_cli.theory.linalg import (
+    Array,
+    Complexes,
+    Floats,
+    Integers,
+    array_namespace,
+    may_be_traced,
+)
 
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
@@ -37,22 +29,22 @@ SLOW = 1.0  # -log|λ|² below which it is the variable of a ring, as |λ|² no 
 class Moments(NamedTuple):
     """Stationary moments at γ = 1, one per eigenvalue."""
 
-    second_moment: Float[Array, " n"]  # E|h|²; +inf where it diverges
+    second_moment: Array  # E|h|²; +inf where it diverges
     # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
-    cross_moment: Complex[Array, " n"]
-    sensitivity: Float[Array, " n"]  # E|s|² with s = dh/dλ; +inf where it diverges
+    cross_moment: Array
+    sensitivity: Array  # E|s|² with s = dh/dλ; +inf where it diverges
 
 
 class Bilinear(NamedTuple):
     """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives."""
 
-    value: Complex[Array, "*shape"]  # f
-    derivative_alpha: Complex[Array, "*shape"]  # ∂f/∂α
-    derivative_beta: Complex[Array, "*shape"]  # ∂f/∂β
-    mixed_derivative: Complex[Array, "*shape"]  # ∂²f/∂α∂β
+    value: Array  # f
+    derivative_alpha: Array  # ∂f/∂α
+    derivative_beta: Array  # ∂f/∂β
+    mixed_derivative: Array  # ∂²f/∂α∂β
 
 
-def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
+def one_minus_exp(z: Array) -> Array:
     """1 - e^z without cancellation near z = 0; z may be -inf.
 
     For z = x + iy it is ``[-expm1(x) cos y + 2 sin²(y/2)] - i e^x sin y``.
@@ -65,12 +57,7 @@ def one_minus_exp(z: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
     return real - 1j * (xp.exp(x) * xp.sin(y))
 
 
-def bilinear(
-    log_alpha: Inexact[Array, "*shape"],
-    log_beta: Inexact[Array, "*shape"],
-    rho: float,
-    frequency: float = 0.0,
-) -> Bilinear:
+def bilinear(log_alpha: Array, log_beta: Array, rho: float, frequency: float = 0.0) -> Bilinear:
     """f(α, β) = Σ_nm α^n β^m ρ^|n-m| cos(ω(n-m)), its derivatives and its mixed derivative.
 
     With ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
@@ -79,18 +66,9 @@ def bilinear(
         ∂α f    = f g_α,              g_α = β (1-ρ²) / (u N) + ρ / p
         ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
 
-    which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected. Numerators are built from u and
-    1 - ρ, so nothing cancels near the unit circle. With a frequency it is the mean of the two with
-    ``α e^(±iω)`` and ``β e^(∓iω)`` in the places of α and β.
-
-    Args:
-        log_alpha: log α, |α| < 1; -inf for α = 0. Broadcasts against ``log_beta``.
-        log_beta: log β, |β| < 1.
-        rho: autocorrelation of the input at one step, in [0, 1], or how far its cosine decays.
-        frequency: ω.
-
-    Returns:
-        Four arrays of the broadcast shape, real where both logarithms are real and ω is 0.
+    which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected; nothing cancels near the unit circle.
+    With a frequency it is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``. log α and log β
+    broadcast, below 0 and -inf for 0; real ones give real arrays where ω is 0. ρ is in [0, 1].
     """
     if frequency == 0:
         return _turned_bilinear(log_alpha, log_beta, rho, None)
@@ -138,23 +116,16 @@ def _of_product(u: Array, rho: float) -> tuple[Array, Array, Array]:
 
 
 def moments(
-    log_eigenvalues: Inexact[Array, " n"],
+    log_eigenvalues: Array,
     autocorrelation: Autocorrelation = WHITE,
     horizon: int | None = None,
     readout: Readout = "last",
 ) -> Moments:
     """E|h|², E[s h̄] and E|s|² for a stationary input, at γ = 1.
 
-    Args:
-        log_eigenvalues: (n,) complex or real log λ; -inf for λ = 0.
-        autocorrelation: R(Δ) of the input.
-        horizon: the number of steps T since h = s = 0, which is exact for every λ; None for
-            T → ∞, where |λ| ≥ 1 diverges.
-        readout: ``last`` for the state at step T, ``every`` for the mean over t = 1..T, which a
-            loss summed over the sequence sees. Without a horizon they are the same.
-
-    With an infinite horizon they are `bilinear` at α = λ, β = λ̄. A damped cosine is the mean of
-    two decays on λ turned by ±ω.
+    (n,) log λ are complex or real, -inf for λ = 0. T steps since h = s = 0 are exact for every λ;
+    for T → ∞, None, they are `bilinear` at α = λ, β = λ̄, and |λ| ≥ 1 diverges. The readout is
+    ``last`` for the state at step T, ``every`` for the mean over t = 1..T.
     """
     xp = array_namespace(log_eigenvalues)
     log_modulus, angle, rotation = log_eigenvalues, None, None
@@ -193,10 +164,7 @@ def moments(
 
 
 def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
-    """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R.
-
-    The derivative by λ is the one by λ e^(iφ) times e^(iφ).
-    """
+    """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R."""
     for part in autocorrelation.parts:
         if part.weight == 0:
             continue
@@ -246,41 +214,8 @@ class PairMoments(NamedTuple):
     hh: Complexes  # E[h_i h_j]
 
 
-def stationary_pairs(
-    log_eigenvalues: Complexes,
-    autocorrelation: Autocorrelation,
-    *,
-    conjugate: bool,
-    columns: Integers | None = None,
-) -> PairMoments:
-    """The tables of an infinite sequence, from `bilinear`: |λ| < 1 throughout.
-
-    Args:
-        log_eigenvalues: (..., m) log λ.
-        autocorrelation: R(Δ) of the input.
-        conjugate: whether the second of a pair stands conjugated.
-        columns: (c,) the eigenvalues that come second, instead of all.
-    """
-    second = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
-    log_alpha = log_eigenvalues[..., :, None]
-    log_beta = second[..., None, :]
-    if conjugate:
-        log_beta = log_beta.conj()
-    shape = np.broadcast_shapes(log_alpha.shape, log_beta.shape)
-    tables = PairMoments(*(np.zeros(shape, np.complex128) for _ in range(4)))
-    for weight, rho, frequency in autocorrelation.parts:
-        pair = bilinear(log_alpha, log_beta, rho, frequency)
-        for table, part in zip(
-            tables,
-            (pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value),
-            strict=True,
-        ):
-            table += weight * part
-    return tables
-
-
 def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
-    """About how many lags `finite_pairs` sums: at most T, fewer where every response dies out."""
+    """About how many lags `pair_moments` sums: at most T, fewer where every response dies out."""
     longest = max(part.rho for part in autocorrelation.parts if part.weight > 0)
     slowest = float(np.max(log_eigenvalues.real, initial=-np.inf))
     slowest = max(slowest, np.log(longest) if longest > 0 else -np.inf)
@@ -290,23 +225,25 @@ def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, ho
     return min(horizon, int(min(2 * np.log(NEGLIGIBLE) / slowest, float(horizon))) + 1)
 
 
-def finite_pairs(
+def pair_moments(
     log_eigenvalues: Complexes,
     autocorrelation: Autocorrelation,
-    horizon: int,
+    horizon: int | None,
     readout: Readout = "every",
     columns: Integers | None = None,
 ) -> tuple[PairMoments, PairMoments]:
-    """The tables over steps t = 1..T from h = s = 0, exact for any |λ|; plain, and conjugated.
+    """The tables of E[z_i z_j] and of E[z_i z̄_j], z = s and h; |λ| < 1 without a horizon.
 
-    The input starts stationary: a first innovation of variance 1, then ones of variance 1-ρ². A lag
-    of k steps is seen by T-k of the T outputs, one of them from the first innovation:
-
-        Σ_k z_i(k) z_j(k) [ (1-ρ²)(T-1-k) + 1 ] / T
-
-    with z(k) the responses to an innovation, through the input's AR(1) filter; a damped cosine has
-    two such filters. The arguments are those of `stationary_pairs` and `moments`.
+    Of (..., m) log λ all come second, or (c,) ``columns``. Over T steps they are
+    ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T`` with z(k) the responses to an innovation, through
+    the input's AR(1) filters: T-k outputs see a lag of k steps, one of them from the first
+    innovation, of variance 1.
     """
+    if horizon is None:
+        chosen = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
+        first, second = log_eigenvalues[..., :, None], chosen[..., None, :]
+        plain = _stationary_pairs(first, second, autocorrelation)
+        return plain, _stationary_pairs(first, second.conj(), autocorrelation)
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     width = size if columns is None else columns.size
     seconds = None
@@ -352,6 +289,18 @@ def finite_pairs(
     )
 
 
+def _stationary_pairs(
+    log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
+) -> PairMoments:
+    tables = PairMoments(*np.zeros((4, *np.broadcast(log_alpha, log_beta).shape), np.complex128))
+    for weight, rho, frequency in autocorrelation.parts:
+        pair = bilinear(log_alpha, log_beta, rho, frequency)
+        found = pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value
+        for table, part in zip(tables, found, strict=True):
+            table += weight * part
+    return tables
+
+
 def _split(table: Complexes, size: int, width: int) -> PairMoments:
     s, h = table[..., :size, :], table[..., size:, :]
     return PairMoments(s[..., :width], s[..., width:], h[..., :width], h[..., width:])
@@ -375,21 +324,14 @@ def ring_moments(
     """E|h|² and E|dh/dλ|² over λ uniform by area on a ring, its phase uniform on the circle.
 
     The mean over the phase leaves of ``E|h|² = |γ|² Σ_nm λ^n λ̄^m R(n-m)`` the terms with n = m, so
-    that any input of variance R(0) counts as white noise of that variance; |λ|² is uniform on
-    [r_min², r_max²]. Without a gain and a horizon that is
+    that any input counts as white; |λ|² is uniform. Without a gain and a horizon that is
 
         E|h|²     = R(0) log((1-r_min²) / (1-r_max²)) / (r_max²-r_min²)
         E|dh/dλ|² = R(0) (1 - r_min² r_max²) / ((1-r_min²)² (1-r_max²)²)
 
-    the first of which is Orvieto et al. 2023, proposition 3, for any stationary input.
-
-    Args:
-        log_inner: log r_min; -inf for a disk.
-        log_outer: log r_max ≥ log r_min; below 0 without a horizon.
-        variance: R(0) of the input.
-        horizon: T in steps since h = 0; None for infinitely many.
-        readout: ``last`` or ``every`` of them.
-        log_gain: log γ of eigenvalues, by |λ| alone; γ = 1 by default.
+    the first of which is Orvieto et al. 2023, proposition 3. ``log_inner`` is log r_min, -inf for a
+    disk, and ``log_outer`` log r_max, below 0 without a horizon; the variance is R(0), and
+    ``log_gain`` gives log γ of eigenvalues, by |λ| alone.
     """
 
     def at(log_modulus: float) -> Floats:
@@ -433,8 +375,7 @@ def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:
         E h²        = N / u
         E (dh/dλ)²  = (N + 2 λ D) / u² + 2 λ² N / u³
 
-    which is f(α, β) and ∂α∂β f at α = β = λ (Zucchet & Orvieto 2024, eq. 6 and 35). An estimated R
-    need not be an autocorrelation, so that either may come out negative.
+    (Zucchet & Orvieto 2024, eq. 6 and 35). Of an estimated R either may come out negative.
 
     Raises:
         ValueError: λ is not in (0, 1).

@@ -1,33 +1,28 @@
 """How the usual parametrisations of an eigenvalue and of its gain move with their parameters.
 
-Derivatives are of λ itself, not of log λ, so that λ = 0 is an ordinary point; the eigenvalues
-come as log λ, so that those near the unit circle keep their decay.
+Derivatives are of λ itself, so that λ = 0 is an ordinary point; the eigenvalues come as log λ.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import one_minus_exp
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 Values = Mapping[str, Floats]
-Turned = tuple[Floats | float, Floats | float]
-"""A derivative along the radius and across it."""
+Turned = tuple[Floats | float, Floats | float]  # a derivative along the radius and across it
 
 DEFAULT_STEP_SIZE = 0.01
-STEP_SIZES = 1e-100, 1e100
-"""Beyond them squares of the gain leave the range of a float."""
+STEP_SIZES = 1e-100, 1e100  # beyond them squares of the gain leave the range of a float
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-SMALLEST_ANGLE = 1e-300
-"""A real eigenvalue has no log θ; this one is its place, which no step leaves."""
+SMALLEST_ANGLE = 1e-300  # in the place of the 0 of a real eigenvalue, which no step leaves
 
 
 @dataclass(frozen=True)
@@ -46,34 +41,26 @@ class Parametrized:
     derivatives: Mapping[str, Derivative]  # what each parameter moves
 
 
-class Parametrization:
-    """One map from parameters to eigenvalues.
+class Parametrization(ABC):
+    """One map from parameters to eigenvalues; `values` and `logs` are those of `INVERTIBLE`."""
 
-    Attributes:
-        keeps_stable: whether the map itself keeps |λ| < 1, so that nothing outside has parameters.
-        is_real: whether it reaches λ in (0, 1) alone.
-        inverts: whether `values` and `logs` are known.
-    """
+    keeps_stable = True  # whether the map itself keeps |λ| < 1
+    is_real = False  # whether it reaches λ in (0, 1) alone
 
-    keeps_stable = True
-    is_real = False
-    inverts = True
-
+    @abstractmethod
     def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
-        """dλ/dω by name, turned back by the phase of λ.
+        """dλ/dω by name, turned back by the phase of λ, without each other's rounding."""
 
-        The real part moves the modulus and the imaginary part turns λ, neither with the other's
-        rounding in it.
+    def values(self, log: Complexes, step_size: float = DEFAULT_STEP_SIZE) -> dict[str, Floats]:
+        """The parameters by name, in the order of `parametrize`.
+
+        log λ is finite, with the angle in [0, π]; all but the first two need |λ| < 1.
         """
         raise NotImplementedError
 
-    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
-        """The parameters by name."""
-        raise KeyError(type(self).__name__)
-
     def logs(self, values: Values) -> Complexes:
-        """log λ of the parameters."""
-        raise KeyError(type(self).__name__)
+        """(n,) log λ of the parameters by name: the inverse."""
+        raise NotImplementedError
 
 
 class _RealImaginary(Parametrization):
@@ -83,7 +70,7 @@ class _RealImaginary(Parametrization):
         cosine, sine = np.cos(log.imag), np.sin(log.imag)
         return {"lambda_re": (cosine, -sine), "lambda_im": (sine, cosine)}
 
-    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+    def values(self, log: Complexes, step_size: float = DEFAULT_STEP_SIZE) -> dict[str, Floats]:
         eigenvalue = np.exp(log)
         return {"lambda_re": eigenvalue.real.copy(), "lambda_im": eigenvalue.imag.copy()}
 
@@ -99,7 +86,7 @@ class _Polar(Parametrization):
     def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
         return {"nu": (1.0, 0.0), "theta": (0.0, np.exp(log.real))}
 
-    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+    def values(self, log: Complexes, step_size: float = DEFAULT_STEP_SIZE) -> dict[str, Floats]:
         return {"nu": np.exp(log.real), "theta": log.imag.copy()}
 
     def logs(self, values: Values) -> Complexes:
@@ -114,7 +101,7 @@ class _Lru(Parametrization):
         modulus, log = np.exp(log.real), _finite(log)
         return {"nu_log": (modulus * log.real, 0.0), "theta_log": (0.0, modulus * log.imag)}
 
-    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+    def values(self, log: Complexes, step_size: float = DEFAULT_STEP_SIZE) -> dict[str, Floats]:
         theta_log = np.log(np.maximum(log.imag, SMALLEST_ANGLE))
         return {"nu_log": np.log(-log.real), "theta_log": theta_log}
 
@@ -137,7 +124,7 @@ class _Optimal(Parametrization):
             "omega_theta": (0.0, remaining / np.sqrt(1 + squared)),
         }
 
-    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+    def values(self, log: Complexes, step_size: float = DEFAULT_STEP_SIZE) -> dict[str, Floats]:
         modulus = np.exp(log.real)
         return {
             # artanh ν, written without 1-ν
@@ -166,7 +153,7 @@ class _S4(Parametrization):
             "A_imag": (0.0, modulus * step_size),
         }
 
-    def values(self, log: Complexes, step_size: float) -> dict[str, Floats]:
+    def values(self, log: Complexes, step_size: float = DEFAULT_STEP_SIZE) -> dict[str, Floats]:
         return {
             "log_dt": np.full(log.shape, np.log(step_size)),
             "log_A_real": np.log(-log.real / step_size),
@@ -182,7 +169,6 @@ class _SigmoidGate(Parametrization):
     """λ = σ(b)."""
 
     is_real = True
-    inverts = False
 
     def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
         moved = np.exp(log.real) * one_minus_exp(log)
@@ -197,8 +183,7 @@ PARAMETRIZATIONS: dict[str, Parametrization] = {
     "s4": _S4(),
     "sigmoid-gate": _SigmoidGate(),
 }
-INVERTIBLE = tuple(name for name, one in PARAMETRIZATIONS.items() if one.inverts)
-"""Those whose `coordinates` and `log_eigenvalues_at` them are known."""
+INVERTIBLE = tuple(name for name in PARAMETRIZATIONS if name != "sigmoid-gate")
 NORMALIZATIONS = ("none", "lru", "coupled", "gru", "zoh")
 
 
@@ -208,17 +193,11 @@ def parametrize(
     normalization: str = "none",
     step_size: float = DEFAULT_STEP_SIZE,
 ) -> Parametrized:
-    """The parameters behind given eigenvalues, by what they move.
+    """The parameters behind given (n,) log λ, -inf for λ = 0, by what they move.
 
     Normalisations: ``none`` γ = 1; ``lru`` γ = √(1-|λ|²), learnt on its own as ``gamma_log`` (LRU)
     but tied to ν under ``optimal``; ``coupled`` the same γ, computed from λ under every
-    parametrisation; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone.
-
-    Args:
-        log_eigenvalues: (n,) complex log λ; -inf for λ = 0.
-        parametrization: one of `PARAMETRIZATIONS`.
-        normalization: one of `NORMALIZATIONS`.
-        step_size: Δ, which only ``s4`` asks for.
+    parametrisation; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone, as is the step Δ.
 
     Raises:
         UsageError: an unknown name, an eigenvalue that the map cannot reach, a Δ that is not
@@ -289,25 +268,6 @@ def parametrize(
     return Parametrized(
         log_gain, {name: Derivative(value, rates.get(name)) for name, value in moved.items()}
     )
-
-
-def coordinates(
-    log_eigenvalues: Complexes, parametrization: str, step_size: float = DEFAULT_STEP_SIZE
-) -> dict[str, Floats]:
-    """The values of the parameters by name, in the order of `parametrize`.
-
-    log λ is finite, with the angle in [0, π]; all but the first two of `INVERTIBLE` need |λ| < 1.
-    """
-    return PARAMETRIZATIONS[parametrization].values(log_eigenvalues, step_size)
-
-
-def log_eigenvalues_at(values: Values, parametrization: str) -> Complexes:
-    """(n,) log λ of the parameters by name: the inverse of `coordinates`.
-
-    Raises:
-        KeyError: a parametrisation that is not one of `INVERTIBLE`.
-    """
-    return PARAMETRIZATIONS[parametrization].logs(values)
 
 
 def normalizing_log_gain(log_eigenvalues: Complexes) -> Complexes:

@@ -1,8 +1,4 @@
-"""What storing a recurrent parameter in fewer bits does to it and to the state.
-
-First order, ``E|h' - h|² = κ δω² E|h|²``, no longer holds once δω changes a memory, or takes an
-eigenvalue past 1, where the true change grows as |λ'|^T.
-"""
+"""What storing a recurrent parameter in fewer bits does to it and to the state."""
 
 from __future__ import annotations
 
@@ -10,25 +6,19 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import bilinear, turned_parts
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
 
-EXPONENT_BITS = 0x7FF << 52
-"""Of a float64."""
-LARGEST_INTEGER = 127
-"""int8 without -128, so that it is symmetric."""
-ROUNDING = 1e-18
-"""The share of a sum of squares below which a further half of an infinite one adds nothing."""
+EXPONENT_BITS = 0x7FF << 52  # of a float64
+LARGEST_INTEGER = 127  # int8 without -128, so that it is symmetric
+ROUNDING = 1e-18  # share of a sum of squares below which a further half adds nothing
 MOST_DOUBLINGS = 48
-SMALLEST_LOG = 700.0
-"""-log|λ'| of a λ' that is 0."""
+SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
 
 
 class _Format(NamedTuple):
@@ -52,12 +42,9 @@ _FORMATS: dict[Dtype, _Format] = {
 def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
     """The distance between neighbours of a type at each value: its unit in the last place.
 
-    Below the smallest normal number it is the constant spacing of the subnormal ones. A value
-    that rounds beyond the largest number of the type has no neighbours: inf.
-
-    int8 stands for integers times one scale, max|ω|/127, so that its spacing is that scale at every
-    value. The scale is that of the values, or of a whole tensor whose ``largest`` |ω| is given;
-    finer schemes, with a scale per row or per block, are more exact.
+    Below the smallest normal number it is that of the subnormal ones; inf for a value that rounds
+    beyond the largest number. int8 stands for integers times one scale, max|ω|/127 of the values or
+    of a whole tensor whose ``largest`` |ω| is given, so that its spacing is that scale.
     """
     if dtype == "int8":
         if largest is None:
@@ -73,10 +60,7 @@ def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
 
 
 def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
-    """The nearest number of a type to each value, of two alike the even one, as casts round.
-
-    inf where a value is beyond the range of the type.
-    """
+    """The nearest number of a type, of two alike the even one; inf beyond its range."""
     unit = spacing(values, dtype, largest)
     lost = np.isinf(unit) | (unit == 0)  # int8 has no unit where all is 0
     if not lost.any():
@@ -86,25 +70,13 @@ def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
 
 
 def rounding_steps(
-    values: Floats,
-    dtype: Dtype,
-    *,
-    stored: bool | None = False,
-    largest: float | None = None,
+    values: Floats, dtype: Dtype, *, stored: bool | None = False, largest: float | None = None
 ) -> Floats:
-    """δω = round(ω) - ω of every element when ω is stored in a type; 0 where that holds it exactly.
+    """δω = round(ω) - ω of every element when ω is stored in a type; not finite beyond its range.
 
-    Of values that are stored in the type already, what they were before is not known: the error is
-    uniform over one spacing, of variance spacing²/12 whose root this is, and a zero was a zero.
-
-    Args:
-        values: (size,) ω.
-        dtype: the type to store ω in.
-        stored: whether ω is stored in it already; None where it is if the type holds every ω.
-        largest: the largest |ω| of the tensor, where the values are a part of it.
-
-    Returns:
-        (size,) δω; not finite where ω is beyond the range of the type.
+    Of values stored in the type already the error is uniform over one spacing, of variance
+    spacing²/12 whose root this is, and a zero was a zero. ``stored`` is None where they are if the
+    type holds every ω; ``largest`` is that of the tensor, where the values are a part of it.
     """
     if not stored:
         steps = rounded(values, dtype, largest) - values
@@ -114,9 +86,8 @@ def rounding_steps(
 
 
 def rounding_error(relative_sensitivity: Floats, steps: Floats) -> Floats:
-    """The relative error √(E|δh|² / E|h|²) of the state when ω moves by δω, to first order.
+    """The relative error √(E|δh|² / E|h|²) = √κ(ω) |δω| of the state when ω moves by δω, if small.
 
-    The state moves by ``δω dh/dω``, so the error is ``√κ(ω) |δω|`` while that is small against 1;
     inf where κ diverges or δω is not finite.
     """
     moved = np.abs(steps)
@@ -134,12 +105,11 @@ def state_change(
     horizon: int | None,
     readout: Readout,
 ) -> Floats:
-    """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``.
+    """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``, inf where it diverges.
 
     On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
-    E[h_α h̄_β] at γ = 1 and g = γ'/γ. The terms cancel to the square of the relative change, so
-    that one of 1e-3 has ten digits left. On a finite one nothing cancels. It is inf where a state
-    diverges or leaves the range of a float.
+    E[h_α h̄_β] at γ = 1 and g = γ'/γ, where a relative change of 1e-3 has ten digits left.
+    On a finite one nothing cancels.
     """
     is_real = not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any())
     if is_real:
@@ -177,15 +147,10 @@ def state_change(
 def moved_logs(
     log_eigenvalues: Complexes, derivative: Complexes, steps: Floats, *, bounded: bool
 ) -> Complexes:
-    """log λ' of eigenvalues whose parameters move by δω, whatever its size.
+    """log λ' of (n,) eigenvalues whose parameters move by δω, whatever its size.
 
-    Args:
-        log_eigenvalues: (n,) log λ.
-        derivative: (n,) dλ/dω.
-        steps: (n,) δω.
-        bounded: the parameter cannot change the sign of log|λ|, and moves the decay in proportion,
-            as exponentials do and a sigmoid near 1; the angle too where its rate is itself.
-            Otherwise λ' = λ + δω dλ/dω, exact for a λ that is stored as it is.
+    A ``bounded`` parameter moves the decay in proportion, as exponentials do and a sigmoid near 1;
+    the angle too where its rate is itself. Otherwise λ' = λ + δω dλ/dω.
     """
     decay, angle = log_eigenvalues.real, log_eigenvalues.imag
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -214,7 +179,7 @@ def matrix_state_change(
 ) -> tuple[float, float]:
     """E‖h' - h‖² and E‖h‖² of ``h = A h + B x`` and ``h' = (A + δA) h' + B x``.
 
-    The difference d obeys ``d = (A + δA) d + δA h``, so that nothing cancels; an infinite sequence
+    ``d = (A + δA) d + δA h`` for the difference d, so that nothing cancels; an infinite sequence
     needs every |λ| < 1.
     """
     size, inputs = readin.shape

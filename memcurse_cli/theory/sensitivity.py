@@ -7,29 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.theory.moments import Moments
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.bases import Eigenbasis
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Integers = NDArray[np.intp]
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-FEWEST = 8
-"""Elements below which a correlation says nothing."""
+FEWEST = 8  # elements below which a correlation says nothing
 
 
-class ParameterJacobian(Protocol):
-    """How a group of real parameters moves a diagonal recurrence, as a sparse Jacobian.
-
-    Entry ``e`` says that one unit of scalar ``scalar[e]`` moves eigenvalue ``eigenvalue[e]`` by
-    ``eigenvalue_derivative[e]`` = dλ/dω and its gain by ``log_gain_derivative[e]`` = d log γ/dω, if
-    any. A tied parameter is one scalar with several entries.
-    """
+class SparseJacobian(Protocol):
+    """Entry ``e`` says what one unit of scalar ``scalar[e]`` moves; tied ones have several."""
 
     @property
     def size(self) -> int:
@@ -38,6 +29,10 @@ class ParameterJacobian(Protocol):
     @property
     def scalar(self) -> Integers:
         """(entries,) which."""
+
+
+class ParameterJacobian(SparseJacobian, Protocol):
+    """How real parameters move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
 
     @property
     def eigenvalue(self) -> Integers:
@@ -76,53 +71,35 @@ def parameter_sensitivity(
     eigenvalue_derivative: Complexes,
     log_gain_derivative: Complexes | None = None,
 ) -> Floats:
-    """E|dh/dω|² of a real parameter ω of λ and γ.
+    """E|dh/dω|² of a real parameter ω of λ and γ; inf where E|s|² diverges.
 
-    ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, so that
+    ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, None where γ does not depend on
+    ω:
 
         E|dh/dω|² = |γ|² (|λ'|² E|s|² + 2 Re[λ' η̄ E[s h̄]] + |η|² E|h|²)
 
-    There is no factor from Wirtinger calculus: ω is real (Zucchet & Orvieto 2024, eq. 56-60,
-    corrected).
-
-    Args:
-        moments: the moments of each eigenvalue at γ = 1.
-        log_gain: log γ; -inf for γ = 0.
-        eigenvalue_derivative: λ'.
-        log_gain_derivative: η, or None where γ does not depend on ω.
-
-    Returns:
-        One value per eigenvalue; inf where E|s|² diverges.
+    ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected). The
+    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0.
     """
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
     return _with_gain(moments, log_gain, moved)
 
 
 def relative_sensitivity(
-    moments: Moments,
-    eigenvalue_derivative: Complexes,
-    log_gain_derivative: Complexes | None = None,
+    moments: Moments, eigenvalue_derivative: Complexes, log_gain_derivative: Complexes | None = None
 ) -> Floats:
-    """κ(ω) = E|dh/dω|² / E|h|² of a parameter that moves one eigenvalue.
-
-    γ cancels, so it need not be known: κ has its limit even at γ = 0. The other arguments are those
-    of `parameter_sensitivity`.
-    """
+    """κ(ω) = E|dh/dω|² / E|h|² of a parameter of one eigenvalue; γ cancels, even at γ = 0."""
     return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
 
 
 def group_sensitivity(
-    moments: Moments,
-    log_gain: Complexes,
-    jacobian: ParameterJacobian,
-    weight: Floats | None = None,
+    moments: Moments, log_gain: Complexes, jacobian: ParameterJacobian, weight: Floats | None = None
 ) -> GroupSensitivity:
     """The sensitivities of every scalar of a parameter group.
 
-    A tied scalar moves several eigenvalues, each at most once. Their states are different
-    coordinates, so their squares add, in the numerator of κ as in its denominator, with the
-    variance ‖b_i‖² of each state's drive as ``weight``. They are inf where one of the eigenvalues
-    diverges, and 0 where the scalar moves no state that is driven.
+    A tied scalar moves several eigenvalues. Their squares add, in both parts of κ, with the
+    variance ‖b_i‖² of each state's drive as ``weight``: inf where an eigenvalue diverges, and 0
+    where the scalar moves no state that is driven.
     """
     eigenvalue = jacobian.eigenvalue
     if not _is_range(eigenvalue, log_gain.size):
@@ -209,16 +186,15 @@ def _finite(moment: Floats) -> Floats:
     return np.where(np.isfinite(moment), moment, 0.0)
 
 
-def _is_range(index: NDArray[np.intp], size: int) -> bool:
+def _is_range(index: Integers, size: int) -> bool:
     return index.size == size and bool(np.array_equal(index, np.arange(size)))
 
 
 class EigenvalueShift(NamedTuple):
     """How far one optimizer step on every scalar at once moves each eigenvalue, per unit of it.
 
-    A step changes every scalar ω_e by ±lr, so an eigenvalue moves by ``lr |Σ_e ± dλ/dω_e|``: with
-    independent signs by ``lr √Σ|dλ/dω_e|²`` in the root mean square, with signs that all pull the
-    same way by at most ``lr Σ|dλ/dω_e|``.
+    A step changes every scalar ω_e by ±lr: with independent signs an eigenvalue moves by
+    ``lr √Σ|dλ/dω_e|²`` in the root mean square, with concerted ones by at most ``lr Σ|dλ/dω_e|``.
     """
 
     independent: Floats  # (n,) with independent signs
@@ -243,8 +219,8 @@ def dense_shift(basis: Eigenbasis) -> EigenvalueShift:
     """The shift of each eigenvalue of `Eigenbasis.half` by a step on every entry of the matrix.
 
     ``dλ/dA_jk = q̄_j p_k / (q* p)`` with right and left eigenvectors p and q (Wilkinson 1965,
-    chapter 2), so that the two are ``‖q‖₂‖p‖₂/|q* p|``, the eigenvalue's condition number, and
-    ``‖q‖₁‖p‖₁/|q* p|``, up to n times as much; inf where A has no basis of eigenvectors.
+    chapter 2), so that the two are ``‖q‖₂‖p‖₂/|q* p|`` and ``‖q‖₁‖p‖₁/|q* p|``; inf where A has no
+    basis of eigenvectors.
     """
     columns, rows = basis.columns, basis.rows  # q* p = 1: rows of P⁻¹ against columns of P
     with np.errstate(invalid="ignore", over="ignore"):
@@ -275,10 +251,9 @@ def effective_steps(
 ) -> Floats:
     """Adam's ``lr / (√v̂ + ε)`` with ``v̂ = v / (1 - β₂ᵗ)``: the step per unit of a gradient g.
 
-    v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D). At a perfect fit with
-    residual noise σ², ``E g² = σ² H_ωω``: the step then falls as the square root of the curvature,
-    and takes its spread away as far as the Hessian is diagonal. Without a step t, v stays as it is,
-    which is right after many more than 1/(1-β₂) steps.
+    v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D); at a perfect fit with
+    residual noise σ², ``E g² = σ² H_ωω``. Without a step t, v stays as it is: right after many
+    steps.
     """
     correction = 1.0
     if step is not None and step > 0 and 0 < beta2 < 1:
@@ -289,8 +264,7 @@ def effective_steps(
 def compensation(steps: Floats, sensitivity: Floats) -> Compensation | None:
     """How far effective steps follow a sensitivity (κ, or a diagonal of the Hessian).
 
-    Elements whose sensitivity is 0 or infinite are passed over. None where fewer than `FEWEST`
-    are left, or where all of them have one sensitivity or one step.
+    Those of 0 or infinity are passed over. None for fewer than `FEWEST`, or all alike.
     """
     seen = (sensitivity > 0) & np.isfinite(sensitivity) & np.isfinite(steps) & (steps > 0)
     if np.count_nonzero(seen) < FEWEST:

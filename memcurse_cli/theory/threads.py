@@ -1,9 +1,7 @@
 """How many threads linear algebra gets: no more than pay for matrices of the order at hand.
 
-A BLAS asks for a thread per core whatever the order, and a thread that waits for a core that is
-busy with something else holds up the others. On two busy cores a dense layer of 64 units takes
-25 s with two threads and 2.9 s with one. Least times of one and two threads, in ms, on the same
-cores (`numpy.linalg.eig`, `scipy.linalg.schur`, inverse):
+A BLAS asks for a thread per core whatever the order. Least times of one and two threads, in ms, on
+two cores (`numpy.linalg.eig`, `scipy.linalg.schur`, inverse):
 
     n = 256     27.4 /  26.5      64 /   54      1.8 /  1.3
     n = 512    268   / 338       468 / 1591     12   / 21
@@ -17,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
-THREADED_ORDER = 1024
-"""From this order on all threads pay, by the table above."""
+THREADED_ORDER = 1024  # from this order on all threads pay, by the table above
 
 OPENBLAS = "OPENBLAS_NUM_THREADS"
 THREAD_SETTINGS = ("OMP_NUM_THREADS", OPENBLAS, "MKL_NUM_THREADS")
@@ -29,10 +26,7 @@ _scope: ContextVar[list[ExitStack] | None] = ContextVar("scope", default=None)
 
 @contextmanager
 def threads_by_order() -> Iterator[None]:
-    """A block in which each call of `use_threads_for` holds until the next one, or to the end.
-
-    The limit is that of the whole process, as a BLAS has it.
-    """
+    """A block in which each call of `use_threads_for` holds, for the whole process, to the next."""
     limits: list[ExitStack] = []
     token = _scope.set(limits)
     try:
@@ -45,7 +39,7 @@ def threads_by_order() -> Iterator[None]:
 def use_threads_for(order: int) -> None:
     """Let the linear algebra that follows have the threads that pay for matrices of an order.
 
-    Outside `threads_by_order`, and where the environment says how many, nothing is done.
+    Nothing is done outside `threads_by_order`, and where the environment says how many.
     """
     limits = _scope.get()
     if limits is None or (not limits and any(map(os.environ.get, THREAD_SETTINGS))):

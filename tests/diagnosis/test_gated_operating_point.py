@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.reports.terminal.report import to_text
 from memcurse_cli.schema.layer import GatedOperatingPoint
-from memcurse_cli.theory.mean_field import fields, network
+from memcurse_cli.theory import mean_field
 
 Floats = NDArray[np.float64]
 SAMPLE = SAMPLES / "gru.safetensors"
@@ -89,8 +89,8 @@ def test_only_spectra_take_it() -> None:
 
 
 def test_what_is_missing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "LARGEST", SIZE - 1)
-    monkeypatch.setattr(fields, "gated_mean_field", lambda *_: None)
+    monkeypatch.setattr(mean_field, "LARGEST", SIZE - 1)
+    monkeypatch.setattr(mean_field, "gated_mean_field", lambda *_: None)
     found = point(torch_layer("gru"))
     assert found.predicted is found.simulated is found.agrees is None
     assert "no fixed point" in (found.reason or "")

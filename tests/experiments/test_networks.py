@@ -9,14 +9,8 @@ import pytest
 import scipy.linalg
 import torch
 
-from memcurse_cli.experiments.networks import (
-    GRU,
-    LRU,
-    BlockDiagonalRNN,
-    ComplexDiagonalRNN,
-    DenseLinearRNN,
-    S4DChannel,
-)
+from benchmarks.calibration.setups import BlockDiagonalRNN, S4DChannel
+from memcurse_cli.experiments.networks import GRU, LRU, ComplexDiagonalRNN, DenseLinearRNN
 
 UNITS = 6
 

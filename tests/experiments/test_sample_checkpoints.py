@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.stored import settings_in
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -23,7 +24,7 @@ ROWS = {row[0]: row[1:] for row in ROW.findall(README)}
 
 def settings_of(path: Path) -> TrainingSettings:
     with safe_open(path, "numpy") as file:
-        return TrainingSettings.from_metadata(file.metadata())
+        return settings_in(file.metadata())
 
 
 def test_every_sample_is_in_the_table_and_small():

@@ -7,12 +7,13 @@ import sys
 
 import numpy as np
 import pytest
+from experiments.stored import settings_in
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.experiments import training
-from memcurse_cli.experiments.settings import NetworkName, TrainingSettings
+from memcurse_cli.experiments.settings import NetworkName
 
 TINY = ["--units", "4", "--teacher-units", "2", "--horizon", "8", "--steps", "3", "--batch", "2"]
 
@@ -36,7 +37,7 @@ def test_writes_tensors_and_how_they_were_trained(tmp_path, capsys):
     metadata = metadata_of(path)
     told = {"horizon": "8", "learning_rate": "0.02", "seed": "5", "task": "linear teacher-student"}
     assert {name: metadata[f"memcurse.{name}"] for name in told} == told
-    settings = TrainingSettings.from_metadata(metadata)
+    settings = settings_in(metadata)
     assert settings.network is NetworkName.LRU
     assert settings.initial_modulus == settings.modulus == 0.9
 

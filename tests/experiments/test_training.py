@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from memcurse_cli.experiments.networks import dense_transition, draw_teacher
 from memcurse_cli.experiments.settings import NetworkName, Precision, TrainingSettings
-from memcurse_cli.experiments.teacher import dense_transition, draw_teacher
 from memcurse_cli.experiments.training import (
     DivergenceError,
     evaluate,

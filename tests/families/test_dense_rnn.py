@@ -12,11 +12,11 @@ from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
+from benchmarks.calibration.setups import BlockDiagonalRNN as Network
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError
-from memcurse_cli.experiments.networks import BlockDiagonalRNN as Network
 from memcurse_cli.families import layers
 from memcurse_cli.families.dense.dense_layer import LeakyRNN
 from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, ElmanRNN

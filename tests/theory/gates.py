@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -24,6 +26,7 @@ from memcurse_cli.theory.gates.laws import (
     TrapezoidStep,
     Turn,
 )
+from memcurse_cli.theory.gates.moments import GatedMoments
 
 RATES = np.array([0.01, 0.1, 0.5, 1.0, 8.0])
 SLOPES = np.array([0.9, 0.5, 0.4, 0.2, 0.1])
@@ -65,3 +68,8 @@ MIXTURES = {
     "text": Autocorrelation((0.332, 0.044), (0.0, 0.997)),
     "cosine": Autocorrelation((0.3, 0.7), (0.0, 0.97), (0.0, 0.4)),
 }
+
+
+def cross_moments(found: GatedMoments) -> dict[str, Any]:
+    """Re E[h s*] by parameter."""
+    return {name: found.figures[1 + 2 * i] for i, name in enumerate(found.parameters)}

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.stats import norm
-from theory.gates import JOINT
+from theory.gates import JOINT, cross_moments
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.gates.draw import (
@@ -177,9 +177,8 @@ def test_a_trapezoid_has_the_moments_of_its_recurrence(
     gates.covariance[:, 2, 0] = gates.covariance[:, 0, 2] = 0.3 * spreads[0]
     kinds = np.full(len(angles), 1 / len(angles))
     found = drawn_gates(law, gates, part, SHARES, parameters=parameters, kinds=tuple(kinds))
-    held, mixed, moved = (
-        getattr(found.moments, of) for of in ("second_moment", "cross_moments", "sensitivities")
-    )
+    held, mixed = found.moments.second_moment, cross_moments(found.moments)
+    moved = found.moments.sensitivities
     seen, error = unrolled(law, gates, kinds, part, runs=2500)
     expected = np.array([held[0], mixed["dt_bias"][0], moved["dt_bias"][0]])
     assert (np.abs(expected - seen) < 4 * error + 2 * found.error * seen).all()

@@ -139,7 +139,7 @@ def test_near_the_unit_circle_nothing_cancels() -> None:
 
 
 def formed(hessian: LayerHessian) -> np.ndarray:
-    whole = np.zeros((hessian.size, hessian.size))
+    whole = np.zeros((hessian.entries.size, hessian.entries.size))
     for blocks in hessian.blocks():
         for block, scalars in zip(blocks.hessians, blocks.scalars, strict=True):
             whole[np.ix_(scalars, scalars)] = block
@@ -181,7 +181,7 @@ def test_the_diagonal_and_the_columns(
         error = (block.columns(chosen) - own[:, chosen]) / np.outer(roots, roots[chosen])
         assert np.abs(error).max() < 1e-11
         seen.extend(block.scalars.tolist())
-    assert sorted(seen) == list(range(hessian.size))
+    assert sorted(seen) == list(range(hessian.entries.size))
 
 
 def test_a_block_is_either_formed_or_large() -> None:

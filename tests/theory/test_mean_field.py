@@ -11,18 +11,16 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from memcurse_cli.theory.mean_field.fields import (
+from memcurse_cli.theory.mean_field import (
+    GRU_GATES,
+    LSTM_GATES,
     NODES,
     REACH,
     GatedMeanField,
+    GatedNetwork,
     Gaussian,
     elman_operating_point,
     gated_mean_field,
-)
-from memcurse_cli.theory.mean_field.network import (
-    GRU_GATES,
-    LSTM_GATES,
-    GatedNetwork,
     simulate_gated,
 )
 

@@ -25,11 +25,10 @@ from memcurse_cli.theory.moments import (
     Readout,
     bilinear,
     empirical_moments,
-    finite_pairs,
     moments,
     one_minus_exp,
+    pair_moments,
     ring_moments,
-    stationary_pairs,
 )
 from memcurse_cli.theory.parametrization import normalizing_log_gain
 
@@ -180,7 +179,7 @@ def assert_same(found: PairMoments, wanted: PairMoments, tolerance: float) -> No
 @pytest.mark.parametrize("conjugate", [False, True])
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
 def test_pairs_of_an_infinite_sequence(autocorrelation: Autocorrelation, conjugate: bool) -> None:
-    found = stationary_pairs(logs_of(STABLE), autocorrelation, conjugate=conjugate)
+    found = pair_moments(logs_of(STABLE), autocorrelation, None)[conjugate]
     assert_same(found, by_sums(STABLE, autocorrelation, 600, conjugate=conjugate), 1e-11)
 
 
@@ -188,7 +187,7 @@ def test_pairs_of_an_infinite_sequence(autocorrelation: Autocorrelation, conjuga
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
 def test_pairs_of_a_finite_sequence(autocorrelation: Autocorrelation, horizon: int) -> None:
     for readout in ("last", "every"):
-        found = finite_pairs(logs_of(EVERY), autocorrelation, horizon, readout)
+        found = pair_moments(logs_of(EVERY), autocorrelation, horizon, readout)
         lengths = [horizon] if readout == "last" else range(1, horizon + 1)
         for conjugate, tables in zip((False, True), found, strict=True):
             each = [by_sums(EVERY, autocorrelation, t, conjugate=conjugate) for t in lengths]

@@ -23,8 +23,6 @@ from memcurse_cli.theory.parametrization import (
     PARAMETRIZATIONS,
     chrono_bias,
     chrono_steps,
-    coordinates,
-    log_eigenvalues_at,
     parametrize,
     printed_chrono_bias,
 )
@@ -180,8 +178,8 @@ def test_the_map_takes_the_coordinates_back(
     parametrization: str, decay: float, angle: float
 ) -> None:
     log = np.array([complex(-decay, angle)])
-    values = coordinates(log, parametrization)
-    assert log_eigenvalues_at(values, parametrization)[0] == pytest.approx(
+    values = PARAMETRIZATIONS[parametrization].values(log)
+    assert PARAMETRIZATIONS[parametrization].logs(values)[0] == pytest.approx(
         log[0], rel=1e-11, abs=1e-12
     )
     _, by_the_papers = maps(parametrization, complex(-decay, max(angle, NO_ANGLE)))
@@ -193,7 +191,7 @@ def test_the_map_takes_the_coordinates_back(
 @pytest.mark.parametrize("parametrization", ["lru", "optimal", "s4"])
 def test_a_decay_of_1e_minus_12_keeps_its_digits(parametrization: str) -> None:
     """|λ| itself holds four of them."""
-    found = list(coordinates(np.array([complex(-1e-12, 0.3)]), parametrization).values())
+    found = list(PARAMETRIZATIONS[parametrization].values(np.array([-1e-12 + 0.3j])).values())
     expected = {
         "lru": [np.log(1e-12)],
         "optimal": [0.5 * np.log(2e12)],

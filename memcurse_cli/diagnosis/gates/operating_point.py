@@ -28,7 +28,7 @@ from memcurse_cli.schema.layer import (
 )
 
 if TYPE_CHECKING:
-    from memcurse_cli.theory.mean_field.network import GateLevel
+    from memcurse_cli.theory.mean_field import GateLevel
 
 
 def linearised_at_work(
@@ -76,7 +76,7 @@ def _operating_point(
     """The slope of mean field theory and the spectrum that it leaves, or None without one."""
     if dynamics.bias is None or dynamics.scale != 1:
         return None
-    from memcurse_cli.theory.mean_field.fields import elman_operating_point
+    from memcurse_cli.theory.mean_field import elman_operating_point
 
     found = elman_operating_point(
         dynamics.matrix,
@@ -122,17 +122,17 @@ def summarise_gated_operating_point(
     """Both points of a layer whose hidden weights were asked for, or None for other layers."""
     if recurrence.hidden is None or recurrence.hidden.network is None or not settings.spectra:
         return None
-    from memcurse_cli.theory.mean_field import fields, network
+    from memcurse_cli.theory import mean_field
 
     layer, variance, reasons = recurrence.hidden.network, settings.input_scale**2, []
-    field, predicted, simulated = fields.gated_mean_field(layer, variance), None, None
+    field, predicted, simulated = mean_field.gated_mean_field(layer, variance), None, None
     if field is None:
         reasons.append("the mean field has no fixed point")
     else:
         predicted = _state(field.second_moment, field.gates, field.growth, None)
-    if layer.size > network.LARGEST:
-        reasons.append(f"layers of more than {network.LARGEST} units are not simulated")
-    elif (run := network.simulate_gated(layer, variance)) is None:
+    if layer.size > mean_field.LARGEST:
+        reasons.append(f"layers of more than {mean_field.LARGEST} units are not simulated")
+    elif (run := mean_field.simulate_gated(layer, variance)) is None:
         reasons.append("its weights are so large that a simulation overflows")
     else:
         simulated = _state(run.second_moment, run.gates, run.growth, run.growth_error)

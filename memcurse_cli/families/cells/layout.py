@@ -41,7 +41,7 @@ from memcurse_cli.families.reading import misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate
-from memcurse_cli.theory.mean_field.network import GatedNetwork
+from memcurse_cli.theory.mean_field import GatedNetwork
 
 # The usual orders of the gates.
 IFGO = ("input", "forget", "cell", "output")

@@ -1,25 +1,7 @@
 """The two bases that a dense matrix is computed in: its eigenvectors, and those of its Schur form.
 
-In the eigenbasis ``A = P diag(λ) P⁻¹`` every power is one of λ. The eigenvalues of a real matrix
-come in conjugate pairs, and so do its eigenvectors. One of each pair is enough, and what its two
-members span is spanned by r = Re p and r' = Im p: every n×n product below is a product of real
-matrices, at a quarter of the cost of a complex one.
-
-Where P is too ill-conditioned the real Schur form ``A = Q T Qᵀ`` takes its place. T is
-quasi-triangular and Q orthogonal, so that ``A^k = Q T^k Qᵀ`` has the norms of T^k. The zeros below
-its diagonal stay zeros in every power: an eigenvalue of T^k is a power of one of T, and no error of
-a product comes back to be amplified. Repeated squares of A itself lose all digits once
-``ε ‖A^k‖²`` reaches ``‖A^2k‖``, and then explode though every |λ| < 1.
-
-Either solves the Stein equations ``X = A X Aᵀ + F`` and ``Y = AᵀYA + F``, whose solutions
-``Σ_k A^k F (A^k)ᵀ`` and ``Σ_k (A^k)ᵀ F A^k`` exist for every F where all |λ| < 1.
-
-What rounding leaves of a matrix far from normal: a computed Schur form is that of ``A + E`` with
-‖E‖ of the size of ``ε √n ‖A‖_F`` (Golub & Van Loan 2013, section 7.5.6). On the unit circle
-``(z - A - E)⁻¹ = (I - R E)⁻¹ R`` with ``R = (z - A)⁻¹``, so that with ``δ = ‖E‖ max_|z|=1 ‖R‖``
-below 1 every resolvent there, and every integral of products of resolvents, is known to a few δ
-relative, and no eigenvalue can have crossed the circle; 1/max ‖R‖ is the distance to instability
-(Van Loan 1985; Trefethen & Embree 2005, chapter 49).
+One eigenvector p of each conjugate pair is enough: r = Re p and r' = Im p span what its members do.
+Why a Schur form, and what rounding leaves of either, is in docs/theory/dense.md.
 """
 
 from __future__ import annotations
@@ -34,11 +16,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import largest_eigenvalue
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers, largest_eigenvalue
 from memcurse_cli.theory.moments import one_minus_exp
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 Kept = TypeVar("Kept")
 
 EIGENBASIS_CONDITION = 1e8  # κ(P) from which the eigenbasis has lost half of float64's digits
@@ -73,7 +53,7 @@ class Eigenbasis:
     vectors: Complexes  # (n, n) P, columns of norm 1, real where λ is
 
     @cached_property
-    def half(self) -> NDArray[np.intp]:
+    def half(self) -> Integers:
         """(h,) the eigenvalues with Im λ >= 0: one of each conjugate pair, and every real one."""
         angle = self.log_eigenvalues.imag
         return np.flatnonzero((angle >= 0) | (angle == -np.pi))
@@ -85,7 +65,7 @@ class Eigenbasis:
         return np.where((angle == 0) | (np.abs(angle) == np.pi), 1.0, 2.0)
 
     @cached_property
-    def paired(self) -> NDArray[np.intp]:
+    def paired(self) -> Integers:
         """Which of `half` stand for a pair."""
         return np.flatnonzero(self.weight == 2)
 
@@ -232,7 +212,7 @@ class SchurForm(NamedTuple):
 
 
 def kept_for_the_last(function: Callable[[Floats], Kept]) -> Callable[[Floats], Kept]:
-    """Of the last matrix the answer is kept: several figures of one report ask for it."""
+    """Keep the answer for the last matrix: several figures of one report ask for it."""
 
     @lru_cache(maxsize=1)
     def of(stored: bytes, order: int) -> Kept:
@@ -283,11 +263,7 @@ class ModalStein:
         return np.asarray(inverse.T @ self._divide(real.T @ source @ real, 1) @ inverse)
 
     def _divide(self, array: Floats, sign: int) -> Floats:
-        """From real pairs (r, r') to modes ``r ± i r'``, divided there, and back.
-
-        A pair's modes are ``(r - i r')/2`` of coordinates, and ``r + i r'`` of products with p; the
-        factor goes out and comes in again.
-        """
+        """From real pairs (r, r') to modes ``r ± i r'``, divided there, and back."""
         paired, turn = self._basis.paired, sign * 1j
         found = self._basis.tables(array, turn)
         plain, conjugated = found.plain / self._plain, found.conjugated / self._conjugated
@@ -297,9 +273,7 @@ class ModalStein:
 
 
 class DoublingStein:
-    """By Smith's doubling, ``X_2k = X_k + A^k X_k (A^k)ᵀ``: for any eigenvectors, and for none.
-
-    In Schur form, where repeated squares of a matrix far from normal keep their digits.
+    """By Smith's doubling of the Schur form, ``X_2k = X_k + A^k X_k (A^k)ᵀ``, for any eigenvectors.
 
     Raises:
         ArithmeticError: the powers of A do not vanish.
@@ -320,16 +294,16 @@ class DoublingStein:
 
     def forward(self, source: Floats) -> Floats:
         """X = A X Aᵀ + F."""
-        total = self._vectors.T @ source @ self._vectors
-        for power in self._powers:
-            total = total + power @ total @ power.T
-        return np.asarray(self._vectors @ total @ self._vectors.T)
+        return self._doubled(source, self._powers)
 
     def adjoint(self, source: Floats) -> Floats:
         """Y = AᵀYA + F."""
+        return self._doubled(source, [power.T for power in self._powers])
+
+    def _doubled(self, source: Floats, powers: list[Floats]) -> Floats:
         total = self._vectors.T @ source @ self._vectors
-        for power in self._powers:
-            total = total + power.T @ total @ power
+        for power in powers:
+            total = total + power @ total @ power.T
         return np.asarray(self._vectors @ total @ self._vectors.T)
 
 
@@ -345,10 +319,7 @@ def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
 
 
 def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
-    """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long.
-
-    An eigenbasis with κ(P) < 1e8 determines it.
-    """
+    """Whether rounding A in float64 can change by more than 1 % what it does in infinitely long."""
     # An eigenvalue of 1 is stored as such.
     if basis.is_usable or 0 <= basis.log_radius < ON_CIRCLE:
         return False
@@ -423,9 +394,7 @@ def uncertainty(matrix: Floats) -> float:
 def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
     """The pseudospectral radius: the largest |λ| of any matrix within rounding of A.
 
-    The circle outside which ``‖(z - A)⁻¹‖ < 1/‖E‖``, by bisection from the largest |λ| that was
-    computed, on a grid of angles; ‖·‖_F stands for the 2-norm, which it is never below. None where
-    κ(P) < 1e8 determines it.
+    The circle outside which ``‖(z - A)⁻¹‖_F < 1/‖E‖``, by bisection. None where κ(P) < 1e8.
     """
     if basis.is_usable:
         return None
@@ -450,9 +419,8 @@ def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
 def are_powers_lost(matrix: Floats, steps: int) -> bool:
     """Whether explicit powers up to A^T, one product at a time, are off by more than 1 %.
 
-    Each product is exact for a matrix within rounding of A, so that A^k is off by at most
-    ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, here against the largest norm of any of them. Powers that leave
-    the range of a float are not lost: they diverge.
+    A^k is off by at most ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, here against the largest norm so far.
+    Powers that leave the range of a float are not lost: they diverge.
     """
     norms = np.empty(steps)
     power = np.eye(len(matrix))

@@ -1,33 +1,6 @@
 """The Hessian of a dense linear recurrence at a perfect fit, without its n²×n² matrix.
 
-``h[t+1] = A h[t] + B x[t+1]``, ``y = C h`` with real A, B and C and isotropic inputs. Of
-½ E|y - y*|² at y = y* the Hessian over the entries of A is ``H = E[J Jᵀ]``, J = dy/dA. Its
-products H[X] with a change X of A cost a few products of n×n matrices, from which the Lanczos
-iteration takes the top of its spectrum; its diagonal ``E‖dy/dA_ij‖²`` has a closed form.
-
-On an infinite sequence of a stable A, X moves the state by s, ``s[t+1] = A s[t] + X h[t]``. With
-``W = AᵀWA + CᵀC``, Σ = E[h hᵀ] and ``N = (I - ρA)⁻¹B = E[h[t] x[t]ᵀ]`` the gradient of
-½ E‖C s‖² by X is
-
-    H[X] = W (A S + X Σ) + Y (A Σ + ρ B Nᵀ) + ρ² (I - ρA)⁻ᵀ AᵀY B Nᵀ
-    S = A S Aᵀ + X Σ Aᵀ + ρ (ρ A V + X N) Bᵀ = E[s hᵀ],    V = (I - ρA)⁻¹ X N
-    Y = AᵀYA + AᵀW X
-
-two Stein equations. The terms with ρ are linear in R(Δ) and are summed over its parts, those of
-a damped cosine being the real parts at ``ρ e^(iω)``.
-
-On T steps from zero it is exact for every A. With L_m = C A^m and Z_m = A^m B, X moves the output
-by the impulse response
-
-    K(k) = Σ_{m+m'=k-1} L_m X Z_m'
-
-a convolution in time, and with ``M = G K``, G the covariance of the input over the steps that are
-read, ``H[X] = Σ_m L_mᵀ (Σ_m' M(m+m'+1) Z_m'ᵀ)``. Both sums over m' are products of Fourier
-transforms; the rest is one product with X and one with L. For the mean over every step
-
-    G(k, l) = R(k-l) (T - max(k, l)) / T
-
-and without the last factor for the last step alone.
+Its products with a change of A cost a few of n×n matrices, which docs/theory/dense.md derives.
 """
 
 from __future__ import annotations
@@ -58,10 +31,8 @@ from memcurse_cli.theory.diagonality import (
     mean_concentration,
     top_eigenpairs,
 )
-from memcurse_cli.theory.linalg import largest_eigenpairs, largest_eigenvalue
+from memcurse_cli.theory.linalg import Complexes, Floats, largest_eigenpairs, largest_eigenvalue
 from memcurse_cli.theory.moments import Readout, one_minus_exp
-
-Floats = NDArray[np.float64]
 
 HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
 NORM_CONDITION = 1e4  # κ(P) up to which ‖H‖_F² in closed form keeps six digits
@@ -130,10 +101,9 @@ class StationaryHessian:
     def squared_norm(self) -> float | None:
         """‖H‖_F² for white noise and a well-conditioned eigenbasis, else None.
 
-        With ``K = 1/(1 - λ_a λ_b)`` the operator is ``𝒜 + 𝒜ᵀ - W ⊗ Σ``, and
-        ``𝒜[X] = Σ_ab K_ab q_aᵀ (p_aᵀW X p_b) q_bΣ`` is a sum of products, so that the traces of
-        𝒜𝒜ᵀ and 𝒜² are ``Σ (KᵀMK) ∘ N`` with the Gram matrices of its factors. Its terms are up to
-        κ(P)⁴ times their sum: beyond `NORM_CONDITION` too few of its digits are left.
+        With ``K = 1/(1 - λ_a λ_b)`` the operator is ``𝒜 + 𝒜ᵀ - W ⊗ Σ`` and
+        ``𝒜[X] = Σ_ab K_ab q_aᵀ (p_aᵀW X p_b) q_bΣ``, so that the traces of 𝒜𝒜ᵀ and 𝒜² are
+        ``Σ (KᵀMK) ∘ N`` with the Gram matrices of its factors.
         """
         if self._basis is None or self._coloured or self._basis.condition > NORM_CONDITION:
             return None
@@ -143,7 +113,7 @@ class StationaryHessian:
         alpha, beta = inverse, vectors.T @ self._weight  # rows
         gamma, delta = vectors.T, inverse @ self._covariance
 
-        def trace(left: NDArray[np.complex128], right: NDArray[np.complex128]) -> float:
+        def trace(left: Complexes, right: Complexes) -> float:
             return float(np.sum((kernel.T @ left @ kernel) * right).real)
 
         crossed, crossed_right = alpha @ beta.T, gamma @ delta.T
@@ -254,9 +224,8 @@ class HorizonHessian:
     def _gram_pairs(self) -> tuple[Floats, Floats, Floats] | None:
         """Eigenvalues and eigenvectors w of R JᵀJ Rᵀ, descending, and R with ``G = RᵀR``.
 
-        They are those of ``H = J G Jᵀ``, whose eigenvectors are ``J Rᵀ w``. JᵀJ over pairs of
-        lags is the two-dimensional convolution of ``L_m L_pᵀ`` and ``Z_m'ᵀ Z_p'``, so that no
-        n²×n² matrix takes part.
+        They are those of ``H = J G Jᵀ``, whose eigenvectors are ``J Rᵀ w``. JᵀJ is the
+        two-dimensional convolution of ``L_m L_pᵀ`` and ``Z_m'ᵀ Z_p'``.
         """
         steps, (outputs, inputs) = self._steps, self._channels
         order = steps * outputs * inputs
@@ -329,9 +298,7 @@ class DenseHessian:
         return np.asarray(0.5 * (matrix + matrix.T))
 
     def top(self, count: int = TOP) -> tuple[Floats, Floats]:
-        """The largest eigenvalues, descending, and eigenvectors (count, n, n) of norm 1.
-
-        There are fewer where H has a lower rank.
+        """The largest eigenvalues, descending, and eigenvectors (count, n, n) of norm 1, or fewer.
 
         Raises:
             ArithmeticError: the Lanczos iteration has not converged.
@@ -362,22 +329,17 @@ def dense_hessian(
     read_at: Readout = "every",
     scale: float = 1.0,
 ) -> DenseHessian:
-    """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``.
+    """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``, s the scale.
 
-    Args:
-        matrix: (n, n) real A, row = target.
-        basis: its eigenbasis, not used past κ(P) = 1e6: products with P⁻¹ lose four digits.
-        readin, readout: (n, inputs) real B and (outputs, n) real C.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for T steps from h = 0, exact for every A; None for an infinite sequence.
-        read_at: ``every`` for a loss that is the mean over the steps, ``last`` for one at step T.
-        scale: s.
+    A (row = target), B (n, inputs) and C (outputs, n) are real; the basis is not used past κ(P) =
+    1e6: products with P⁻¹ lose four digits. T steps from h = 0 are exact for every A; ``every`` is
+    for a loss that is the mean over them, ``last`` for one at step T.
 
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
         OverflowError: a figure leaves the range of a float.
-        ArithmeticError: an infinite sequence whose memory is too long for so ill-conditioned a P,
-            or so far from normal an A that its rounding changes the Hessian.
+        ArithmeticError: the memory of an infinite sequence is too long for so ill-conditioned a P,
+            or A is so far from normal that its rounding changes the Hessian.
     """
     if horizon is None and basis.log_radius >= 0:
         raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
@@ -419,19 +381,15 @@ def dense_hessian(
     )
 
 
-def dense_hessian_scores(
-    hessian: DenseHessian,
-) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
+def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
     """The scores, from products with H alone, and the eigenpairs of the ten largest eigenvalues.
 
-    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise
-    its share outside the span of the top eigenvectors, E‖H z‖² over random signs z there, is
-    estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++), with its standard error. None
-    where H is zero.
+    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise its
+    share outside the top eigenvectors, E‖H z‖² over random signs z there, is estimated by its mean
+    over 16 draws (Meyer et al. 2021, Hutch++). None where H is zero.
 
     Raises:
-        ArithmeticError: the Lanczos iteration has not converged, or rounding has made of ‖H‖_F what
-            that of no matrix with this diagonal can be.
+        ArithmeticError: the Lanczos iteration has not converged, or ‖H‖_F is lost in rounding.
     """
     if not hessian.trace > 0:
         return None

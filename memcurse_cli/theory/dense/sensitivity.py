@@ -1,43 +1,6 @@
 """How sensitive the state of a dense linear recurrence is to the entries of its matrix.
 
-``h[t+1] = A h[t] + B x[t+1]`` with real A, ``A = P diag(λ) P⁻¹``, and isotropic inputs of
-autocorrelation R(Δ) = Σ w ρ^|Δ|. An entry moves every eigenvalue and every eigenvector, and
-
-    dh[t]/dA_ij = Σ_m A^m e_i h_j[t-1-m]
-
-How much of it goes through the eigenvalues: a change dA has two parts that add up to it, with
-``E = P⁻¹ dA P``,
-
-    dA_λ = P diag(E) P⁻¹            moves the eigenvalues and leaves the eigenvectors as they are
-    dA_P = P (E - diag(E)) P⁻¹      turns the eigenvectors and leaves the eigenvalues as they are
-
-to first order: ``dλ_k = E_kk`` and ``dP = P M`` with ``M_kl = E_kl / (λ_l - λ_k)``, whatever norms
-the eigenvectors are given. The state moves by ``dh = dh_λ + dh_P``, and summed over all entries
-
-    E‖dh‖² = E‖dh_λ‖² + E‖dh_P‖² + 2 E<dh_λ, dh_P>
-
-The last term vanishes for a normal matrix. Otherwise both parts are oblique: they can each be
-larger than their sum, and undo each other in the last term. With rows q_k of P⁻¹ and columns p_k
-of P,
-
-    E‖dh_λ‖² = Σ_kl (p_kᵀp̄_l)² (q_k q̄_lᵀ) (q_k BBᵀ q̄_lᵀ) E[s_k s̄_l]
-    E<dh_λ, dh> = Σ_mkl (p̄_mᵀp_k)(q̄_m q_kᵀ) (p̄_mᵀp_l)(q̄_m BBᵀ q_lᵀ) E[s̄_m (h_k - h_l)]/(λ_k - λ_l)
-
-of states h_k with the eigenvalue λ_k and their derivatives s_k, all under the same input. The
-claim that the eigenvalues dominate is that of Zucchet & Orvieto 2024, section A.2.3.
-
-On T steps from h_0 = 0 it is exact for every matrix. With C(t, t') the covariance of the state at
-two times,
-
-    E‖dh_T/dA_ij‖² = Σ_{a,b < T} (A^aᵀA^b)_ii C(T-1-a, T-1-b)_jj
-
-The mean over every step t <= T has ``(1/T) Σ_{s>=0} C(T-1-a-s, T-1-b-s)`` in place of C, since a
-step s before the last sees what the last one sees, s steps earlier. Of an output y = C h in place
-of h, ``A^aᵀ CᵀC A^b`` stands for ``A^aᵀA^b``.
-
-The input starts stationary: a first innovation of variance 1, then innovations of variance
-1-ρ², each answered by ``Z_k = Σ_{l<=k} ρ^l A^(k-l) B``, so that C is a sum of products of Z. A
-damped cosine is two such inputs, with ρ^l cos(ωl) and ρ^l sin(ωl) in the place of ρ^l.
+The equations are in docs/theory/dense.md.
 """
 
 from __future__ import annotations
@@ -48,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, echoes
 from memcurse_cli.theory.dense.bases import (
@@ -66,10 +28,8 @@ from memcurse_cli.theory.dense.stationary import (
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
-from memcurse_cli.theory.moments import Readout, finite_pairs, stationary_pairs
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
+from memcurse_cli.theory.linalg import Complexes, Floats
+from memcurse_cli.theory.moments import Readout, pair_moments
 
 FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
 STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
@@ -125,16 +85,11 @@ def dense_sensitivity(
     horizon: int | None = None,
     read_at: Readout = "last",
 ) -> DenseSensitivity:
-    """E h_i² and E‖dh/dA_ij‖², exactly.
+    """E h_i² and ``E‖dh/dA_ij‖² = Σ_{a,b} (A^aᵀA^b)_ii C(T-1-a, T-1-b)_jj``, C the covariance of h.
 
-    Args:
-        matrix: (n, n) real A, row = target.
-        basis: its eigenbasis.
-        readin: (n, inputs) real B, or None for a drive of unit variance on every state.
-        autocorrelation: R(Δ) of each input.
-        horizon: T for T steps from h = 0, which is exact for every A; None for an infinite
-            sequence, which diverges where |λ| >= 1.
-        read_at: ``last`` for the state at step T, ``every`` for the mean over all T.
+    A is real, row = target, and B (n, inputs), or None for a drive of unit variance on every state.
+    T steps from h = 0 are exact for every A; an infinite sequence diverges where |λ| >= 1.
+    ``last`` is the state at step T, ``every`` the mean over all T.
     """
     decay, usable = -basis.log_radius, basis.is_usable
     memory = Memory(math.inf, math.inf)
@@ -173,7 +128,6 @@ def dense_sensitivity(
 
 
 def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> DenseSensitivity:
-    """The mean over a sequence, of which a share rises and all other steps have the limit."""
     if rise.second_moment is None or limit.second_moment is None:
         return rise if rise.second_moment is None else limit
     moment = share * rise.second_moment + (1 - share) * limit.second_moment
@@ -193,10 +147,7 @@ def finite_dense_sensitivity(
     horizon: int,
     read_at: Readout = "last",
 ) -> DenseSensitivity:
-    """The same on T ≥ 1 steps, or the sum of all entries alone where they cost too much.
-
-    The eigenbasis is None where that is not to be used.
-    """
+    """The same on T ≥ 1 steps, or only its sum where entries cost too much; None: no eigenbasis."""
     size = matrix.shape[0]
     inputs = size if readin is None else readin.shape[1]
     cost = 3 * (size * horizon) ** 2
@@ -233,15 +184,16 @@ def sensitivity_split(
     horizon: int | None = None,
     read_at: Readout = "last",
 ) -> SensitivitySplit:
-    """The parts, of a matrix with κ(P) far below 1/ε and |λ| < 1 on an infinite sequence.
+    """The parts of E‖dh/dA‖²_F = ``total``, of a matrix with κ(P) far below 1/ε.
 
-    ``total`` is E‖dh/dA‖²_F under the same input; the others are those of `dense_sensitivity`.
+        E‖dh_λ‖² = Σ_kl (p_kᵀp̄_l)² (q_k q̄_lᵀ) (q_k BBᵀ q̄_lᵀ) E[s_k s̄_l]
+        E<dh_λ, dh> = Σ_mkl (p̄_mᵀp_k)(q̄_m q_kᵀ) (p̄_mᵀp_l)(q̄_m BBᵀ q_lᵀ) E[s̄_m d_kl]
+
+    with d_kl = (h_k - h_l)/(λ_k - λ_l) (Zucchet & Orvieto 2024, section A.2.3); all |λ| < 1 on an
+    infinite sequence.
     """
     logs = basis.log_eigenvalues
-    if horizon is None:
-        pairs = stationary_pairs(logs, autocorrelation, conjugate=True)
-    else:
-        _, pairs = finite_pairs(logs, autocorrelation, horizon, read_at)
+    _, pairs = pair_moments(logs, autocorrelation, horizon, read_at)
     vectors, inverse = basis.vectors, basis.inverse
     drive = inverse if readin is None else inverse @ readin
     columns = vectors.conj().T @ vectors  # p̄_mᵀ p_k
@@ -268,7 +220,7 @@ def sensitivity_split(
 
 @dataclass(frozen=True)
 class _Products:
-    """A table of products over two times, ``x[a]·y[b]``, one for each unit."""
+    """``x[a]·y[b]`` over two times, one table for each unit."""
 
     first: Floats  # (units, T, width) x
     second: Floats  # (units, T, width) y
@@ -276,12 +228,6 @@ class _Products:
     def rows(self, start: int, stop: int) -> Floats:
         """(units, stop - start, stop) the rows from ``start`` on, up to column ``stop``."""
         return self.first[:, start:stop] @ self.second[:, :stop].transpose(0, 2, 1)
-
-    def reversed(self) -> _Products:
-        """Times counted from the end."""
-        return _Products(
-            np.ascontiguousarray(self.first[:, ::-1]), np.ascontiguousarray(self.second[:, ::-1])
-        )
 
 
 def entries_within_horizon(
@@ -292,11 +238,9 @@ def entries_within_horizon(
     read_at: Readout,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """(n,) E h_i² and (n, n) E‖dh/dA_ij‖², from explicit powers of A: no eigenbasis takes part.
+    """(n,) E h_i² and (n, n) E‖dh/dA_ij‖², from explicit powers of A.
 
-    Args:
-        matrix, readin, autocorrelation, horizon, read_at: as above.
-        readout: (outputs, n) C for E‖dy/dA_ij‖² of y = C h, or None for h itself.
+    With a readout (outputs, n) C it is E‖dy/dA_ij‖² of y = C h instead.
     """
     identity = np.eye(matrix.shape[0])
     second_moment = np.zeros(matrix.shape[0])
@@ -317,10 +261,7 @@ def entries_within_horizon(
 
 
 def _powers_by_unit(matrix: Floats, seen: Floats, horizon: int) -> Iterator[tuple[slice, Floats]]:
-    """(units, T, outputs) the rows i of every ``(A^k)ᵀCᵀ``, as many units at once as memory holds.
-
-    The powers themselves are held where C is the identity, else C A^k for every k.
-    """
+    """(units, T, outputs) the rows i of every ``(A^k)ᵀCᵀ``, as many at once as memory holds."""
     size, outputs = seen.shape
     if outputs < size:
         answers = powers(matrix.T, seen, horizon)
@@ -369,18 +310,14 @@ def _sum_over_times(
 ) -> Floats:
     """(observed units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
 
-    The innovation at step r is k = t - r and k' = t' - r steps old, so that C sums the products
-    P(k, k') along diagonals, the first innovation with weight 1 and the others with 1-ρ²:
-
-        C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)
-
-    The mean over every step sums C along its diagonals once more. Both tables are symmetric, so
-    t' <= t is enough.
+    ``C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)``, summed along its diagonals
+    once more for the mean over every step. Both are symmetric.
     """
     units = states[0][2].first.shape[0]
     total = np.zeros((observed.first.shape[0], units))
     last = horizon - 1
-    observed = _Products(observed.first[:, :last], observed.second[:, :last]).reversed()
+    earlier_last = (x[:, :last][:, ::-1] for x in (observed.first, observed.second))
+    observed = _Products(*map(np.ascontiguousarray, earlier_last))
     sums = [np.zeros((units, 0)) for _ in states]
     earlier = np.zeros((units, 0))
     chunk = max(1, CHUNK // (units * horizon))
@@ -429,10 +366,7 @@ def _answers(matrix: Floats, drive: Floats, echo: Floats) -> Floats:
 
 
 def _innovations(horizon: int, rho: float, read_at: Readout) -> Floats:
-    """(T,) the variance of the innovation that is k steps old; the first has variance 1.
-
-    Of the mean over every step: T - k of them see an innovation of that age, one of them the first.
-    """
+    """(T,) the variance of the innovation that is k steps old, or its mean over every step."""
     later = (1 - rho) * (1 + rho)
     if read_at == "every":
         return (later * np.arange(horizon - 1, -1, -1) + 1) / horizon
@@ -453,10 +387,7 @@ def _modal_answers(logs: Complexes, echo: Floats) -> Complexes:
 def _traces(
     basis: Eigenbasis, answers: Complexes, vectors: PairTables, rows: PairTables
 ) -> _Products:
-    """tr Z_a Z_bᵀ with ``Z_a = Σ_k p_k z_ak q_k B`` over all modes, as real products.
-
-    The trace is ``Σ_kl z_ak (p_kᵀp̄_l) (q_k BBᵀ q̄_l) z̄_bl``; k runs over one of each pair.
-    """
+    """tr Z_a Z_bᵀ = Σ_kl z_ak (p_kᵀp̄_l) (q_k BBᵀ q̄_l) z̄_bl; k runs over one of each pair."""
     conjugated = vectors.conjugated * rows.conjugated
     plain = np.where(basis.weight == 2, vectors.plain * rows.plain, 0)  # a real λ has no partner
     seen = answers.conj() @ conjugated.T + answers @ plain.T

@@ -1,26 +1,6 @@
 """The sensitivity of a stable dense recurrence on an infinite sequence, in three ways.
 
-With Q = BBᵀ, ``G = AᵀGA + I``, Σ = E[h hᵀ], ``Y = Q (I - ρAᵀ)⁻¹`` and R(d) the covariance of h at
-lag d,
-
-    R(d) = A^d Σ + Σ_{k=1..d} ρ^k A^(d-k) Y
-    E‖dh/dA_ij‖² = G_ii Σ_jj + 2 Σ_{d>=1} (G A^d)_ii R(d)_jj
-
-summed over i and j at ρ = 0 to ``tr G tr Σ + 2 Σ_d tr(G A^d) tr(A^d Σ)``. Of an output ``y = C h``
-in place of h, CᵀC stands for I in G, and the entries are the diagonal of the Hessian. A damped
-cosine has the real parts at ``ρ e^(iω)`` of Y and R(d), which are linear in its R(Δ).
-
-In the eigenbasis the sum over lags has a closed form. Where that is too ill-conditioned the sum is
-taken lag by lag, or as an integral over frequencies: with ``R = (e^(iθ) - A)⁻¹`` and S the spectral
-density of an input,
-
-    E h_j²           = 1/2π ∫ S(θ) (R B Bᵀ R*)_jj dθ
-    E‖dy/dA_ij‖²     = 1/2π ∫ S(θ) ‖C R e_i‖² (R B Bᵀ R*)_jj dθ
-
-as the derivative of y by an entry is h_j through ``C R e_i`` (Parseval). Nothing in it cancels:
-each frequency is as accurate as its resolvent, however far from normal A is, where sums over powers
-lose ``ε ‖A^k‖²``. The trapezoidal rule converges like ``ρ^M`` (Trefethen & Weideman 2014), and with
-the weights ``Σ_d R(d) e^(iθd) / M`` over lags |d| <= M/2 it is exact in the input, at ρ = 1 too.
+By its eigenbasis, by a sum over lags or by an integral over frequencies: docs/theory/dense.md.
 """
 
 from __future__ import annotations
@@ -45,10 +25,8 @@ from memcurse_cli.theory.dense.bases import (
     rounding_of,
     schur_form,
 )
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import one_minus_exp
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
 
 FLOPS = 4e11  # what a sum over lags, or the resolvents, may cost: seconds on two cores
 SLOWER = 8  # times a matrix-matrix product, what an operation of a matrix-vector product takes
@@ -71,9 +49,8 @@ def sensitivity_by_eigenbasis(
 ) -> tuple[Floats, Floats]:
     """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, of an A with all |λ| < 1.
 
-    Every power of A is a power of λ: ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and
-    ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
-    B (n, inputs) and C (outputs, n) are real, or None for the identity.
+    ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with
+    ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``. B (n, inputs) and C (outputs, n) are real, or None for I.
     """
     logs = basis.logs
     eigenvalues = np.exp(logs)
@@ -141,10 +118,7 @@ def _carried(
 
 
 def _apply(kernel: PairTables, right: Complexes, mirrored: Complexes | None) -> Floats:
-    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X`` of kernels K and K̃.
-
-    M is C at the conjugate of ρ; None where that is C, for one real product.
-    """
+    """(2h, n) X with ``Re Lᵀ (K C + K̃ M̄) = [Re L, Im L]ᵀ X``; M None where ρ is real."""
     conjugated, plain = kernel
     if mirrored is not None:
         answer = plain @ right + conjugated @ mirrored.conj()
@@ -166,11 +140,7 @@ def sensitivity_without_eigenbasis(
     decay: float,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats | None]:
-    """The same by lags where no power of A is large, else by frequencies.
-
-    A sum over squares of A loses ``ε ‖A^d‖²``; one over frequencies loses nothing, at a higher
-    price for a matrix that is large. The second is None where it is `TOO_LONG`;
-    the decay is that of the largest |λ|.
+    """The same by lags where no power of A is large, else by frequencies; None if `TOO_LONG`.
 
     Raises:
         ArithmeticError: neither is to be had; it says why.
@@ -189,7 +159,6 @@ def cost_without_eigenbasis(matrix: Floats, decay: float) -> float:
 
 
 def _stride(size: int, lags: int) -> int:
-    """How many powers of A are kept: as many as products are formed, where memory allows."""
     return max(1, min(math.isqrt(lags), lags, int(POWER_ELEMENTS // size**2)))
 
 
@@ -232,9 +201,7 @@ def sensitivity_by_lags(
     lags: float,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats | None]:
-    """The same lag by lag, until A^d is negligible.
-
-    Where ``lags`` is inf, as summing them costs too much, only the state is known.
+    """The same lag by lag until A^d is negligible; at inf lags only the state is known.
 
     Raises:
         ArithmeticError: the powers of A do not vanish.
@@ -271,8 +238,7 @@ def _summed_products(
 ) -> Floats:
     """(n, n) ``Σ_{d < lags} (L A^d)_ii Re(A^d R + Σ_{k=1..d} ρ^k A^(d-k) Y)_jj``.
 
-    A diagonal of a product of two matrices costs n², not n³: with s powers of A at hand, every
-    s-th product alone is formed.
+    With s powers of A at hand, every s-th product alone is formed.
     """
     size, stride = len(matrix), _stride(len(matrix), lags)
     powers = np.empty((stride, size, size))
@@ -307,7 +273,7 @@ def sensitivity_by_frequencies(
     decay: float,
     readout: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """The same as an integral over frequencies, to 1 % or better.
+    """The same as ``1/2π ∫ S(θ) ‖C R e_i‖² (R B Bᵀ R*)_jj dθ``, R the resolvent, to 1 % or better.
 
     Raises:
         ArithmeticError: it costs too much, or rounding A changes it by more.
@@ -366,17 +332,13 @@ def _responses(
     return answers, largest
 
 
-def _squared(values: NDArray[np.complex128]) -> Floats:
+def _squared(values: Complexes) -> Floats:
     with np.errstate(over="ignore"):
         return np.asarray(values.real**2 + values.imag**2)
 
 
 def _weights(autocorrelation: Autocorrelation, points: int) -> Floats:
-    """(points / 2 + 1,) what each frequency of the upper half circle counts for.
-
-    The integral of S times a trigonometric polynomial of degree below M/2, whose coefficient d has
-    the weight R(d), from its M samples.
-    """
+    """(points / 2 + 1,) what each frequency of the upper half circle counts for, from R(d)."""
     lags = np.arange(points // 2 + 1, dtype=np.float64)
     covariance = np.zeros(len(lags))
     for part in autocorrelation.parts:

@@ -1,9 +1,4 @@
-"""What a stable matrix does before it decays, and how long it remembers.
-
-Eigenvalues tell how ``‖A^k‖`` ends; for a matrix that is not normal it can grow first, by at least
-the Kreiss constant and by at most e·n times that (Kreiss 1962; Trefethen & Embree 2005, theorem
-18.1), ``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)``.
-"""
+"""What a stable matrix does before it decays, and how long it remembers."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.dense.bases import (
     TOO_UNCERTAIN,
@@ -22,10 +16,7 @@ from memcurse_cli.theory.dense.bases import (
     rounding_of,
     schur_form,
 )
-from memcurse_cli.theory.linalg import largest_eigenvalue
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
+from memcurse_cli.theory.linalg import Complexes, Floats, largest_eigenvalue
 
 DIRECT_SIZE = 100  # up to here a singular value decomposition costs less than an iteration
 OCTAVES = 40  # A^(2^40) of a stable matrix has decayed, or its |λ| are 1 to rounding
@@ -51,9 +42,6 @@ class TransientGrowth(NamedTuple):
 def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
-    It ends where ‖A^k‖_F <= 1: every later power is one of the earlier ones times a contraction.
-    Where the eigenvectors are ill-conditioned, the T of the Schur form keeps the norms' digits.
-
     Raises:
         ArithmeticError: a power leaves the range of a float.
     """
@@ -75,7 +63,7 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
     for _ in range(OCTAVES):
         tried[step] = power
         look(step, power)
-        if not float(np.linalg.norm(power)) > 1:
+        if not float(np.linalg.norm(power)) > 1:  # later powers are these times a contraction
             break
         if step > 1:
             tried[step + step // 2] = power @ tried[step // 2]
@@ -109,10 +97,9 @@ def _norm(matrix: Floats) -> float:
 def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> float:
     """The larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in steps.
 
-    The two agree for a normal matrix. Otherwise ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k
-    between τ and τ (1 + log κ(P)), which samples and bisection narrow down: where the norms fall
-    below 1/e for more than a few steps and rise again between two samples, a later k can be missed.
-    All |λ| < 1; the basis is None where κ(P) is too large for it to be used.
+    ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)), which samples
+    and bisection narrow down; one after a fall and rise between samples can be missed. All |λ| < 1;
+    the basis is None where κ(P) is too large.
 
     Raises:
         ArithmeticError: a power leaves the range of a float, or rounding A changes it.
@@ -202,10 +189,10 @@ class _SchurPowers:
 
 
 def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
-    """A lower bound on the Kreiss constant: the best point of a grid that is refined twice.
+    """A lower bound on ``K(A) = sup_{|z|>1} (|z| - 1) ‖(z - A)⁻¹‖ <= sup_k ‖A^k‖ <= e n K(A)``.
 
-    Every value is ‖(z - A)⁻¹ v‖ / ‖v‖ for some v, so that it is a bound however coarse the grid.
-    The arguments are those of `memory`.
+    The Kreiss constant (Kreiss 1962; Trefethen & Embree 2005, theorem 18.1), at the best point of a
+    grid that is refined twice. The arguments are those of `memory`.
     """
     if np.array_equal(matrix, matrix.T):
         return 1.0  # as of every normal matrix

@@ -1,10 +1,5 @@
 """Gates that no rule over one Gaussian covers: drawn, with the sampling error of each figure.
 
-Where several pre-activations move λ and γ, which may turn as they decay, a stratified draw of all
-of them gives the bands of |λ| and the expectations that the second moments rest on. Gates that see
-the state of their own unit, which stays from step to step, and states that are weighted means of
-all that came in, are run from step to step instead.
-
 Every draw has a fixed seed and comes in `REPLICATES` of its own, from which its error is taken.
 """
 
@@ -16,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.laws import GateLaw, JointLaw, JointValues, Units, Write
@@ -28,26 +22,17 @@ from memcurse_cli.theory.gates.moments import (
     figures_of,
     gathered,
 )
+from memcurse_cli.theory.linalg import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
-UNITS = 256
-"""At most so many stand for a layer of gates that are run."""
-REPLICATES = 8
-"""Independent shifts of the points, or chains of states."""
+UNITS = 256  # at most so many stand for a layer of gates that are run
+REPLICATES = 8  # independent shifts of the points, or chains of states
 GENERATOR = (1, 182667, 469891, 498753)
 """Of a lattice in up to four dimensions, good for every power of two (Cools, Kuo & Nuyens 2006)."""
-WIDTH = 1.3
-"""Of the draws, in standard deviations: the tails count for 1 - λ of slow gates."""
-COUNTS = (512, 2048, 8192)
-"""Points of a replicate, tried in turn until the error is `AIM`."""
-AIM = 0.007
-"""The standard error of any figure, relative: the theory of i.i.d. gates is itself good to 3 %."""
-CHUNK = 1 << 17
-"""Draws times units that are held at once."""
-STEPS = 2000
-"""Of a chain; the second half counts."""
+WIDTH = 1.3  # of the draws, in standard deviations: the tails count for 1 - λ of slow gates
+COUNTS = (512, 2048, 8192)  # points of a replicate, tried in turn until the error is `AIM`
+AIM = 0.007  # relative standard error of any figure: i.i.d. theory itself is good to 3 %
+CHUNK = 1 << 17  # draws times units that are held at once
+STEPS = 2000  # of a chain; the second half counts
 SEED = 11
 
 
@@ -100,9 +85,8 @@ class Drawn(NamedTuple):
 def normal_points(count: int, gates: int) -> tuple[Floats, Floats]:
     """(count, replicates, gates) independent normal draws, and their weights (count, replicates).
 
-    A lattice in the unit cube, shifted at random, takes every multiple of 1/count once in each
-    coordinate: its error falls about as 1/count. Its points become draws that are `WIDTH` times too
-    wide, with the ratio of both densities as weights. The count is a power of two.
+    A lattice in the unit cube, shifted at random: its error falls about as 1/count, a power of two.
+    Its points become draws `WIDTH` times too wide, with the ratio of both densities as weights.
     """
     from scipy.special import ndtri
 
@@ -124,14 +108,9 @@ def drawn_gates(
 ) -> Drawn:
     """The bands and the second moments of ``h[t+1] = λ h[t] + γ x[t+1]``, gates anew at every step.
 
-    Args:
-        law: λ and γ as functions of the pre-activations.
-        gates: those of n units, each with all kinds of states that its |λ| drives one after the
-            other.
-        autocorrelation: R(Δ) of the drive x; that of a complex state has two parts like it.
-        shares: of the steps, in (0, 1).
-        parameters: of the law, those whose E|s|² is finite.
-        kinds: what share of the states each kind has.
+    Of n units, each with all kinds of states, in the given shares, that its |λ| drives in turn;
+    R(Δ) is that of x, and that of a complex state has two parts like it. Bands are at ``shares`` of
+    the steps; ``parameters`` are those of the law whose E|s|² is finite.
     """
     size = len(gates.mean) // len(kinds)
     log_moduli, parts = np.empty((len(shares), size)), []
@@ -254,23 +233,14 @@ def evenly_taken(size: int) -> Integers:
 
 
 def run_own_states(
-    preactivations: Callable[[float], JointPreactivations],
-    step: OwnStep,
-    projection: float = 1.0,
+    preactivations: Callable[[float], JointPreactivations], step: OwnStep, projection: float = 1.0
 ) -> tuple[Floats, float | None]:
     """Units in `REPLICATES` chains of random inputs, from a zero state.
 
-    Such a gate is not independent of the state that it multiplies: what it keeps decides what it
-    keeps next. Other units are seen by the mean of h² over all that run, as at every step.
-
-    Args:
-        preactivations: what the gates have beside their own state, given E h² of what is seen.
-        step: of the units.
-        projection: what a projection makes of E h².
-
-    Returns:
-        (chains, steps, units) z of the gate that keeps the state, at the steps that count, and the
-        mean of h², or None where nothing is shown.
+    What such a gate keeps decides what it keeps next. ``preactivations`` is what gates have beside
+    their own state, given the mean of h² over all that run, which a projection multiplies. Gives
+    (chains, steps, units) z of the gate that keeps the state, and the mean of h², or None where
+    none is shown.
     """
     still = preactivations(0.0)
     some = evenly_taken(len(still.mean))
@@ -297,21 +267,13 @@ def averaged_variance(
 ) -> Floats:
     """(n,) E m² of m = c/n for a drive u of variance 1 and autocorrelation R, as of an sLSTM.
 
-    ``c' = λ c + γ u`` over ``n' = λ n + γ`` is ``m' = a m + (1-a) u`` with ``a = λn / (λn + γ)``,
-    which rests on all gates so far, so that E m² has no closed form where γ may grow without bound.
+    ``c' = λ c + γ u`` over ``n' = λ n + γ`` is ``m' = a m + (1-a) u`` with ``a = λn / (λn + γ)``.
     For ``R = ρ^|Δ|``, or a damped cosine with a complex ρ, it is v of
 
         g' = a ρ g + (1-a),    v' = a² v + 2 a (1-a) Re(ρ g) + (1-a)²
 
-    from v = g = 1 after the first step, along drawn gates: the mean over drives is exact, that over
-    gates that over steps; units that are not taken get the value of one before them.
-
-    Args:
-        law: λ as a function of z.
-        gate: z ~ N(b, σ²) of every unit, independent in time.
-        write: γ as a function of its own pre-activation.
-        write_gate: that pre-activation, independent of z.
-        autocorrelation: R; its weights are taken relative to their sum.
+    from v = g = 1 after the first step, along drawn gates: the mean over drives is exact. λ and γ
+    have pre-activations independent in time and of each other.
     """
     size = gate.mean.size
     some = evenly_taken(size)

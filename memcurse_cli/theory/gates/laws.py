@@ -1,8 +1,6 @@
 """How the pre-activations of a gate become an eigenvalue and a gain, with the derivatives.
 
-A `GateLaw` takes one pre-activation z (…, n) of every unit, a `JointLaw` several (…, n, gates);
-both give λ, γ and what each of their parameters moves. 1 - λ is never a difference of rounded
-numbers. The laws follow the Array API.
+1 - λ is never a difference of rounded numbers. The laws follow the Array API.
 """
 
 from __future__ import annotations
@@ -14,18 +12,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.theory.namespace import array_namespace
+from memcurse_cli.theory.linalg import Array, Integers, array_namespace
 
-Array = Any
-Units = slice | NDArray[np.intp]
+Units = slice | Integers
 """Some of the units; what a law has of each takes the shape of their indices."""
 
-LARGEST_EXPONENT = 700.0
-"""e^z is held below this power of e, far beyond where λ = e^(-e^z) has come to 0."""
-SMALL = -36.0
-"""Below it log(1 + e^z) is e^z to the last digit."""
+LARGEST_EXPONENT = 700.0  # of e, far beyond where λ = e^(-e^z) has come to 0
+SMALL = -36.0  # below it log(1 + e^z) is e^z to the last digit
 
 
 def softplus(z: Array) -> Array:
@@ -142,8 +136,7 @@ class Exponential:
 class Write:
     """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
-    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β the factor of γ and a unit key k drawn
-    anew at every step from all directions alike; infinite where nothing is overwritten.
+    ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β this factor and k anew each step.
     """
 
     opening: Opening = LOGISTIC
@@ -170,10 +163,9 @@ class Motion(NamedTuple):
 
 
 class GateValues(NamedTuple):
-    """A gate at given pre-activations.
+    """A gate at given pre-activations: λ, 1 - λ, γ and what each parameter moves, by its name.
 
-    λ, 1 - λ, γ and what each parameter moves, by its name. ``squared_complement`` is the mean of
-    1 - λ² where λ is itself a mean over what the gate does not decide, and else None.
+    ``squared_complement`` is E[1 - λ²] where λ is itself a mean over what the gate does not decide.
     """
 
     eigenvalue: Array
@@ -185,10 +177,7 @@ class GateValues(NamedTuple):
 
 @dataclass(frozen=True)
 class GateLaw(ABC):
-    """λ and γ of n units as functions of one pre-activation each.
-
-    ``parameter``, or ``bias``, names what is added to z.
-    """
+    """λ and γ of n units as functions of one pre-activation each."""
 
     @property
     def smooth(self) -> bool:
@@ -197,10 +186,7 @@ class GateLaw(ABC):
 
     @abstractmethod
     def __call__(self, z: Array) -> GateValues:
-        """The gates at pre-activations (…, n), or (…, n, 1) for each row of units that share one.
-
-        What the units of a row have in common may stay (…, n, 1).
-        """
+        """The gates at pre-activations (…, n), or (…, n, 1) for rows of units that share one."""
 
     def take(self, units: Units) -> Self:
         """The law of some of the units, with what it has of each."""
@@ -231,8 +217,7 @@ class Keep(GateLaw):
 class Mix(GateLaw):
     """λ = σ(z) and γ = 1 - λ (GRU), or γ = c σ(z) and λ = 1 - γ where an open gate writes.
 
-    A gate that does not ``keep`` the state writes when it is open (minGRU, MGU), with c ≤ 1 as
-    ``largest`` (LEM, whose step is c σ(z)).
+    A gate that does not ``keep`` writes when open (minGRU, MGU), with c ≤ 1 as ``largest`` (LEM).
     """
 
     keeps: bool = True
@@ -304,10 +289,7 @@ class Bounded(GateLaw):
 
 @dataclass(frozen=True)
 class Written(GateLaw):
-    """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), of one pre-activation.
-
-    ``offset`` is (n,) d, what the candidate's bias has beyond the gate's.
-    """
+    """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), d of ``offset`` (n,)."""
 
     law: GateLaw
     offset: Array
@@ -323,11 +305,9 @@ class Written(GateLaw):
 class Overwrite(GateLaw):
     """``S' = S (I - β k kᵀ) + β v kᵀ`` with β = f σ(z) and a unit key k of any direction: DeltaNet.
 
-    A key drawn anew at every step, all directions of d alike, takes β/d of an entry of S on
-    average, and of its square ``β (2-β)/d``, since ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²``
-    and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β as of a layer whose keys stand still.
-
-    The width d is infinite for keys that vanish, as they do at zero input.
+    A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``, since
+    ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²`` and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β
+    as of keys that stand still; d is infinite for keys that vanish.
     """
 
     width: float
@@ -404,10 +384,7 @@ class Exponent(GateLaw):
         xp, opened = array_namespace(z), LOGISTIC(z)
         exponent = self.rate * opened.value
         gain = xp.sqrt(-xp.expm1(-2 * exponent) + self.offset)
-        slopes = {
-            "recurrence": self.rate * opened.slope,
-            "rate": exponent * self.rate_slope,
-        }
+        slopes = {"recurrence": self.rate * opened.slope, "rate": exponent * self.rate_slope}
         of_gain = xp.exp(-2 * exponent) / xp.where(gain > 0, gain, 1.0)
         return decayed(
             exponent, slopes, gain, {name: of_gain * slope for name, slope in slopes.items()}
@@ -416,10 +393,7 @@ class Exponent(GateLaw):
 
 @dataclass(frozen=True)
 class OpenedDecay(GateLaw):
-    """λ = e^(-c f(z)) and γ = 1.
-
-    RWKV-7, and KDA's safe gate, whose z is e^a times what it sees, with f = σ; RWKV-6 with f = e^z.
-    """
+    """λ = e^(-c f(z)) and γ = 1: RWKV-7, KDA's safe gate with f = σ; RWKV-6 with f = e^z."""
 
     rate: float  # c > 0, -log λ of a gate that is fully open
     bias: str = "bias"
@@ -497,10 +471,8 @@ def heavy_tail(z: Array) -> Array:
 class TrapezoidStep:
     """Mamba-3, whose step is ``h = λ (h⁻ + (1-w) Δ u⁻) + w Δ u`` in a frame that turns with keys.
 
-    ``λ = e^(-aΔ - iθΔ)`` with Δ = log(1 + e^z₁), a = max(a(z₂), floor), w = σ(z₃), θ = π tanh(z₄).
-
-    a(z) is log(1 + e^z) with ``softplus_rate``, otherwise that of `heavy_tail`, and ``floor`` the
-    smallest.
+    ``λ = e^(-aΔ - iθΔ)`` with Δ = log(1 + e^z₁), a = max(a(z₂), floor), w = σ(z₃), θ = π tanh(z₄);
+    a(z) is log(1 + e^z) with ``softplus_rate``, otherwise that of `heavy_tail`.
     """
 
     softplus_rate: bool

@@ -1,47 +1,27 @@
-"""Second moments of a recurrence whose gates are drawn anew at every step.
-
-``h[t+1] = λ(z) h[t] + γ(z) x[t+1]`` with z ~ N(b, σ²) independent in time, of the state and of x:
-what input-dependent gates do to first order, where the nominal theory holds them at b. Means over z
-are sums over the nodes of a trapezoidal rule; s = dh/dω is the derivative by a parameter.
-"""
+"""Second moments of a recurrence whose gates are drawn anew at every step, z ~ N(b, σ²)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gates.laws import Exponential, GateLaw, Units, Write
+from memcurse_cli.theory.linalg import Array, Floats, Integers, array_namespace, may_be_traced
 from memcurse_cli.theory.moments import moments
-from memcurse_cli.theory.namespace import array_namespace, may_be_traced
 
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-Array = Any
-Floats = NDArray[np.float64]
-
-LARGEST_STEP = 0.35
-"""Standard deviations between nodes: e^(-2π²/h²) of a Gaussian is then far below an ulp."""
-STRIP = math.pi / 2
-"""Every smooth law is analytic for |Im z| < π/2, and bounded there."""
-DIGITS = 40.0
-"""-log of the error of the rule that is allowed."""
-KINKED_STEP = 0.01
-"""For laws with corners, whose error falls with h² only."""
-TAIL = 9.0
-"""Standard deviations beyond which a Gaussian is below an ulp."""
-REACH = 20.0
-"""How far beyond |b| a law may still grow exponentially, as softplus does below 0."""
-MOST_NODES = 5000
-"""On either side."""
-CHUNK = 1 << 17
-"""Nodes times units that are held at once; a few such arrays fit into a cache."""
+LARGEST_STEP = 0.35  # standard deviations: e^(-2π²/h²) of a Gaussian is then far below an ulp
+STRIP = math.pi / 2  # every smooth law is analytic for |Im z| < π/2, and bounded there
+DIGITS = 40.0  # -log of the error of the rule that is allowed
+KINKED_STEP = 0.01  # for laws with corners, whose error falls with h² only
+TAIL = 9.0  # standard deviations beyond which a Gaussian is below an ulp
+REACH = 20.0  # how far beyond |b| a law may still grow exponentially, as softplus does below 0
+MOST_NODES = 5000  # on either side
+CHUNK = 1 << 17  # nodes times units that are held at once; a few such arrays fit into a cache
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
@@ -66,13 +46,8 @@ def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Float
     """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit at once.
 
     The trapezoidal rule on the real line. For an f that is analytic in a strip of half width a its
-    error is e^(η²/2 - 2πη/h) with any η ≤ a/σ, where η²/2 is what the Gaussian grows by: 800 nodes
-    do for σ = 5, where the error of a Gauss-Hermite rule falls with the root of its order only.
-
-    Args:
-        mean: (n,) b.
-        spread: (n,) σ; the largest decides.
-        smooth: whether f is analytic for |Im z| < π/2; otherwise a fine step is taken.
+    error is e^(η²/2 - 2πη/h) with any η ≤ a/σ, where η²/2 is what the Gaussian grows by. The
+    largest σ decides; an f that is not ``smooth``, analytic for |Im z| < π/2, takes a fine step.
     """
     widest = float(np.max(np.asarray(spread), initial=0.0))
     if widest == 0:
@@ -130,11 +105,9 @@ RELU = Candidate(False, _relu_moments)
 
 
 class Expectations(NamedTuple):
-    """Of g = (λ, γ), or (λ, μ, ν), and after them their derivatives by each parameter.
+    """Of g = (λ, γ), or (λ, μ, ν) of ``h = λ h⁻ + μ u⁻ + ν u``, and then their derivatives.
 
-    A unit does ``h = λ h⁻ + γ u``, or ``h = λ h⁻ + μ u⁻ + ν u`` where a part of the input comes in
-    a step later. What stands below a fraction is given as its complement. Each is (..., n), or
-    (rows, shared) where rows of units share their gates.
+    Each is (..., n), or (rows, shared) where rows of units share their gates.
     """
 
     complement: Array  # E[1 - λ]
@@ -144,12 +117,7 @@ class Expectations(NamedTuple):
 
 
 def averaged(columns: Sequence[Array], weights: Array) -> tuple[Array, Array]:
-    """E g and E g_i g_j* from the values of every g_i at nodes (nodes, ..., n).
-
-    Args:
-        columns: the values.
-        weights: (nodes, ...) with 1 for every axis that has none of its own.
-    """
+    """E g and E g_i g_j* from the values of every g_i at nodes (nodes, ..., n)."""
     xp = array_namespace(weights)
     g = xp.stack(xp.broadcast_arrays(*columns), axis=-1)
     weighted = weights[..., None] * g
@@ -160,14 +128,7 @@ def averaged(columns: Sequence[Array], weights: Array) -> tuple[Array, Array]:
 def expectations(
     law: GateLaw, gate: Preactivation, write: Write | None, write_gate: Preactivation | None
 ) -> tuple[Expectations, tuple[str, ...]]:
-    """E over z and over the pre-activation of ``write``, and the names of the parameters.
-
-    Args:
-        law: λ and γ as functions of z.
-        gate: z of every unit (n,), or of every row of units that share it (rows, 1).
-        write: a further factor of γ, or None.
-        write_gate: its pre-activation, of the shape of z.
-    """
+    """E over z and over the pre-activation of ``write``, and the names of the parameters."""
     values, weights = _at_nodes(law, gate, law.smooth)
     squared_complement = values.squared_complement
     if squared_complement is None:
@@ -198,7 +159,7 @@ def _with_write(law: Expectations, write: Write, gate: Preactivation) -> Expecta
     """γ k in place of γ, with an independent k: E of products of both are products of E.
 
     A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, independent of both
-    gates, since E of a unit key's kkᵀ is I/d: as well a c that is 1 at the share 1/d and else 0.
+    gates: as well a c that is 1 at the share 1/d and else 0.
     """
     xp, share = array_namespace(gate.mean), 1 / write.width
     lost: Array = 0.0
@@ -252,21 +213,16 @@ class GatedMoments(NamedTuple):
 
     # (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where they
     # diverge, with 0 for E[h s*]
-    figures: Float[Array, " figures n"]
+    figures: Array
     parameters: tuple[str, ...]  # their names
 
     @property
-    def second_moment(self) -> Float[Array, " n"]:
+    def second_moment(self) -> Array:
         """E|h|²."""
         return self.figures[0]
 
     @property
-    def cross_moments(self) -> Mapping[str, Float[Array, " n"]]:
-        """Re E[h s*] by parameter."""
-        return {name: self.figures[1 + 2 * i] for i, name in enumerate(self.parameters)}
-
-    @property
-    def sensitivities(self) -> Mapping[str, Float[Array, " n"]]:
+    def sensitivities(self) -> Mapping[str, Array]:
         """E|s|² by parameter."""
         return {name: self.figures[2 + 2 * i] for i, name in enumerate(self.parameters)}
 
@@ -288,18 +244,9 @@ def gated_moments(
         E hs = (E[λd] E h² + E[λe] a + E[γλ] y + E[γd] a + E[γe]) / (1 - m₂)
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
-    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ, which is
-    that of Zucchet & Orvieto 2024, appendix D.2.
-
-    Args:
-        law: λ and γ as functions of z.
-        gate: z of every unit.
-        autocorrelation: R(Δ) of the drive x.
-        write: a further factor of γ with a pre-activation of its own.
-        write_gate: that pre-activation, independent of z.
-
-    Returns:
-        The moments, with those of the parameter of ``write`` among them.
+    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ (Zucchet &
+    Orvieto 2024, appendix D.2). ``write`` is a further factor of γ, whose parameter is then among
+    those of the moments, of a pre-activation independent of z.
     """
 
     def found(law: GateLaw, gate: Preactivation, write_gate: Preactivation | None) -> GatedMoments:
@@ -314,7 +261,7 @@ def gated_moments(
     return gathered(gate.mean.size, of_pieces)
 
 
-def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) -> GatedMoments:
+def gathered(size: int, parts: Iterable[tuple[Integers, GatedMoments]]) -> GatedMoments:
     """The moments of all units from those of some at a time: their indices, and theirs."""
     found = list(parts)
     figures = np.zeros((len(found[0][1].figures), size))
@@ -325,18 +272,10 @@ def gathered(size: int, parts: Iterable[tuple[NDArray[np.intp], GatedMoments]]) 
 
 def pieces(
     law: GateLaw, gate: Preactivation, write_gate: Preactivation | None
-) -> Iterator[tuple[NDArray[np.intp], GateLaw, Preactivation, Preactivation | None]]:
-    """Every unit once, as rows of those that share a pre-activation; the widest gates first.
+) -> Iterator[tuple[Integers, GateLaw, Preactivation, Preactivation | None]]:
+    """The (rows, shared) indices of some units, their law, z and write gate (rows, 1).
 
-    Units of about the same spread go together, since the widest decides how many nodes all have.
-
-    Args:
-        law: λ and γ as functions of z.
-        gate: z of every unit, in NumPy arrays.
-        write_gate: that of a further factor of γ, or None.
-
-    Yields:
-        The indices (rows, shared) of some units, their law, their z and write gate (rows, 1).
+    Rows share a pre-activation; the widest go first and decide how many nodes all have.
     """
     alike = [gate.mean, gate.spread]
     if write_gate is not None:
@@ -393,11 +332,9 @@ def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelati
 
 
 class _MeanResponse(NamedTuple):
-    """E[h|x] and E[s|x], which obey the same recurrences with means for λ, γ, λ' and γ'.
+    """E[h|x] and E[s|x]: a tone off resonance moves a slow state little, and sums would cancel.
 
-    A tone off resonance moves a slow state little, and the sums of `_of_pole` would cancel. What is
-    left of a second moment is that of the fluctuations about this mean, which obey the same
-    equations with covariances in the place of products.
+    What is left are fluctuations about this mean, of covariances in the place of products.
     """
 
     figures: list[Array]  # as those of `figures_of`
@@ -437,12 +374,7 @@ def _of_pole(
     """The figures for a drive ``u = p u⁻ + ε`` of E|u|² = 1.
 
     ``h = λ h⁻ + β u⁻ + ν ε`` has β = μ + pν, or pγ where ν = γ, and s = dh/dω is
-    ``λ s⁻ + λ' h⁻ + β' u⁻ + ν' ε``. With E over the gates and 1 - |p|² for E|ε|²,
-
-        a = E hu* = (p* E β + (1-|p|²) E ν) / (1 - p* E λ)
-        y = E su* = (p* (E[λ'] a + E β') + (1-|p|²) E ν') / (1 - p* E λ)
-
-    and the second moments follow from the squares of both sides, or those of fluctuations.
+    ``λ s⁻ + λ' h⁻ + β' u⁻ + ν' ε``; a = E hu* and y = E su* are divided by 1 - p* E λ.
     """
     xp, back = array_namespace(of.means), np.conj(pole)
     root = math.sqrt(1 - abs(pole) ** 2)

@@ -1,28 +1,6 @@
-"""Mean fields of wide layers with random weights, in the places where they work.
+"""Mean fields of wide layers with random weights (Gilboa et al. 2019), and simulations of them.
 
-An Elman network (Gilboa et al. 2019, section 2), ``h[t+1] = φ(W h[t] + U x[t+1] + b)``, has with
-many units pre-activations that are Gaussian, u ~ N(μ, V) with
-
-    V = σ_w² E φ(u)² + ν² R(0) + var b,    μ = mean b + N mean W E φ(u)
-    σ_w² = N var W,    ν² = inputs · mean U²
-
-The slope that the Jacobian ``diag(φ'(u)) W`` sees is √E φ'(u)²: it scales the spectrum of W, whose
-radius is σ_w for independent entries, to ``√χ`` with ``χ = σ_w² E φ'(u)²``.
-
-In GRUs and LSTMs whose weights are independent and drawn anew at every step ("untied"), the
-pre-activation of gate k in unit i is Gaussian around the unit's own bias,
-
-    u ~ N( b_ki + N mean W_k E h,  σ_k² E h² + ν_k² R(0) )
-    σ_k² = N var W_k,   ν_k² = inputs · mean U_k²
-
-independent of other gates, other units and the past. The paper draws biases from one Gaussian and
-counts their variance with that of u; a bias that stays gives every unit a mean of its own, and
-units with a large one hold what they have, so that the layer's own biases are kept here.
-
-A perturbation of the state has second moments p_i = E δh_i² that one step maps linearly: what a
-unit keeps, ``D_i p_i``, and what it takes from the others through the weights, ``c_i mean(p)``.
-The growth χ is the largest eigenvalue of that map. Where all units are alike it is m₁, the mean
-squared singular value of the Jacobian (lemma 1 of the paper); units that differ set the two apart.
+A gate of unit i sees ``u ~ N(b_i + N mean W E h, σ² E h² + ν² R(0))`` anew at every step.
 """
 
 from __future__ import annotations
@@ -33,29 +11,95 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.theory.mean_field.network import (
-    GRU_GATES,
-    LSTM_GATES,
-    GatedNetwork,
-    GateLevel,
-    GateStatistics,
-    sigmoid,
-)
+from memcurse_cli.theory.linalg import Floats
 
-Floats = NDArray[np.float64]
+GRU_GATES = ("reset", "update", "new")
+LSTM_GATES = ("input", "forget", "cell", "output")
 
 NODES, REACH = 4001, 9.0  # a ReLU has a corner; beyond the reach is less than 1e-18
 SETTLED, STEPS = 1e-12, 10_000
-LARGEST = 1e12  # a moment that the activation does not bound
+UNBOUNDED = 1e12  # a moment that the activation does not bound
 
 GATED_SETTLED, GATED_STEPS = 1e-7, 1000
 HALVINGS = 60
 RESET_NODES, CANDIDATE_NODES = 21, 61
 SAMPLES = 8192  # of all units of an LSTM together
 DRAWN, AVERAGED = 64, 32  # steps of its cells, and the last of them that are averaged over
+
+SEQUENCES = 8  # of a simulation
 SEED = 0
+LARGEST = 1024  # the units above which a simulation takes too long
+LONGEST, SHORTEST = 2000, 200
+WORK = 2e8  # what H² times the number of steps may be: seconds
+DRIFT = 0.05  # of E h² between quarters of a settled layer, beside two standard errors
+
+
+@dataclass(frozen=True)
+class GateStatistics:
+    """What a mean field keeps of one pre-activation ``W h + U x + b``."""
+
+    hidden_variance: float  # σ² = N var W
+    hidden_mean: float  # N mean W
+    input_variance: float  # ν² = inputs · mean U²
+    bias: Floats  # b, which stays from step to step
+
+    @classmethod
+    def of(cls, hidden: Floats, inputs: Floats, bias: Floats) -> GateStatistics:
+        """From W (H, H), U (H, inputs) and b."""
+        size, width = len(hidden), inputs.shape[1]
+        driven = width * float(np.mean(inputs**2)) if inputs.size else 0.0
+        return cls(size * float(np.var(hidden)), size * float(np.mean(hidden)), driven, bias)
+
+
+@dataclass(frozen=True)
+class GatedNetwork:
+    """One layer.
+
+    A GRU is ``h' = z h + (1-z) tanh(n)`` with z and r the sigmoids of ``update`` and ``reset``, and
+    ``n = U x + b + r (W h + b_inner)``, or ``n = U x + b + W (r h)`` without an inner bias; an LSTM
+    is ``c' = f c + i tanh(g)``, ``h' = o tanh(c')``.
+    """
+
+    hidden: Mapping[str, Floats]  # (H, H) W of each of `GRU_GATES` or `LSTM_GATES`, row = target
+    inputs: Mapping[str, Floats]  # (H, inputs) U of each
+    # (H,) b of each, summed over the tensors that hold it; for ``new`` without b_inner
+    bias: Mapping[str, Floats]
+    # (H,) b_inner of a GRU, zeros where there is none; None where the reset gate acts before the
+    # matrix, and for an LSTM
+    inner_bias: Floats | None = None
+
+    @property
+    def is_lstm(self) -> bool:
+        """Whether it has a cell beside its state."""
+        return "cell" in self.hidden
+
+    @property
+    def size(self) -> int:
+        """The number H of units."""
+        return len(next(iter(self.hidden.values())))
+
+    def statistics(self, gate: str) -> GateStatistics:
+        """Those of one gate."""
+        return GateStatistics.of(self.hidden[gate], self.inputs[gate], self.bias[gate])
+
+
+@dataclass(frozen=True)
+class GateLevel:
+    """How far a gate is open, over the units and in time: E σ(u), and its standard deviation."""
+
+    mean: float
+    spread: float
+
+    @classmethod
+    def of(cls, mean: float, square: float) -> GateLevel:
+        """From the first two moments."""
+        return cls(float(mean), math.sqrt(max(float(square - mean**2), 0.0)))
+
+
+def sigmoid(u: Floats) -> Floats:
+    """1 / (1 + e⁻ᵘ)."""
+    return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
 
 
 @dataclass(frozen=True)
@@ -92,11 +136,7 @@ class Gaussian:
 
 
 def standard_nodes(nodes: int, reach: float = 6.5) -> tuple[Floats, Floats]:
-    """Points of a standard normal variable and their weights, which add up to 1.
-
-    Of the trapezoid rule, which converges geometrically for what is analytic, up to so many
-    standard deviations: the rest beyond 6.5 is below 1e-10.
-    """
+    """Points of a standard normal variable and their trapezoidal weights, which add up to 1."""
     z = np.linspace(-reach, reach, nodes)
     weight = np.exp(-0.5 * z**2)
     return z, weight / weight.sum()
@@ -110,7 +150,7 @@ def settle(
     for _ in range(steps):
         after = step(point)
         scale = np.abs(after).max()
-        if not scale < LARGEST:
+        if not scale < UNBOUNDED:
             return None
         if np.abs(after - point).max() <= tolerance * scale:
             return after
@@ -125,17 +165,13 @@ def elman_operating_point(
     activation: str,
     input_variance: float = 1.0,
 ) -> OperatingPoint | None:
-    """The fixed point of the mean and the variance of the pre-activations.
+    """The fixed point of u = W h + U x + b ~ N(μ, V) with h = φ(u) (Gilboa et al. 2019, section 2).
 
-    Args:
-        hidden: (n, n) W.
-        readin: (n, inputs) U, or None for no input.
-        bias: (n,) b, summed over the tensors that hold it.
-        activation: ``tanh`` or ``relu``.
-        input_variance: R(0) of each input.
+        V = N var W E φ(u)² + ν² R(0) + var b,    μ = mean b + N mean W E φ(u)
 
-    Returns:
-        The point, or None where the variance grows without bound, as a ReLU's can.
+    None where the variance grows without bound, as a ReLU's can. The slope √E φ'(u)² scales the
+    spectrum of W (n, n) in the Jacobian. U is (n, inputs), or None for no input, b (n,) summed over
+    the tensors that hold it, φ ``tanh`` or ``relu``, and R(0) that of each input.
     """
     of = GateStatistics.of(hidden, np.zeros((len(hidden), 0)) if readin is None else readin, bias)
     start = np.array([np.mean(bias), of.input_variance * input_variance + np.var(bias)])
@@ -160,16 +196,20 @@ def elman_operating_point(
     return OperatingPoint(mean, variance, second_moment(point), math.sqrt(squared))
 
 
+# φ and φ'.
 _ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
     "tanh": (np.tanh, lambda u: 1 - np.tanh(u) ** 2),
     "relu": (lambda u: np.maximum(u, 0.0), lambda u: np.heaviside(u, 0.5)),
 }
-"""φ and φ'."""
 
 
 @dataclass(frozen=True)
 class GatedMeanField:
-    """Where a wide layer with random weights works, and what it makes of a small change."""
+    """Where a wide layer with random weights works, and what it makes of a small change.
+
+    One step maps second moments p_i = E δh_i² linearly, ``p_i' = D_i p_i + c_i mean(p)``: what a
+    unit keeps, and what it takes from the others. χ is the largest eigenvalue of that map.
+    """
 
     second_moment: float  # E h² of a unit
     growth: float  # χ, what one step makes of the second moment of a perturbation
@@ -193,10 +233,7 @@ def level(gate: Gaussian) -> GateLevel:
 
 
 def largest_root(excess: Callable[[float], float], lowest: float) -> float:
-    """Where a decreasing function, below 0 in the end, passes through 0 above ``lowest``.
-
-    There it may be infinite; ``lowest`` itself where the function starts below 0.
-    """
+    """Where a decreasing function passes through 0 above ``lowest``, or that if it starts below."""
     if excess(max(lowest * (1 + 1e-12), 1e-200)) <= 0:
         return lowest
     width = 1.0
@@ -214,14 +251,9 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> GatedMeanField | None:
-    """The mean field of a GRU or an LSTM, or None where E h² does not settle.
+    """The mean field of a GRU or an LSTM under inputs of R(0), or None where E h² does not settle.
 
-    Weights whose squares overflow and gates that keep all give no finite moments, and settle
-    nowhere.
-
-    Args:
-        network: whose weights enter by their mean and variance alone, whose biases as they are.
-        input_variance: R(0) of each input, independent of the others and of the past.
+    Weights enter by their mean and variance alone, biases as they are.
     """
     step: Callable[[Floats], _GruStep | _LstmCells]
     if network.is_lstm:
@@ -240,21 +272,9 @@ def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> Gate
 class _GruStep:
     """One step of a GRU at given E h, E h², E rh and E r²h² (Gilboa et al. 2019, A.3.1).
 
-    A unit's gate z and candidate n = tanh(v) are drawn anew at every step, so that the moments of
-    ``h' = z h + (1-z) n`` are closed:
-
-        E h^k (1 - E z^k) = Σ_{j<k} (k over j) E z^j (1-z)^{k-j} E h^j E n^{k-j}
-
-    With w = W_n h + b_inner what the reset gate r multiplies, a step takes second moments of a
-    perturbation to ``D p + c mean(p)`` with D = E z² and c = a₁ + a₂ + a₃ summed:
-
-        a₁ = σ_z² (h-n)² z'²,   a₂ = σ_n² (1-z)² n'² r²,   a₃ = σ_r² (1-z)² n'² w² r'²
-
-    The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k`` and
-    ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
-
-    Where the reset gate acts before the matrix, n sees W_n (r h): a perturbation comes back through
-    T = mean(E r² p) + σ_r² E h² r'² mean(p) as ``σ_n² E (1-z)² n'² T``.
+    A perturbation goes to ``D p + c mean(p)`` with D = E z², c = a₁ + a₂ + a₃ of
+    docs/theory/gates.md. The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k``
+    and ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
     """
 
     def __init__(self, network: GatedNetwork, input_variance: float, moments: Floats) -> None:
@@ -388,18 +408,8 @@ class _GruStep:
 class _LstmCells:
     """The cells of an LSTM at given E h and E h² (Gilboa et al. 2019, A.3.3 and C).
 
-    The cell ``c' = f c + i g`` of a unit is a perpetuity: its mean and variance are closed, its
-    distribution is not and is drawn. Drawing starts from a Gaussian of the right mean and variance,
-    so that it has little left to forget: a unit of short memory forgets it at once, and one of long
-    memory is a sum of many terms, and nearly Gaussian.
-
-    A perturbation lives in h and in c. With S = mean E δh² and p = E δc²,
-
-        p'     = f² p + ( σ_f² c² f'² + σ_i² g² i'² + σ_g² i² g'² ) S
-        E δh'² = o² tanh'²(c') p' + σ_o² o'² tanh²(c') S
-
-    and χ is the growth of both; the a_k of the paper follow h alone. p is carried along with the
-    cell it belongs to, for the two depend on the same forget gates.
+    The mean and variance of ``c' = f c + i g`` are closed, its distribution is drawn, from a
+    Gaussian of that mean and variance on; docs/theory/gates.md has what a perturbation obeys.
     """
 
     def __init__(
@@ -483,3 +493,114 @@ class _LstmCells:
         growth = largest_root(excess, float(self.kept.max()))
         gates = {gate: level(self.gates[gate]) for gate in ("forget", "input", "output")}
         return GatedMeanField(float(self.moments[1]), growth, gates)
+
+
+@dataclass(frozen=True)
+class GatedSimulation:
+    """What a layer did over the second half of a run, over units, sequences and steps."""
+
+    second_moment: float  # E h²
+    growth: float  # exp(2 × the largest Lyapunov exponent)
+    growth_error: float  # its standard error, over sequences
+    gates: Mapping[str, GateLevel]  # how far they were open
+    steps: int  # how long each sequence was, from a zero state
+    settled: bool  # whether E h² was as large in the last quarter as in the one before
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def simulate_gated(
+    network: GatedNetwork, input_variance: float = 1.0, steps: int | None = None
+) -> GatedSimulation | None:
+    """Run a layer on inputs N(0, R(0)), drawn anew for every step, sequence and component.
+
+    Every sequence carries a tangent vector of the state along, set back to norm 1 at every step.
+    The mean logarithm of its growth is the largest Lyapunov exponent; twice that is log χ. By
+    default there are as many steps as the size allows. None where products overflow.
+    """
+    size, width = network.size, next(iter(network.inputs.values())).shape[1]
+    if steps is None:
+        steps = int(min(LONGEST, max(SHORTEST, WORK / size**2)))
+    random = np.random.default_rng(SEED)
+    state = np.zeros((2, size, SEQUENCES))  # h, and c of an LSTM
+    tangent = random.standard_normal(state.shape)
+    if not network.is_lstm:
+        tangent[1] = 0.0
+    step = _lstm_step if network.is_lstm else _gru_step
+    read = ("forget", "input", "output") if network.is_lstm else ("update", "reset")
+    moments, logarithms = np.zeros((2, steps, SEQUENCES))
+    sums = {gate: np.zeros(2) for gate in read}
+    for index in range(steps):
+        inputs = math.sqrt(input_variance) * random.standard_normal((width, SEQUENCES))
+        opened = step(network, state, tangent, inputs)
+        norms = np.sqrt(np.einsum("kij,kij->j", tangent, tangent))
+        moments[index] = np.mean(state[0] ** 2, axis=0)
+        logarithms[index] = np.log(norms)
+        tangent /= np.where(norms > 0, norms, 1.0)
+        if index >= steps // 2:
+            for gate in read:
+                sums[gate] += np.mean(opened[gate]), np.mean(opened[gate] ** 2)
+    if not np.isfinite(state).all() or np.isnan(logarithms).any():
+        return None
+    later = steps - steps // 2
+    exponents = 2 * logarithms[steps // 2 :].mean(axis=0)
+    growth = math.exp(float(exponents.mean()))
+    error = growth * float(exponents.std(ddof=1)) / math.sqrt(SEQUENCES) if growth else 0.0
+    before, after = moments[steps // 2 : steps - steps // 4], moments[steps - steps // 4 :]
+    second = float(moments[steps // 2 :].mean())
+    drift = after.mean(axis=0) - before.mean(axis=0)
+    noise = float(drift.std(ddof=1)) / math.sqrt(SEQUENCES)
+    return GatedSimulation(
+        second_moment=second,
+        growth=growth,
+        growth_error=error,
+        gates={gate: GateLevel.of(*(total / later)) for gate, total in sums.items()},
+        steps=steps,
+        settled=abs(float(drift.mean())) <= DRIFT * second + 2 * noise,
+    )
+
+
+def _gru_step(
+    network: GatedNetwork, state: Floats, tangent: Floats, inputs: Floats
+) -> dict[str, Floats]:
+    """Move h and its tangent on, in place; gives the gates."""
+    h, moved = state[0].copy(), tangent[0].copy()
+    drive = {
+        gate: network.inputs[gate] @ inputs + network.bias[gate][:, None] for gate in GRU_GATES
+    }
+    hidden = network.hidden
+    z = sigmoid(hidden["update"] @ h + drive["update"])
+    r = sigmoid(hidden["reset"] @ h + drive["reset"])
+    z_moved = z * (1 - z) * (hidden["update"] @ moved)
+    r_moved = r * (1 - r) * (hidden["reset"] @ moved)
+    if network.inner_bias is None:
+        v = hidden["new"] @ (r * h) + drive["new"]
+        v_moved = hidden["new"] @ (r * moved + r_moved * h)
+    else:
+        w = hidden["new"] @ h + network.inner_bias[:, None]
+        v = r * w + drive["new"]
+        v_moved = r * (hidden["new"] @ moved) + r_moved * w
+    n = np.tanh(v)
+    tangent[0] = z * moved + (h - n) * z_moved + (1 - z) * (1 - n**2) * v_moved
+    state[0] = z * h + (1 - z) * n
+    return {"update": z, "reset": r}
+
+
+def _lstm_step(
+    network: GatedNetwork, state: Floats, tangent: Floats, inputs: Floats
+) -> dict[str, Floats]:
+    """Move h, c and their tangents on, in place; gives the gates."""
+    (h, c), (h_moved, c_moved) = state.copy(), tangent.copy()
+    u = {
+        gate: network.hidden[gate] @ h + network.inputs[gate] @ inputs + network.bias[gate][:, None]
+        for gate in LSTM_GATES
+    }
+    u_moved = {gate: network.hidden[gate] @ h_moved for gate in LSTM_GATES}
+    f, i, o = (sigmoid(u[gate]) for gate in ("forget", "input", "output"))
+    g = np.tanh(u["cell"])
+    state[1] = f * c + i * g
+    tangent[1] = f * c_moved + c * f * (1 - f) * u_moved["forget"]
+    tangent[1] += g * i * (1 - i) * u_moved["input"] + i * (1 - g**2) * u_moved["cell"]
+    bent = np.tanh(state[1])
+    state[0] = o * bent
+    tangent[0] = o * (1 - bent**2) * tangent[1] + bent * o * (1 - o) * u_moved["output"]
+    return {"forget": f, "input": i, "output": o}

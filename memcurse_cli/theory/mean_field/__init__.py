@@ -1,1 +1,0 @@
-"""Mean-field theory of wide networks."""
