@@ -1,12 +1,9 @@
 """GGUF, the files of llama.cpp: typed metadata, descriptions of the tensors, then their elements.
 
-The layout is that of ggml/docs/gguf.md, versions 2 and 3. Dimensions are stored innermost first;
-elements begin at a multiple of ``general.alignment``.
-
+The layout is that of ggml/docs/gguf.md, versions 2 and 3; dimensions are stored innermost first.
 Quantised tensors are blocks of small integers that share scales, laid out as ggml's structs
-(ggml/src/ggml-common.h); they are read as ``scale · integer + offset``, in double precision, and a
-note says so. A block of the K types has 256 values in groups of 16 or 32, whose own scales are
-integers times the block's.
+(ggml/src/ggml-common.h), and are read as ``scale · integer + offset``. A block of the K types has
+256 values in groups of 16 or 32, whose own scales are integers times the block's.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +23,10 @@ from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
     TensorStore,
-    element_bytes,
     element_count,
     elements_at,
     file_store,
+    spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
@@ -62,12 +60,6 @@ def _bits(packed: Blocks, width: int) -> Blocks:
     return (packed[:, None, :] >> shifts) & np.uint8((1 << width) - 1)
 
 
-def _fifth_bits(blocks: Blocks, start: int) -> Values:
-    """The 32 bits of a little-endian integer, lowest first."""
-    bits = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little")
-    return bits.astype(np.float64)
-
-
 def _scaled(scale: Values, integers: Values, offset: Values | None = None) -> Values:
     """Groups of integers, each times its scale and less its offset; (count, 256)."""
     values = scale[:, :, None] * integers
@@ -76,43 +68,30 @@ def _scaled(scale: Values, integers: Values, offset: Values | None = None) -> Va
     return values.reshape(-1, 256)
 
 
-def _q4_0(blocks: Blocks) -> Values:
-    return _halves(blocks, 0) * (_nibbles(blocks[:, 2:]) - 8)
-
-
-def _q4_1(blocks: Blocks) -> Values:
-    return _halves(blocks, 0) * _nibbles(blocks[:, 4:]) + _halves(blocks, 2)
-
-
-def _q5_0(blocks: Blocks) -> Values:
-    integers = _nibbles(blocks[:, 6:]) + 16 * _fifth_bits(blocks, 2) - 16
-    return _halves(blocks, 0) * integers
-
-
-def _q5_1(blocks: Blocks) -> Values:
-    integers = _nibbles(blocks[:, 8:]) + 16 * _fifth_bits(blocks, 4)
-    return _halves(blocks, 0) * integers + _halves(blocks, 2)
+def _small(blocks: Blocks, *, minimum: bool = False, fifth: bool = False) -> Values:
+    """32 integers of four bits, or of five, with a scale, and a minimum or none."""
+    start = 4 if minimum else 2
+    integers = _nibbles(blocks[:, start + 4 * fifth :])
+    if fifth:
+        # The 32 bits of a little-endian integer, lowest first.
+        bits = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little")
+        integers += 16.0 * bits
+    if minimum:
+        return _halves(blocks, 0) * integers + _halves(blocks, 2)
+    return _halves(blocks, 0) * (integers - (16 if fifth else 8))
 
 
 def _q8_0(blocks: Blocks) -> Values:
     return _halves(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
 
 
-def _scales_and_minima(packed: Blocks) -> tuple[Values, Values]:
-    """Eight scales and eight minima of six bits in twelve bytes (get_scale_min_k4)."""
-    scales, minima, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+def _with_minima(blocks: Blocks, integers: Values) -> Values:
+    """Eight groups of 32, with scales and minima of six bits in twelve bytes (get_scale_min_k4)."""
+    scales, minima, rest = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     last_scales = (rest & 0x0F) | ((scales >> 2) & 0x30)
     last_minima = (rest >> 4) | ((minima >> 2) & 0x30)
-    return (
-        np.concatenate([scales & 0x3F, last_scales], axis=1).astype(np.float64),
-        np.concatenate([minima & 0x3F, last_minima], axis=1).astype(np.float64),
-    )
-
-
-def _with_minima(blocks: Blocks, integers: Values) -> Values:
-    """Eight groups of 32, each with a scale and a minimum."""
-    scales, minima = _scales_and_minima(blocks[:, 4:16])
-    scale, offset = _halves(blocks, 0) * scales, _halves(blocks, 2) * minima
+    scale = _halves(blocks, 0) * np.concatenate([scales & 0x3F, last_scales], axis=1)
+    offset = _halves(blocks, 2) * np.concatenate([minima & 0x3F, last_minima], axis=1)
     return _scaled(scale, integers.reshape(-1, 8, 32), offset)
 
 
@@ -128,8 +107,7 @@ def _q5_k(blocks: Blocks) -> Values:
 def _q6_k(blocks: Blocks) -> Values:
     low = _nibbles(blocks[:, :128].reshape(-1, 64)).reshape(-1, 256)
     high = _bits(blocks[:, 128:192].reshape(-1, 32), 2).reshape(-1, 256)
-    scales = np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
-    scale = _halves(blocks, 208) * scales
+    scale = _halves(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
     return _scaled(scale, (low + 16.0 * high - 32).reshape(-1, 16, 16))
 
 
@@ -153,10 +131,10 @@ def _q3_k(blocks: Blocks) -> Values:
 
 # By ggml's number of the type.
 BLOCK_TYPES = {
-    2: BlockType("Q4_0", 32, 18, _q4_0),
-    3: BlockType("Q4_1", 32, 20, _q4_1),
-    6: BlockType("Q5_0", 32, 22, _q5_0),
-    7: BlockType("Q5_1", 32, 24, _q5_1),
+    2: BlockType("Q4_0", 32, 18, _small),
+    3: BlockType("Q4_1", 32, 20, partial(_small, minimum=True)),
+    6: BlockType("Q5_0", 32, 22, partial(_small, fifth=True)),
+    7: BlockType("Q5_1", 32, 24, partial(_small, minimum=True, fifth=True)),
     8: BlockType("Q8_0", 32, 34, _q8_0),
     10: BlockType("Q2_K", 256, 84, _q2_k),
     11: BlockType("Q3_K", 256, 110, _q3_k),
@@ -177,37 +155,25 @@ PLAIN_TYPES = {
     0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64",
     30: "bfloat16",
 }  # fmt: skip
-# The metadata's types by number: uint8 to int32 and float32, …; 8 is text, 9 an array.
-_INTEGERS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 10: 8, 11: 8}
-_SIGNED = (1, 3, 5, 11)
-_FLOATS = {6: "f", 12: "d"}
-_BOOLEAN, _TEXT, _ARRAY = 7, 8, 9
-_SIZES = _INTEGERS | {6: 4, 7: 1, 12: 8}
+# The metadata's numbers by their type, in the letters of `struct`.
+_NUMBERS = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+_TEXT, _ARRAY = 8, 9
 
 
 def open_file(file: File) -> TensorStore:
     """Read the metadata and the descriptions of the tensors."""
     header = _Header(file)
     selected, notes = select_flat(header.tensors())
-    if header.left_out:
-        listed = _listed(header.left_out)
-        notes.insert(0, f"of types that are not dequantised: {listed}: left out")
-    if header.quantised:
-        listed = _listed(header.quantised)
-        notes.insert(0, f"quantised: {listed}; values are those after dequantising")
-    return file_store(
-        file,
-        selected,
-        notes,
-        metadata=header.metadata,
-    )
-
-
-def _listed(types: Counter[str]) -> str:
-    return ", ".join(
-        f"{kind} ({count} tensor{'s' if count > 1 else ''})"
-        for kind, count in sorted(types.items())
-    )
+    for types, said in (
+        (header.left_out, "of types that are not dequantised: {}: left out"),
+        (header.quantised, "quantised: {}; values are those after dequantising"),
+    ):
+        listed = (f"{kind} ({n} tensor{'s' if n > 1 else ''})" for kind, n in sorted(types.items()))
+        if types:
+            notes.insert(0, said.format(", ".join(listed)))
+    return file_store(file, selected, notes, metadata=header.metadata)
 
 
 def _dequantised(content: ByteRange, block: BlockType, shape: tuple[int, ...]) -> Values:
@@ -241,7 +207,13 @@ class _Header:
 
     def tensors(self) -> dict[str, LazyTensor]:
         """The tensors by name, in the file's order."""
-        described = [self._described() for _ in range(self._count)]
+        described = []
+        for _ in range(self._count):
+            name, dimensions = self._text(), self._cursor.number(4)
+            if dimensions > MAX_DIMENSIONS:
+                raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
+            shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]
+            described.append((name, shape, self._cursor.number(4), self._cursor.number(8)))
         alignment = int(self.metadata.get(ALIGNMENT, "32"))
         start = -(-self._cursor.position // alignment) * alignment
         tensors: dict[str, LazyTensor] = {}
@@ -255,55 +227,49 @@ class _Header:
                 continue
             block = BLOCK_TYPES.get(kind)
             if block is None:
-                dtype = PLAIN_TYPES[kind]
-                size = element_count(shape) * element_bytes(dtype)
+                spec = spec_of(shape, PLAIN_TYPES[kind])
+            elif not shape or shape[-1] % block.length or self._big:
+                raise ValueError(f"{label} has rows that are not whole blocks of {block.name}")
             else:
-                if not shape or shape[-1] % block.length or self._big:
-                    raise ValueError(f"{label} has rows that are not whole blocks of {block.name}")
-                dtype = block.name.lower()
                 size = element_count(shape) // block.length * block.bytes
-            if start + offset + size > self._file.size:
+                spec = TensorSpec(shape, block.name.lower(), size)
+            begin, end = start + offset, start + offset + spec.bytes
+            if end > self._file.size:
                 raise ValueError(
-                    f"{label} lies at bytes {start + offset} to "
-                    f"{printable(str(start + offset + size), 40)} of {self._file.size}"
+                    f"{label} lies at bytes {begin} to {printable(str(end), 40)} "
+                    f"of {self._file.size}"
                 )
-            spec = TensorSpec(shape, dtype, size)
             if block is None:
-                tensors[name] = elements_at(self._file, start + offset, spec, big_endian=self._big)
+                tensors[name] = elements_at(self._file, begin, spec, big_endian=self._big)
             else:
                 self.quantised[block.name] += 1
-                content = ByteRange(self._file, start + offset, size)
+                content = ByteRange(self._file, begin, spec.bytes)
                 tensors[name] = LazyTensor(spec, partial(_dequantised, content, block, shape))
-            ranges.append((offset, offset + size, name))
-        position = 0
-        for begin, end, name in sorted(ranges):
-            if begin < min(position, end):
+            if begin < end:
+                ranges.append((begin, end, name))
+        for (_, end, _), (begin, _, name) in pairwise(sorted(ranges)):
+            if begin < end:
                 raise ValueError(f"tensor {printable(name, 60)} overlaps another")
-            position = max(position, end)
         return tensors
 
     def _entry(self) -> None:
-        key = self._text(MAX_NAME_LENGTH)
+        key = self._text()
         if key in self.metadata:
             raise ValueError(f"the key {printable(key, 60)} stands twice")
         kind = self._cursor.number(4)
         if kind == _ARRAY:
             self._skip_array(0)
-        else:
-            value = self._value(kind)
-            self.metadata[key] = str(value)
-            valid = type(value) is int and 0 < value <= MAX_ALIGNMENT
-            if key == ALIGNMENT and not valid:
-                raise ValueError(f"its alignment is {printable(str(value), 40)}")
+            return
+        value = self._value(kind)
+        self.metadata[key] = str(value)
+        valid = type(value) is int and 0 < value <= MAX_ALIGNMENT
+        if key == ALIGNMENT and not valid:
+            raise ValueError(f"its alignment is {printable(str(value), 40)}")
 
     def _value(self, kind: int) -> object:
-        if kind in _INTEGERS:
-            return self._cursor.number(_INTEGERS[kind], signed=kind in _SIGNED)
-        if kind in _FLOATS:
-            code = f"{'>' if self._big else '<'}{_FLOATS[kind]}"
-            return struct.unpack(code, self._cursor.take(_SIZES[kind]))[0]
-        if kind == _BOOLEAN:
-            return self._cursor.number(1) != 0
+        if kind in _NUMBERS:
+            code = f"{'>' if self._big else '<'}{_NUMBERS[kind]}"
+            return struct.unpack(code, self._cursor.take(struct.calcsize(code)))[0]
         if kind == _TEXT:
             size = self._cursor.number(8)
             if size > MAX_TEXT:  # such as the template of a chat
@@ -314,8 +280,8 @@ class _Header:
 
     def _skip_array(self, depth: int) -> None:
         kind, count = self._cursor.number(4), self._cursor.number(8)
-        if kind in _SIZES:
-            self._cursor.skip(count * _SIZES[kind])
+        if kind in _NUMBERS:
+            self._cursor.skip(count * struct.calcsize(f"<{_NUMBERS[kind]}"))
             return
         if kind not in (_TEXT, _ARRAY) or depth >= MAX_ARRAY_DEPTH:
             raise ValueError(f"its metadata has the unknown type {kind}, nested {depth} deep")
@@ -328,19 +294,11 @@ class _Header:
             else:
                 self._skip_array(depth + 1)
 
-    def _text(self, limit: int) -> str:
+    def _text(self) -> str:
         size = self._cursor.number(8)
-        if size > limit:
-            raise ValueError(f"it has a name of {size} bytes, more than {limit}")
+        if size > MAX_NAME_LENGTH:
+            raise ValueError(f"it has a name of {size} bytes, more than {MAX_NAME_LENGTH}")
         try:
             return self._cursor.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError("it has a name that is not UTF-8") from error
-
-    def _described(self) -> tuple[str, tuple[int, ...], int, int]:
-        """A tensor's name, shape, type and offset."""
-        name, dimensions = self._text(MAX_NAME_LENGTH), self._cursor.number(4)
-        if dimensions > MAX_DIMENSIONS:
-            raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
-        shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]
-        return name, shape, self._cursor.number(4), self._cursor.number(8)

@@ -1,9 +1,8 @@
 """NumPy's arrays: .npy files alone, a directory of them, .npz archives, and Equinox's leaves.
 
-equinox.tree_serialise_leaves writes .npy arrays one after another, and no names; a line of JSON
-with the model's settings may stand before them. The leaves follow the fields of the modules, so
-that the shapes of Equinox's own GRU and LSTM cells tell where one lies (equinox/_serialisation.py,
-equinox/nn/_rnn.py).
+equinox.tree_serialise_leaves writes .npy arrays one after another, without names, maybe after a
+line of JSON; the shapes of Equinox's own GRU and LSTM cells tell where one lies
+(equinox/_serialisation.py, equinox/nn/_rnn.py).
 """
 
 from __future__ import annotations
@@ -50,12 +49,7 @@ NOTES_SHOWN = 5
 def open_file(file: File) -> TensorStore:
     """Read the header; the array is named after the file."""
     name = file.path.rpartition("/")[2].removesuffix(SUFFIX) or "array"
-    tensors, notes = arrays_of({name: file}, file.path)
-    return file_store(
-        file,
-        tensors,
-        notes,
-    )
+    return file_store(file, *arrays_of({name: file}, file.path))
 
 
 def array_names(directory: LocalDirectory) -> list[str]:
@@ -103,8 +97,7 @@ def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTen
             notes.append(f"{shown} {note}")
     selected, left_out = select_flat(tensors)
     if len(notes) > NOTES_SHOWN:
-        more = len(notes) - NOTES_SHOWN + 1
-        notes = [*notes[: NOTES_SHOWN - 1], f"{more} more arrays like these"]
+        notes[NOTES_SHOWN - 1 :] = [f"{len(notes) - NOTES_SHOWN + 1} more arrays like these"]
     return selected, [*notes, *left_out]
 
 
@@ -133,14 +126,6 @@ def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
     return elements_at(content, offset, spec, big_endian=big_endian, fortran=fortran), note
 
 
-def shape_and_length(content: bytes) -> tuple[tuple[int, ...], int]:
-    """The shape of the array that starts here, and how many bytes it takes with its header."""
-    shape, _, dtype, offset = _header(content)
-    if dtype.hasobject or naturals(shape) is None:
-        raise ValueError("is an array of Python objects, or has no valid shape")
-    return shape, offset + element_count(shape) * dtype.itemsize
-
-
 def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, Fortran's order, type, and where the elements begin."""
     stream = io.BytesIO(content)
@@ -160,17 +145,9 @@ def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 def open_archive(file: File, archive: Archive) -> TensorStore:
     """Read every member's header."""
-    members = {
-        name.removesuffix(SUFFIX): archive.member(name)
-        for name in archive.names
-        if name.endswith(SUFFIX)
-    }
-    tensors, notes = arrays_of(members, file.path)
-    return file_store(
-        file,
-        tensors,
-        notes,
-    )
+    names = [name for name in archive.names if name.endswith(SUFFIX)]
+    members = {name.removesuffix(SUFFIX): archive.member(name) for name in names}
+    return file_store(file, *arrays_of(members, file.path))
 
 
 MAX_SETTINGS_BYTES = 1 << 16
@@ -184,40 +161,42 @@ def recognises(head: bytes, file: File) -> bool:
     if start != 0:
         return start is not None
     try:
-        _, length = shape_and_length(_range(file, 0))
+        _, end = _leaf(file, 0)
     except ValueError:
         return False
-    if length + len(MAGIC) > file.size:
-        return False
-    return bytes(file.read(length, len(MAGIC))) == MAGIC
+    return end + len(MAGIC) <= file.size and bytes(file.read(end, len(MAGIC))) == MAGIC
 
 
 def open_leaves(file: File) -> TensorStore:
     """Read every header."""
     shapes: list[Shape] = []
-    places: list[tuple[int, int]] = []
+    leaves: list[ByteRange] = []
     offset = _first_array(bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES))), file) or 0
     while offset < file.size:
         if len(shapes) == MAX_LEAVES:
             raise ValueError(f"it has more than {MAX_LEAVES} leaves")
         try:
-            shape, length = shape_and_length(_range(file, offset))
+            shape, end = _leaf(file, offset)
         except ValueError as error:
             raise ValueError(f"leaf {len(shapes)} {error}") from error
-        if offset + length > file.size:
+        if end > file.size:
             raise ValueError(f"leaf {len(shapes)} reaches beyond the end of the file")
         shapes.append(shape)
-        places.append((offset, length))
-        offset += length
-    content = {
-        name: ByteRange(file, start, length)
-        for name, (start, length) in zip(leaf_names(shapes), places, strict=True)
-    }
-    tensors, notes = arrays_of(content, file.path)
+        leaves.append(ByteRange(file, offset, end - offset))
+        offset = end
+    named = dict(zip(leaf_names(shapes), leaves, strict=True))
+    tensors, notes = arrays_of(named, file.path)
     unnamed = "the file has no names: leaves are numbered, and cells are known by their shapes"
-    return TensorStore(
-        path=file.path, bytes=file.size, tensors=tensors, notes=[unnamed, *notes], resources=[file]
-    )
+    return file_store(file, tensors, [unnamed, *notes])
+
+
+def _leaf(file: File, offset: int) -> tuple[Shape, int]:
+    """The shape of the array that starts here, and where it ends."""
+    start = bytes(file.read(offset, min(file.size - offset, MAX_HEADER_BYTES)))
+    shape, _, dtype, length = _header(start)
+    if dtype.hasobject or naturals(shape) is None:
+        raise ValueError("is an array of Python objects, or has no valid shape")
+    return shape, offset + length + element_count(shape) * dtype.itemsize
 
 
 def leaf_names(shapes: list[Shape]) -> list[str]:
@@ -257,7 +236,3 @@ def _first_array(head: bytes, file: File) -> int | None:
     settings = bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES)))
     found = settings.find(b"\n" + MAGIC)
     return None if found < 0 else found + 1
-
-
-def _range(file: File, offset: int) -> bytes:
-    return bytes(file.read(offset, min(file.size - offset, MAX_HEADER_BYTES)))

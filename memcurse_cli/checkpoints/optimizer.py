@@ -295,7 +295,7 @@ NUMBER = re.compile(r"_?\d+$")
 
 def _keras_state(contents: object, weights: TensorStore) -> AdamState | None:
     """Adam's state in an HDF5 file of Keras; None where it holds no optimiser, or is another."""
-    from memcurse_cli.checkpoints.hdf5.file import Hdf5File
+    from memcurse_cli.checkpoints.hdf5.keras import Hdf5File
 
     if not isinstance(contents, Hdf5File):
         return None

@@ -210,7 +210,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "Keras shards",
-        "hdf5.keras:open_keras_shards",
+        "hdf5.keras:open_shards",
         "a JSON index whose weight_map names .weights.h5 files",
         (".weights.json",),
         begins=rb"\s*\{",

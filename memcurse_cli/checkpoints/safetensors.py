@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from typing import Any
 
 from memcurse_cli.checkpoints.registry import open_known
 from memcurse_cli.checkpoints.rewrites import with_scales
-from memcurse_cli.checkpoints.select import select_flat
+from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     FLOAT4,
     LazyTensor,
@@ -46,7 +47,16 @@ BITS_OF_UNREAD = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 def open_file(file: File) -> TensorStore:
     """Read and check the header."""
-    header, start = _header(file)
+    length = int.from_bytes(file.read(0, 8), "little")
+    if length > MAX_JSON_BYTES:
+        raise ValueError(f"its header claims {length} bytes, more than {MAX_JSON_BYTES}")
+    start = 8 + length
+    if start > file.size:
+        raise ValueError(f"its header claims {length} bytes and the file has {file.size}")
+    try:
+        header = parse_object(bytes(file.read(8, length)))
+    except ValueError as error:
+        raise ValueError(f"its header is damaged: {error}") from error
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise ValueError("its __metadata__ is not an object of strings")
@@ -54,37 +64,29 @@ def open_file(file: File) -> TensorStore:
     unread: list[str] = []
     ranges = []
     for name, entry in header.items():
-        spec, begin, end = _entry(file, name, entry, file.size - start)
+        spec, begin, end = _entry(name, entry, file.size - start)
         ranges.append((begin, end, name))
         if spec.dtype in BITS_OF_UNREAD:
             unread.append(name)
         else:
             tensors[name] = elements_at(file, start + begin, spec)
-    _check_layout(ranges, file.size - start)
+    position = 0
+    for begin, end, name in sorted(ranges):
+        if begin != position:
+            fault = "overlaps another tensor" if begin < position else "leaves a gap before it"
+            raise ValueError(f"tensor {printable(name, 60)} {fault}")
+        position = end
+    if position != file.size - start:
+        raise ValueError(f"its tensors end at byte {position} of {file.size - start}")
     scaled, of_scales = with_scales(tensors)
     selected, notes = select_flat(scaled)
-    if unread:
-        shown = printable(unread[0], 80)
-        count = "1 tensor" if len(unread) == 1 else f"{len(unread)} tensors"
-        notes.append(f"{count} of 6-bit numbers (such as {shown}): left out")
+    notes += counted(unread, "of 6-bit numbers", "left out")
     return file_store(
         file, selected, [*of_scales, *notes], metadata=metadata, listed_names=metadata
     )
 
 
-def _header(file: File) -> tuple[dict[str, Any], int]:
-    length = int.from_bytes(file.read(0, 8), "little")
-    if length > MAX_JSON_BYTES:
-        raise ValueError(f"its header claims {length} bytes, more than {MAX_JSON_BYTES}")
-    if 8 + length > file.size:
-        raise ValueError(f"its header claims {length} bytes and the file has {file.size}")
-    try:
-        return parse_object(bytes(file.read(8, length))), 8 + length
-    except ValueError as error:
-        raise ValueError(f"its header is damaged: {error}") from error
-
-
-def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:
+def _entry(name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:
     label = f"tensor {printable(name, 60)}"
     if not isinstance(entry, dict):
         raise ValueError(f"{label} has no description")
@@ -110,17 +112,6 @@ def _entry(file: File, name: str, entry: object, room: int) -> tuple[TensorSpec,
     return TensorSpec(sizes, dtype, needed), begin, end
 
 
-def _check_layout(ranges: list[tuple[int, int, str]], room: int) -> None:
-    position = 0
-    for begin, end, name in sorted(ranges):
-        if begin != position:
-            fault = "overlaps another tensor" if begin < position else "leaves a gap before it"
-            raise ValueError(f"tensor {printable(name, 60)} {fault}")
-        position = end
-    if position != room:
-        raise ValueError(f"its tensors end at byte {position} of {room}")
-
-
 MAX_SHARDS = 10_000
 SHARD_FORMATS = ("safetensors", "PyTorch", "PyTorch legacy")
 
@@ -138,9 +129,7 @@ def read_index(
 ) -> tuple[dict[str, Any], list[str], Mapping[str, list[str]]]:
     """The index, the names of its shards, and those that hold what each key stands for.
 
-    Args:
-        file: the index.
-        several: whether a key may stand for what lies in several shards.
+    ``several`` says whether a key may stand for what lies in several shards.
     """
     try:
         index = parse_object(bytes(file.read(0, file.size)))
@@ -165,14 +154,11 @@ def open_shards(file: File) -> TensorStore:
     """Read the index and the headers of its shards."""
     index, names, held = read_index(file)
     stores: dict[str, TensorStore] = {}
-    try:
+    with ExitStack() as shards:
         for name in names:
-            stores[name] = _open_shard(file, name)
+            stores[name] = shards.enter_context(_open_shard(file, name))
         tensors = _of_shards(held, stores)
-    except BaseException:
-        for store in stores.values():
-            store.close()
-        raise
+        opened = shards.pop_all()
     file.close()
     said = index.get("metadata")
     listed = {key: name for store in stores.values() for key, name in store.listed_names.items()}
@@ -188,14 +174,14 @@ def open_shards(file: File) -> TensorStore:
             f"{len(names)} shards of {first.format}",
             *dict.fromkeys(note for store in stores.values() for note in store.notes),
         ],
-        resources=stores.values(),
+        resources=[opened],
         listed_names=listed,
     )
 
 
 def _open_shard(index: File, name: str) -> TensorStore:
-    shard = index.directory().open(name)
-    try:
+    with ExitStack() as opened:
+        shard = opened.enter_context(closing(index.directory().open(name)))
         store = open_known(shard, SHARD_FORMATS)
         if store is None:
             raise CheckpointError(
@@ -203,10 +189,8 @@ def _open_shard(index: File, name: str) -> TensorStore:
                 where=shard.path,
                 remedy="copy or download it again",
             )
+        opened.pop_all()  # the store owns it now
         return store
-    except BaseException:
-        shard.close()
-        raise
 
 
 def _of_shards(

@@ -10,16 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, Messages
-from memcurse_cli.checkpoints.select import (
-    OPTIMIZER_SLOTS,
-    TENSORFLOW_SLOT,
-    counted,
-    select_flat,
-)
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, message_of
+from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
@@ -70,13 +65,11 @@ Leaf = TypeVar("Leaf")
 
 
 def table_entries(file: File) -> list[tuple[bytes, bytes]]:
-    """Every key of a sorted table of LevelDB's with its value, in order.
+    """Every key of a sorted table with its value, in order.
 
-    A table ends in a footer of 48 bytes: the handles (offset, size) of an index of meta blocks and
-    of an index of data blocks, padded, and a magic number. A block is entries, whose keys leave out
-    what they share with the key before, the places of restarts and their count; after it stand a
-    byte for its compression and a masked CRC-32C
-    (https://github.com/google/leveldb/blob/main/doc/table_format.md).
+    The table is LevelDB's (https://github.com/google/leveldb/blob/main/doc/table_format.md): blocks
+    of entries whose keys leave out what they share with the key before, and in the footer of 48
+    bytes the handles (offset, size) of an index of meta blocks and of an index of data blocks.
     """
     if file.size > MAX_TABLE_BYTES:
         raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
@@ -105,6 +98,15 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     return found
 
 
+def _of_byte(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+    return value
+
+
+_TABLE = [_of_byte(value) for value in range(256)]
+
+
 def masked_crc(content: bytes) -> int:
     """The CRC-32C of the bytes as LevelDB stores it: rotated by 15 bits, plus a constant."""
     crc = 0xFFFFFFFF
@@ -112,18 +114,6 @@ def masked_crc(content: bytes) -> int:
         crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
-
-
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
-
-
-_TABLE = _crc_table()
 
 
 def _block(content: bytes, offset: int, size: int) -> bytes:
@@ -163,20 +153,15 @@ def name_tensorflow(tensors: Mapping[str, Leaf], graph: bytes) -> tuple[dict[str
     (tensorflow/core/protobuf/trackable_object_graph.proto).
     """
     given = _given_names(graph)
-    optimizers = {
-        prefix
-        for key in tensors
-        if key.endswith(VALUE)
-        for prefix, _, last in [key.removesuffix(VALUE).rpartition("/")]
-        if prefix and last in OPTIMIZER_MARKS
-    }
+    paths = (key.removesuffix(VALUE).rpartition("/") for key in tensors if key.endswith(VALUE))
+    optimizers = {prefix for prefix, _, last in paths if prefix and last in OPTIMIZER_MARKS}
     state = {key for key in tensors if _is_state(key, optimizers, tensors)}
-    rest = {key: tensor for key, tensor in tensors.items() if key not in state}
-    owned = {given.get(key) for key in rest if not key.startswith(COPIES)}
+    kept = tensors.keys() - state
+    owned = {given.get(key) for key in kept if not key.startswith(COPIES)}
     rest = {
         key: tensor
-        for key, tensor in rest.items()
-        if not (key.startswith(COPIES) and given.get(key) in owned)
+        for key, tensor in tensors.items()
+        if key in kept and not (key.startswith(COPIES) and given.get(key) in owned)
     }
     uses = Counter(given.get(key, "") for key in rest)
     plain = {key.removesuffix(VALUE) for key in rest}
@@ -203,42 +188,33 @@ def _is_state(key: str, optimizers: set[str], known: Container[str]) -> bool:
     variable, _, last = key.rpartition("/")
     if not TENSORFLOW_SLOT.fullmatch(last):
         return last in OPTIMIZER_SLOTS
-    while variable:
-        if variable in known:
-            return True
-        variable = variable.partition("/")[2]
-    return False
+    parts = variable.split("/")
+    return any("/".join(parts[start:]) in known for start in range(len(parts)))
 
 
 def _given_names(content: bytes) -> dict[str, str]:
     """The full name of each variable by its key; nodes=1, attributes=2, full_name=2, key=3."""
-    graph, names = Messages(InlineBytes(content)), dict[str, str]()
-    for node in graph.fields(0, len(content)):
-        if node.number != 1 or node.wire != LENGTH:
-            continue
-        for attribute in graph.fields(node.start, node.size):
-            if attribute.number != 2 or attribute.wire != LENGTH:
-                continue
-            texts = {
-                field.number: graph.text(field)
-                for field in graph.fields(attribute.start, attribute.size)
-                if field.wire == LENGTH and field.number in (2, 3)
-            }
-            if texts.get(2) and texts.get(3):
-                names[texts[3]] = texts[2]
-    return names
+    return {
+        attribute.text(3): attribute.text(2)
+        for node in message_of(InlineBytes(content)).inside(1)
+        for attribute in node.inside(2)
+        if attribute.text(2) and attribute.text(3)
+    }
 
 
-@dataclass
 class _Entry:
     """A BundleEntryProto."""
 
-    dtype: int = 0
-    shape: tuple[int, ...] = ()
-    shard: int = 0
-    offset: int = 0
-    size: int = 0
-    sliced: bool = False
+    def __init__(self, content: bytes) -> None:
+        message = message_of(InlineBytes(content))
+        self.dtype, self.sliced = message.value(1), bool(message[7])
+        self.shard, self.offset, self.size = (message.value(number) for number in (3, 4, 5))
+        shape = naturals([size.value(1) for shape in message.inside(2) for size in shape.inside(2)])
+        if shape is None:
+            raise ValueError("a tensor has a negative size or more than 64 dimensions")
+        self.shape = shape
+        if min(self.offset, self.size, self.shard) < 0:
+            raise ValueError("a tensor has a negative size or offset")
 
 
 def open_file(file: File) -> TensorStore:
@@ -248,17 +224,18 @@ def open_file(file: File) -> TensorStore:
         raise ValueError("its index has no header")
     shards = _Shards(file, _shard_count(table[0][1], file))
     tensors: dict[str, LazyTensor] = {}
+    claims: list[tuple[int, int, int]] = []
     other: list[str] = []
     parts: list[str] = []
     graph = b""
     for key, value in table[1:]:
-        name, entry = key.decode("utf-8", "replace"), _entry(value)
+        name, entry = key.decode("utf-8", "replace"), _Entry(value)
         if len(name) > MAX_KEY_LENGTH:
             raise ValueError(f"a key of its index has {len(name)} characters")
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
             continue
         if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-            graph = _text(shards.file(entry.shard), entry)
+            graph = _text(shards[entry.shard], entry)
         elif entry.sliced:
             parts.append(name)
         elif entry.dtype not in TYPES:
@@ -269,13 +246,24 @@ def open_file(file: File) -> TensorStore:
                 raise ValueError(
                     f"the tensor {printable(name, 60)} has a shape that its bytes do not fit"
                 )
-            tensors[name] = elements_at(shards.claim(name, entry), entry.offset, spec)
-    shards.check()
+            content, end = shards[entry.shard], entry.offset + entry.size
+            if end > content.size:
+                raise ValueError(
+                    f"the tensor {printable(name, 60)} reaches byte {end} of a file of "
+                    f"{content.size}"
+                )
+            if entry.size:
+                claims.append((entry.shard, entry.offset, end))
+            tensors[name] = elements_at(content, entry.offset, spec)
+    # A small file would claim any amount by tensors that share bytes.
+    for (shard, _, end), (next_shard, start, _) in pairwise(sorted(claims)):
+        if shard == next_shard and start < end:
+            raise ValueError("two of its tensors overlap")
     named, notes = name_tensorflow(tensors, graph)
     file.close()
     return TensorStore(
         path=file.path,
-        bytes=file.size + sum(shard.size for shard in shards.files.values()),
+        bytes=file.size + sum(shard.size for shard in shards.values()),
         tensors=named,
         notes=[
             *notes,
@@ -285,99 +273,46 @@ def open_file(file: File) -> TensorStore:
     )
 
 
-class _Shards:
-    """The files of elements, found by the name of the index."""
+class _Shards(dict[int, Bytes]):
+    """The files of elements, found by the name of the index, each opened once."""
 
     def __init__(self, index: File, count: int) -> None:
+        super().__init__()
         self._directory = index.directory()
         self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
         self._count = count
-        self.files: dict[int, Bytes] = {}
-        self._claimed: dict[int, list[tuple[int, int]]] = {}
 
-    def file(self, shard: int) -> Bytes:
+    def __missing__(self, shard: int) -> Bytes:
         if not 0 <= shard < self._count:
             raise ValueError(f"a tensor lies in file {shard} of {self._count}")
-        if shard not in self.files:
-            name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
-            self.files[shard] = (
-                DataFile(self._directory, name)
-                if isinstance(self._directory, LocalDirectory)
-                else self._directory.open(name)
-            )
-        return self.files[shard]
-
-    def claim(self, name: str, entry: _Entry) -> Bytes:
-        """The file that holds an entry's elements."""
-        file = self.file(entry.shard)
-        if entry.offset + entry.size > file.size:
-            raise ValueError(
-                f"the tensor {printable(name, 60)} reaches byte {entry.offset + entry.size} of a "
-                f"file of {file.size}"
-            )
-        self._claimed.setdefault(entry.shard, []).append((entry.offset, entry.size))
-        return file
-
-    def check(self) -> None:
-        """Refuse tensors that share bytes, by which a small file would claim any amount."""
-        for claims in self._claimed.values():
-            end = 0
-            for offset, size in sorted(claims):
-                if size and offset < end:
-                    raise ValueError("two of its tensors overlap")
-                end = max(end, offset + size)
+        name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
+        directory = self._directory
+        if isinstance(directory, LocalDirectory):
+            self[shard] = DataFile(directory, name)
+        else:
+            self[shard] = directory.open(name)
+        return self[shard]
 
 
 def _shard_count(value: bytes, file: File) -> int:
     """How many files of elements the header says there are."""
-    count = 1
-    for field in Messages(InlineBytes(value)).fields(0, len(value)):
-        if field.number == 1 and field.wire == LENGTH:
-            raise CheckpointError(
-                "this is a checkpoint of TensorFlow's first format, of before version 0.12",
-                where=file.path,
-                remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
-            )
-        if field.number == 1:
-            count = field.value
-        elif field.number == 2 and field.value:
-            raise CheckpointError(
-                "its numbers are big-endian, which is not read",
-                where=file.path,
-                remedy="save it elsewhere",
-            )
+    header = message_of(InlineBytes(value))
+    if any(field.wire == LENGTH for field in header[1]):
+        raise CheckpointError(
+            "this is a checkpoint of TensorFlow's first format, of before version 0.12",
+            where=file.path,
+            remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
+        )
+    if header.value(2):
+        raise CheckpointError(
+            "its numbers are big-endian, which is not read",
+            where=file.path,
+            remedy="save it elsewhere",
+        )
+    count = header.value(1, default=1)
     if not 0 < count <= MAX_SHARDS:
         raise ValueError(f"it has {count} files of elements")
     return count
-
-
-def _entry(value: bytes) -> _Entry:
-    messages, entry = Messages(InlineBytes(value)), _Entry()
-    for field in messages.fields(0, len(value)):
-        if field.number == 1:
-            entry.dtype = field.value
-        elif field.number == 2 and field.wire == LENGTH:
-            shape = naturals(
-                [
-                    next((n.signed for n in messages.fields(d.start, d.size) if n.number == 1), 0)
-                    for d in messages.fields(field.start, field.size)
-                    if d.number == 2 and d.wire == LENGTH
-                ]
-            )
-            if shape is None:
-                raise ValueError("a tensor has a negative size or more than 64 dimensions")
-            entry.shape = shape
-        elif field.number == 3:
-            entry.shard = field.signed
-        elif field.number == 4:
-            entry.offset = field.signed
-        elif field.number == 5:
-            entry.size = field.signed
-        elif field.number == 7:
-            entry.sliced = True
-    if min(entry.offset, entry.size, entry.shard) < 0:
-        raise ValueError("a tensor has a negative size or offset")
-    return entry
 
 
 def _text(file: Bytes, entry: _Entry) -> bytes:

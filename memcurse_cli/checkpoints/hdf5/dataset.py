@@ -1,10 +1,8 @@
 """An HDF5 dataset: where its elements lie, and how they are read.
 
 Elements are contiguous, part of the header, or in chunks, which may be deflated, shuffled and
-checksummed. Whatever would lie outside the file is refused. Version 1 B-trees list the chunks of
-every version. Since 1.10 a dataset may have one chunk without an index, chunks one after another
-(implicit), a fixed array, an extensible array where one dimension is unlimited, or a version 2
-B-tree where several are (HDF5 File Format Specification 3.0, VII).
+checksummed. Chunks are listed by version 1 B-trees, or since HDF5 1.10 by one of the indices of the
+File Format Specification 3.0, VII. Whatever would lie outside the file is refused.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +25,13 @@ from memcurse_cli.checkpoints.hdf5.header import (
     LAYOUT,
     UNDEFINED,
     Messages,
+    Shape,
     first_message,
     parse_datatype,
-    parse_limits,
-    parse_shape,
+    parse_space,
+    structure,
     text_attribute,
+    tree_entries,
     tree_records,
     unpack,
 )
@@ -42,33 +41,29 @@ from memcurse_cli.checkpoints.untrusted.archive import (
     MAX_DEFLATE_RATIO,
     MAX_LARGE_RATIO,
 )
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
 
 MAX_CHUNKS = 250_000
 TREE_1, SINGLE, IMPLICIT, FIXED, EXTENSIBLE, TREE_2 = range(6)
-_UNLIMITED = UNDEFINED
 # How many bytes each index has of its own before its address.
 _PARAMETERS = {IMPLICIT: 0, FIXED: 1, EXTENSIBLE: 5, TREE_2: 6}
+_LIST = "list of chunks"
 
-Corner = tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One stored chunk: its corner in the dataset, where it lies, and the filters it skips."""
 
-    corner: Corner
+    corner: Shape
     address: int
     size: int
     skipped: int
 
 
-@dataclass(frozen=True)
-class Chunking:
+class Chunking(NamedTuple):
     """How a dataset is cut into chunks: their extent, and what lists them or the only one."""
 
-    extent: Corner
-    index: int
+    extent: Shape
+    kind: int
     address: int
     single: tuple[int, int] | None = None  # size and skipped filters of the only one
 
@@ -89,49 +84,42 @@ def parse_chunking(body: bytes) -> Chunking:
     (index,) = unpack("B", body, position)
     position += 1
     single = None
-    if index == SINGLE:
-        if flags & 2:
-            size, skipped = unpack("QI", body, position)
-            single = (size, skipped)
-            position += 12
-    elif index in _PARAMETERS:
-        position += _PARAMETERS[index]
-    else:
+    if index == SINGLE and flags & 2:
+        size, skipped = unpack("QI", body, position)
+        single = (size, skipped)
+        position += 12
+    elif index != SINGLE and index not in _PARAMETERS:
         raise ValueError("its chunks are listed in an unknown way")
-    (address,) = unpack("Q", body, position)
+    (address,) = unpack("Q", body, position + _PARAMETERS.get(index, 0))
     return Chunking(tuple(sizes[:-1]), index, address, single)
 
 
 def chunks_of(
-    file: File, chunking: Chunking, shape: Corner, limits: Corner, size: int
+    file: File, chunking: Chunking, shape: Shape, limits: Shape, size: int
 ) -> list[Chunk]:
     """Every chunk that is stored; ``size`` is the bytes of one without filters."""
-    extent = chunking.extent
-    if chunking.address == UNDEFINED:
+    extent, index, address, _ = chunking
+    if address == UNDEFINED:
         return []
-    if chunking.index == TREE_1:
-        return _tree_1(file, chunking.address, len(shape))
-    if chunking.index == TREE_2:
-        found = list(_tree_2(file, chunking.address, extent, size))
-    else:
-        entry = _entries(file, chunking, size)
-        found = []
-        for number, corner in sorted(_numbered(shape, limits, extent, chunking.index)):
-            address, stored, skipped = entry(number)
-            if address != UNDEFINED:
-                found.append(Chunk(corner, address, stored, skipped))
-    return found
+    if index == TREE_1:
+        return _tree_1(file, address, len(shape))
+    if index == TREE_2:
+        return list(_tree_2(file, address, extent, size))
+    entry = _entries(file, chunking, size)
+    numbered = sorted(_numbered(shape, limits, extent, index))
+    chunks = (Chunk(corner, *entry(number)) for number, corner in numbered)
+    return [chunk for chunk in chunks if chunk.address != UNDEFINED]
 
 
 def _numbered(
-    shape: Corner, limits: Corner, extent: Corner, index: int
-) -> Iterator[tuple[int, Corner]]:
+    shape: Shape, limits: Shape, extent: Shape, index: int
+) -> Iterator[tuple[int, Shape]]:
     """The number of each chunk in its index, and its corner."""
     grid = [-(-most // n) for most, n in zip(limits, extent, strict=True)]
     order = list(range(len(shape)))
-    if index == EXTENSIBLE and _UNLIMITED in limits:
+    if index == EXTENSIBLE and UNDEFINED in limits:
         # The dimension that grows comes first, so that the others give the step.
-        first = limits.index(_UNLIMITED)
+        first = limits.index(UNDEFINED)
         order.insert(0, order.pop(first))
     steps = [0] * len(shape)
     step = 1
@@ -144,22 +132,18 @@ def _numbered(
         yield number, tuple(at * n for at, n in zip(place, extent, strict=True))
 
 
-Entry = tuple[int, int, int]
-
-
-def _entries(file: File, chunking: Chunking, size: int) -> Callable[[int], Entry]:
+def _entries(file: File, chunking: Chunking, size: int) -> Callable[[int], tuple[int, int, int]]:
     """What gives a chunk's address, size and skipped filters by its number."""
-    address = chunking.address
-    if chunking.index == SINGLE:
-        stored, skipped = chunking.single or (size, 0)
-        return lambda number: (address, stored, skipped)
-    if chunking.index == IMPLICIT:
+    _, index, address, single = chunking
+    if index == SINGLE:
+        return lambda number: (address, *(single or (size, 0)))
+    if index == IMPLICIT:
         return lambda number: (address + number * size, size, 0)
-    array = (FixedArray if chunking.index == FIXED else ExtensibleArray)(file, address)
+    array = (FixedArray if index == FIXED else ExtensibleArray)(file, address)
     return lambda number: _decoded(array.element(number), size)
 
 
-def _decoded(element: bytes, size: int) -> Entry:
+def _decoded(element: bytes, size: int) -> tuple[int, int, int]:
     """An address, alone or with the size of what is compressed and the filters that it skips."""
     if not element:
         return UNDEFINED, 0, 0
@@ -173,33 +157,18 @@ def _decoded(element: bytes, size: int) -> Entry:
 
 
 def _tree_1(file: File, root: int, rank: int) -> list[Chunk]:
-    """The leaves of a version 1 B-tree, in any order."""
-    entry = 8 + 8 * (rank + 1) + 8
     found: list[Chunk] = []
-    pending: list[int] = [root]
-    seen: set[int] = set()
-    while pending:
-        address = pending.pop()
-        if address in seen or len(found) > MAX_CHUNKS:
+    entries = tree_entries(file, root, 1, f"II{rank + 2}Q", _LIST)
+    for size, skipped, *corner, _, address in entries:
+        found.append(Chunk(tuple(corner), address, size, skipped))
+        if len(found) > MAX_CHUNKS:
             raise ValueError("its list of chunks leads back to itself")
-        seen.add(address)
-        header = bytes(file.read(address, 24))
-        kind, level, used = unpack("BBH", header, 4)
-        if not header.startswith(b"TREE") or kind != 1:
-            raise ValueError(f"there is no list of chunks at byte {address}")
-        body = bytes(file.read(address + 24, used * entry))
-        for position in range(0, len(body), entry):
-            size, skipped, *corner, child = unpack(f"II{rank + 2}Q", body, position)
-            if level:
-                pending.append(child)
-            else:
-                found.append(Chunk(tuple(corner[:-1]), child, size, skipped))
     return found
 
 
-def _tree_2(file: File, address: int, extent: Corner, size: int) -> Iterator[Chunk]:
+def _tree_2(file: File, address: int, extent: Shape, size: int) -> Iterator[Chunk]:
     """The records of a version 2 B-tree: an entry, then the place of the chunk in the grid."""
-    kind = bytes(file.read(address, 6))[5]
+    (kind,) = structure(file, address, b"BTHD", "xB", _LIST)
     if kind not in (CHUNKS, FILTERED_CHUNKS):
         raise ValueError(f"there is no list of chunks at byte {address}")
     for record in tree_records(file, address, kind):
@@ -225,33 +194,33 @@ class _Array:
             self._start = block
         return self._block[index * self._width : (index + 1) * self._width]
 
-    def _in_page(self, start: int, page: int, index: int, count: int) -> bytes:
-        """An element of one of the pages, of which each ends in a checksum, from an address on."""
-        return self._at(start + 4 + page * (self._page * self._width + 4), index, count)
+    def _in_block(self, start: int, number: int, count: int, bits: int | None, bit: int) -> bytes:
+        """An element of a data block, in pages where it is large, of which each has a checksum.
 
-    def _bit(self, address: int, index: int) -> bool:
-        """A bit of the map at an address that says which pages there are."""
-        (byte,) = self._file.read(address + index // 8, 1)
-        return bool(byte >> (7 - index % 8) & 1)
-
-
-def _require_mark(file: File, address: int, mark: bytes) -> None:
-    if bytes(file.read(address, 4)) != mark:
-        raise ValueError(f"there is no list of chunks at byte {address}")
+        The map at ``bits`` says, from its ``bit`` on, which pages there are.
+        """
+        if count <= self._page:
+            return self._at(start, number, count)
+        page, index = divmod(number, self._page)
+        if bits is not None:
+            (byte,) = self._file.read(bits + (bit + page) // 8, 1)
+            if not byte >> (7 - (bit + page) % 8) & 1:
+                return b""
+        left = min(self._page, count - page * self._page)
+        return self._at(start + 4 + page * (self._page * self._width + 4), index, left)
 
 
 class FixedArray(_Array):
     """As many elements as the dataset can have chunks, in pages where they are many."""
 
     def __init__(self, file: File, address: int) -> None:
-        _require_mark(file, address, b"FAHD")
-        header = bytes(file.read(address, 28))
-        version, _, width, bits, self._count, self._data = unpack("BBBBQQ", header, 4)
-        if version or not width or bits > 32:
+        layout = structure(file, address, b"FAHD\0", "xBBQQ", _LIST)
+        width, bits, self._count, self._data = layout
+        if not width or bits > 32:
             raise ValueError(f"there is no list of chunks at byte {address}")
         super().__init__(file, width, bits)
         if self._data != UNDEFINED:
-            _require_mark(file, self._data, b"FADB")
+            structure(file, self._data, b"FADB", "", _LIST)
 
     def element(self, number: int) -> bytes:
         """The element of a number; nothing where it was never set."""
@@ -259,15 +228,9 @@ class FixedArray(_Array):
             raise ValueError("its list of chunks is too short")
         if self._data == UNDEFINED:
             return b""
-        start = self._data + 14
-        if self._count <= self._page:
-            return self._at(start, number, self._count)
-        page, index = divmod(number, self._page)
-        pages = -(-self._count // self._page)
-        if not self._bit(start, page):
-            return b""
-        count = min(self._page, self._count - page * self._page)
-        return self._in_page(start + -(-pages // 8), page, index, count)
+        bits = self._data + 14
+        pages = -(-self._count // self._page) if self._count > self._page else 0
+        return self._in_block(bits + -(-pages // 8), number, self._count, bits, 0)
 
 
 class ExtensibleArray(_Array):
@@ -277,23 +240,22 @@ class ExtensibleArray(_Array):
     """
 
     def __init__(self, file: File, address: int) -> None:
-        _require_mark(file, address, b"EAHD")
-        header = bytes(file.read(address, 72))
-        version, _, width, bits, inside, least, pointers, page = unpack("8B", header, 4)
-        (self._index,) = unpack("Q", header, 60)
-        if version or not width or bits > 64:
+        width, bits, self._inside, self._least, pointers, page, self._index = structure(
+            file, address, b"EAHD\0", "x6B48xQ", _LIST
+        )
+        if not width or bits > 64:
             raise ValueError(f"there is no list of chunks at byte {address}")
-        if not least or least & (least - 1) or not pointers or pointers & (pointers - 1):
+        if not all(n and not n & (n - 1) for n in (self._least, pointers)):
             raise ValueError("its list of chunks has an impossible shape")
         super().__init__(file, width, page)
-        self._inside, self._least = inside, least
-        self._offset_bytes = -(-bits // 8)
-        self._levels = 1 + bits - (least.bit_length() - 1)
+        # What stands before the elements of a data block, and the maps of a super block.
+        self._prefix = 14 + -(-bits // 8)
+        self._levels = 1 + bits - (self._least.bit_length() - 1)
         # So many levels have their data blocks in the index block, the rest in super blocks.
         self._direct = 2 * (pointers.bit_length() - 1)
         self._direct_blocks = 2 * (pointers - 1)
         if self._index != UNDEFINED:
-            _require_mark(file, self._index, b"EAIB")
+            structure(file, self._index, b"EAIB", "", _LIST)
 
     def element(self, number: int) -> bytes:
         """The element of a number; nothing where it was never set."""
@@ -314,29 +276,20 @@ class ExtensibleArray(_Array):
         else:
             raise ValueError("its list of chunks is too short")
         block, number = divmod(number, each)
-        if level < self._direct:
-            return self._in_block(self._pointer(start + 8 * (first + block)), number, each)
-        start += 8 * (self._direct_blocks + level - self._direct)
-        place = self._pointer(start)
+        bits, pages, pointers = None, 0, start + 8 * first
+        if level >= self._direct:
+            place = self._pointer(start + 8 * (self._direct_blocks + level - self._direct))
+            if place == UNDEFINED:
+                return b""
+            structure(self._file, place, b"EASB", "", _LIST)
+            # One map lists the pages of all data blocks, bit after bit.
+            bits = place + self._prefix
+            pages = each // self._page if each > self._page else 0
+            pointers = bits + blocks * -(-pages // 8)
+        place = self._pointer(pointers + 8 * block)
         if place == UNDEFINED:
             return b""
-        _require_mark(self._file, place, b"EASB")
-        maps = place + 14 + self._offset_bytes
-        pages = each // self._page if each > self._page else 0
-        pointer = self._pointer(maps + blocks * -(-pages // 8) + 8 * block)
-        # One map lists the pages of all data blocks, bit after bit.
-        if pages and not self._bit(maps, block * pages + number // self._page):
-            return b""
-        return self._in_block(pointer, number, each)
-
-    def _in_block(self, block: int, number: int, count: int) -> bytes:
-        """An element of a data block."""
-        if block == UNDEFINED:
-            return b""
-        start = block + 14 + self._offset_bytes
-        if count <= self._page:
-            return self._at(start, number, count)
-        return self._in_page(start, *divmod(number, self._page), self._page)
+        return self._in_block(place + self._prefix, number, each, bits, block * pages)
 
     def _pointer(self, place: int) -> int:
         return int.from_bytes(self._file.read(place, 8), "little")
@@ -350,20 +303,13 @@ _NOT_NUMBERS = ("", "opaque", "text", "variable text")
 
 
 class Dataset:
-    """A dataset, described by the messages of its header.
-
-    Attributes:
-        spec: its shape and type, or None where it holds something else than numbers.
-    """
+    """A dataset, whose ``spec`` is None where it holds something else than numbers."""
 
     def __init__(self, file: File, messages: Messages) -> None:
         self._file = file
         self.spec: TensorSpec | None = None
-        self._address = self._stored = 0
-        self._inline = b""
+        self._content: Bytes = InlineBytes(b"")
         self._chunking: Chunking | None = None
-        self._chunk: tuple[int, ...] = ()
-        self._limits: tuple[int, ...] = ()
         self._parse_layout(first_message(messages, LAYOUT) or b"")
         if first_message(messages, EXTERNAL_FILES) is not None:
             raise ValueError("it keeps its elements in another file, which is not opened")
@@ -371,8 +317,8 @@ class Dataset:
         space, datatype = first_message(messages, DATASPACE), first_message(messages, DATATYPE)
         if space is None or datatype is None:
             return
-        shape, self._type = parse_shape(space), parse_datatype(datatype)
-        self._limits = parse_limits(space)
+        self._type = parse_datatype(datatype)
+        shape, self._limits = parse_space(space)
         kind = self._type.kind
         if kind == "opaque" and self._type.size == 2:
             # Keras stores a bfloat16 as two opaque bytes, and says so.
@@ -380,85 +326,74 @@ class Dataset:
         if shape is None or kind in _NOT_NUMBERS:
             return
         self.spec = TensorSpec(shape, kind, element_count(shape) * self._type.size)
-        if self._class == _CHUNKED:
-            self._check_chunks(self.spec)
-        elif self.spec.bytes > self._stored or self._address + self.spec.bytes > file.size:
-            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._stored}")
+        if self._chunking is not None:
+            self._check_chunks(self.spec, self._chunking)
+        elif self.spec.bytes > self._content.size:
+            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._content.size}")
 
     def load(self) -> NDArray[Any]:
         """Every element, as float64."""
         assert self.spec is not None
-        if self._class == _CHUNKED and self.spec.bytes:
-            return self._assemble(self.spec)
-        content = self._inline[: self.spec.bytes]
-        if self._class == _CONTIGUOUS and self.spec.bytes:
-            content = bytes(self._file.read(self._address, self.spec.bytes))
+        if self._chunking is not None and self.spec.bytes:
+            return self._assemble(self.spec, self._chunking)
+        content = self._content.read(0, self.spec.bytes)
         return decode(content, self.spec.dtype, self.spec.shape, self._type.big_endian)
 
     def _parse_layout(self, body: bytes) -> None:
-        version, self._class = unpack("BB", body)
-        if self._class == _VIRTUAL:
+        version, kind = unpack("BB", body)
+        if kind == _VIRTUAL:
             raise ValueError("it is a view of other files, which are not opened")
         if version not in _LAYOUTS:
             raise ValueError(f"its elements have layout {version}, which no library writes")
-        if self._class == _COMPACT:
+        if kind == _COMPACT:
             (size,) = unpack("H", body, 2)
-            self._inline = body[4 : 4 + size]
-            self._stored = len(self._inline)
-        elif self._class == _CONTIGUOUS:
-            self._address, self._stored = unpack("QQ", body, 2)
-            if self._address == UNDEFINED:  # nothing was ever written
-                self._address = self._stored = 0
-        elif self._class == _CHUNKED:
+            self._content = InlineBytes(body[4 : 4 + size])
+        elif kind == _CONTIGUOUS:
+            address, size = unpack("QQ", body, 2)
+            size = min(size, self._file.size - address)
+            if size > 0:  # nothing was ever written where the address is undefined
+                self._content = ByteRange(self._file, address, size)
+        elif kind == _CHUNKED:
             self._chunking = parse_chunking(body)
-            self._chunk = self._chunking.extent
         else:
             raise ValueError("its elements have an unknown layout")
 
-    def _check_chunks(self, spec: TensorSpec) -> None:
-        if len(self._chunk) != len(spec.shape) or 0 in self._chunk:
+    def _check_chunks(self, spec: TensorSpec, chunking: Chunking) -> None:
+        extent = chunking.extent
+        if len(extent) != len(spec.shape) or 0 in extent:
             raise ValueError("its chunks do not fit its shape")
-        count = element_count(
-            tuple(-(-n // c) for n, c in zip(spec.shape, self._chunk, strict=True))
-        )
+        count = element_count(tuple(-(-n // c) for n, c in zip(spec.shape, extent, strict=True)))
         # A chunk is inflated as a whole, however little of it belongs to the dataset.
-        inflated = max(spec.bytes, element_count(self._chunk) * self._type.size)
+        self._chunk_bytes = element_count(extent) * self._type.size
+        inflated = max(spec.bytes, self._chunk_bytes)
         ratio = 1
         if any(identity == DEFLATE for identity, _ in self._filters):
             ratio = MAX_LARGE_RATIO if inflated > LARGE_BLOCK else MAX_DEFLATE_RATIO
         # All but the chunks that need no index are listed by an address each.
-        listed = 0 if self._chunking and self._chunking.index in (SINGLE, IMPLICIT) else 8 * count
+        listed = 0 if chunking.kind in (SINGLE, IMPLICIT) else 8 * count
         most = self._file.size
         if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
             raise ValueError(
-                f"it claims {spec.bytes} bytes in {count} chunks, and the file has "
-                f"{self._file.size} bytes"
+                f"it claims {spec.bytes} bytes in {count} chunks, and the file has {most} bytes"
             )
 
-    def _assemble(self, spec: TensorSpec) -> NDArray[Any]:
-        corners = (range(0, n, c) for n, c in zip(spec.shape, self._chunk, strict=True))
+    def _assemble(self, spec: TensorSpec, chunking: Chunking) -> NDArray[Any]:
+        extent, shape = chunking.extent, spec.shape
+        corners = (range(0, n, c) for n, c in zip(shape, extent, strict=True))
         missing = set(itertools.product(*corners))
-        assert self._chunking is not None
-        size = element_count(self._chunk) * self._type.size
-        chunks = chunks_of(self._file, self._chunking, spec.shape, self._limits, size)
+        chunks = chunks_of(self._file, chunking, shape, self._limits, self._chunk_bytes)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")
-        array = np.empty(spec.shape)
+        array = np.empty(shape)
         for chunk in chunks:
             content = self._unfilter(bytes(self._file.read(chunk.address, chunk.size)), chunk)
-            part = decode(content, spec.dtype, self._chunk, self._type.big_endian)
-            extent = tuple(
-                min(size, whole - start)
-                for start, size, whole in zip(chunk.corner, self._chunk, spec.shape, strict=True)
-            )
-            inside = tuple(
-                slice(start, start + n) for start, n in zip(chunk.corner, extent, strict=True)
-            )
-            array[inside] = part[tuple(slice(n) for n in extent)]
+            part = decode(content, spec.dtype, extent, self._type.big_endian)
+            inside = tuple(slice(at, at + n) for at, n in zip(chunk.corner, extent, strict=True))
+            # A chunk may reach beyond the edge.
+            array[inside] = part[tuple(slice(n) for n in array[inside].shape)]
         return array
 
     def _unfilter(self, content: bytes, chunk: Chunk) -> bytes:
-        size = element_count(self._chunk) * self._type.size
         for index, (identity, values) in reversed(list(enumerate(self._filters))):
             if chunk.skipped >> index & 1:
                 continue
@@ -466,15 +401,15 @@ class Dataset:
                 content = content[:-4]
             elif identity == DEFLATE:
                 try:
-                    content = zlib.decompressobj().decompress(content, size + 4)
+                    content = zlib.decompressobj().decompress(content, self._chunk_bytes + 4)
                 except zlib.error as error:
                     raise ValueError(f"a chunk cannot be decompressed ({error})") from error
             else:
                 width = values[0] if values else self._type.size
                 if width > 1 and len(content) % width == 0:
                     content = np.frombuffer(content, np.uint8).reshape(width, -1).T.tobytes()
-        if len(content) != size:
-            raise ValueError(f"a chunk has {len(content)} bytes and needs {size}")
+        if len(content) != self._chunk_bytes:
+            raise ValueError(f"a chunk has {len(content)} bytes and needs {self._chunk_bytes}")
         return content
 
 

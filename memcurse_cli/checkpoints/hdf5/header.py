@@ -1,10 +1,8 @@
-"""HDF5's object headers, and the dense storage that groups of many links or attributes have.
+"""HDF5's object headers, B-trees and heaps, in the forms that h5py and Keras write.
 
-The layout is that of the HDF5 File Format Specification, version 3.0
-(https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html), in the forms that h5py and
-Keras write: object headers of versions 1 and 2 (libver='latest'), with addresses and lengths of 8
-bytes, little-endian. Dense storage is a version 2 B-tree of records, each of which names an object
-in a fractal heap, whose blocks double in size from row to row (III.A.2 and III.G).
+https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html (File Format Specification 3.0).
+Groups of many links or attributes have dense storage: a version 2 B-tree of records, each of which
+names an object in a fractal heap, whose blocks double in size from row to row (III.G).
 """
 
 from __future__ import annotations
@@ -34,13 +32,41 @@ def unpack(layout: str, content: bytes | bytearray, offset: int = 0) -> tuple[An
         raise ValueError("one of its fields ends too early") from error
 
 
+def structure(file: File, address: int, mark: bytes, layout: str, what: str) -> tuple[Any, ...]:
+    """The integers that follow a mark at an address."""
+    content = bytes(file.read(address, len(mark) + struct.calcsize(f"<{layout}")))
+    if not content.startswith(mark):
+        raise ValueError(f"there is no {what} at byte {address}")
+    return unpack(layout, content, len(mark))
+
+
+def tree_entries(
+    file: File, root: int, kind: int, layout: str, what: str
+) -> Iterator[tuple[Any, ...]]:
+    """The entries of a version 1 B-tree's leaves, in any order: a key and the child after it."""
+    size = struct.calcsize(f"<{layout}")
+    pending, seen = [root], set[int]()
+    while pending:
+        address = pending.pop()
+        if address in seen or len(seen) > MAX_RECORDS:
+            raise ValueError(f"its {what} leads back to itself")
+        seen.add(address)
+        level, used = structure(file, address, b"TREE" + bytes([kind]), "BH", what)
+        body = bytes(file.read(address + 24, used * size))
+        for position in range(0, len(body), size):
+            entry = unpack(layout, body, position)
+            if level:
+                pending.append(entry[-1])
+            else:
+                yield entry
+
+
 def tree_records(file: File, address: int, kind: int) -> Iterator[bytes]:
     """The records of a version 2 B-tree."""
-    header = bytes(file.read(address, 38))
-    version, found, node_size, width, depth = unpack("BBIHH", header, 4)
-    root, count, total = unpack("QHQ", header, 16)
-    if not header.startswith(b"BTHD") or version or found != kind:
-        raise ValueError(f"there is no list of names or chunks at byte {address}")
+    mark = b"BTHD\0" + bytes([kind])
+    node_size, width, depth, root, count, total = structure(
+        file, address, mark, "IHH2xQHQ", "list of names or chunks"
+    )
     if not width or width + _NODE_OVERHEAD > node_size or depth > MAX_DEPTH:
         raise ValueError("a list of names or chunks has an impossible shape")
     if total > MAX_RECORDS:
@@ -82,19 +108,15 @@ class FractalHeap:
 
     def __init__(self, file: File, address: int) -> None:
         self._file = file
-        header = bytes(file.read(address, 144))
-        version, _, filters, _, largest = unpack("BHHBI", header, 4)
-        if not header.startswith(b"FRHP") or version:
-            raise ValueError(f"there is no heap at byte {address}")
+        # Sizes of huge and tiny objects and of free space stand between.
+        filters, largest, self._width, self._start, self._direct, bits, self._root, self._rows = (
+            structure(file, address, b"FRHP\0", "2xHxI96xHQQH2xQH", "heap")
+        )
         if filters:
             raise ValueError("it compresses its names, which h5py does not")
-        # Sizes of huge and tiny objects and of free space stand between.
-        self._width, self._start, self._direct = unpack("HQQ", header, 110)
-        bits, _, self._root, self._rows = unpack("HHQH", header, 128)
         sizes = (self._start, self._direct)
-        if not self._width or bits > 64 or not all(n and not n & (n - 1) for n in sizes):
-            raise ValueError(f"the heap at byte {address} has an impossible shape")
-        if self._direct < self._start:
+        powers = all(n and not n & (n - 1) for n in sizes)
+        if not self._width or bits > 64 or not powers or self._direct < self._start:
             raise ValueError(f"the heap at byte {address} has an impossible shape")
         self._offset_bytes = -(-bits // 8)
         block = -(-(self._direct.bit_length() - 1) // 8)
@@ -125,36 +147,46 @@ class FractalHeap:
                 break
             if not rows:
                 return int(address + offset)
-            row, column, start, size = self._cell(offset)
+            row, size = 0, self._start
+            while offset >= size * self._width:
+                offset -= size * self._width
+                row += 1
+                # The first two rows have blocks of the same size.
+                size = self._start << max(0, row - 1)
             if row >= rows:
                 break
+            column, offset = divmod(offset, size)
             # Signature, version, the heap's address and the block's own offset come first.
             entry = address + 13 + self._offset_bytes + 8 * (row * self._width + column)
             if bytes(self._file.read(address, 4)) != b"FHIB":
                 break
             (address,) = unpack("Q", bytes(self._file.read(entry, 8)))
-            offset -= start
             first = (self._start * self._width).bit_length()
             rows = 0 if row < self._direct_rows else size.bit_length() - first + 1
             if row >= self._direct_rows and rows < 1:
                 break
         raise ValueError("an object lies in no block of its heap")
 
-    def _cell(self, offset: int) -> tuple[int, int, int, int]:
-        """The row and column of the block of an offset, where it begins, and its size."""
-        row, start, size = 0, 0, self._start
-        while offset >= start + size * self._width:
-            start += size * self._width
-            row += 1
-            # The first two rows have blocks of the same size.
-            size = self._start << max(0, row - 1)
-        column = (offset - start) // size
-        return row, column, start + column * size, size
-
 
 def _bytes_for(largest: int) -> int:
     """How many bytes a number up to this takes."""
     return max(1, -(-largest.bit_length() // 8))
+
+
+def dense_objects(
+    file: File, body: bytes, order_bytes: int, kind: int, start: int
+) -> Iterator[bytes | None]:
+    """The objects in the heap that a message of information on links or attributes names.
+
+    ``order_bytes`` is what the order of creation takes in it where that is kept, ``kind`` the
+    B-tree's, and ``start`` where in a record of it the object's identity begins.
+    """
+    (flags,) = unpack("xB", body)
+    address, names = unpack("QQ", body, 2 + (order_bytes if flags & 1 else 0))
+    if address != UNDEFINED:
+        heap = FractalHeap(file, address)
+        for record in tree_records(file, names, kind):
+            yield heap.object(record[start : start + 8])
 
 
 MAX_MESSAGES = 100_000
@@ -165,15 +197,14 @@ DATASPACE, LINK_INFO, DATATYPE, LINK, EXTERNAL_FILES, LAYOUT = 1, 2, 3, 6, 7, 8
 FILTERS, ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 11, 12, 16, 17, 21
 
 _FIXED, _FLOAT, _STRING, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
+_KINDS = {_STRING: "text", _OPAQUE: "opaque", _ENUM: "bool", _VARIABLE: "variable text"}
 # By size in bytes, bits of the exponent and bits of the mantissa.
 _FLOATS = {
-    (2, 5, 10): "float16",
-    (2, 8, 7): "bfloat16",
-    (4, 8, 23): "float32",
-    (8, 11, 52): "float64",
-}
+    (2, 5, 10): "float16", (2, 8, 7): "bfloat16", (4, 8, 23): "float32", (8, 11, 52): "float64",
+}  # fmt: skip
 
 Messages = list[tuple[int, bytes]]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -188,66 +219,45 @@ class Datatype:
 def read_messages(file: File, address: int) -> Messages:
     """The type and content of every message of the object header at an address."""
     start = bytes(file.read(address, 16))
-    if start.startswith(b"OHDR"):
-        return _messages_2(file, address, start)
-    version, _, count, _, size = unpack("BBHII", start)
-    if version != 1:
+    dense = start.startswith(b"OHDR")  # version 2
+    if dense:
+        version, flags = unpack("BB", start, 4)
+        place = address + 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+        width = 1 << (flags & 3)
+        length = int.from_bytes(file.read(place, width), "little")
+        place, count = place + width, MAX_MESSAGES
+        # The order of creation may follow.
+        layout, head = "BHB", 6 if flags & 4 else 4
+    else:
+        version, count, length = unpack("BxH4xI", start)
+        place, layout, head = address + 16, "HHB", 8
+    if version != (2 if dense else 1):
         raise ValueError(f"there is no object header at byte {address}")
     messages: Messages = []
-    for content in _blocks(file, address + 16, size, messages):
-        position = 0
-        while position + 8 <= len(content) and len(messages) < count:
-            kind, size, flags = unpack("HHB", content, position)
-            _add(messages, kind, flags, content[position + 8 : position + 8 + size])
-            position += 8 + size
-    return messages
-
-
-def _messages_2(file: File, address: int, start: bytes) -> Messages:
-    """The messages of a version 2 header, whose parts each end in a checksum."""
-    version, flags = unpack("BB", start, 4)
-    if version != 2:
-        raise ValueError(f"there is no object header at byte {address}")
-    position = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
-    width = 1 << (flags & 3)
-    size = int.from_bytes(file.read(address + position, width), "little")
-    messages: Messages = []
-    first = True
-    for content in _blocks(file, address + position + width, size, messages):
-        position, end = (0, len(content)) if first else (4, len(content) - 4)
-        if not first and not content.startswith(b"OCHK"):
-            raise ValueError("an object header does not continue where it says")
-        first = False
-        step = 6 if flags & 4 else 4  # the order of creation may follow
-        while position + step <= end and len(messages) < MAX_MESSAGES:
-            kind, size, kept = unpack("BHB", content, position)
-            position += step
-            _add(messages, kind, kept, content[position : min(end, position + size)])
-            position += size
-    return messages
-
-
-def _blocks(file: File, offset: int, length: int, messages: Messages) -> Iterator[bytes]:
-    """The parts of a header: the first, and those that its messages say it continues in."""
+    # The first part, and those that its messages say it continues in.
+    parts: list[tuple[Any, ...]] = [(place, length)]
     seen: set[int] = set()
-    followed = 0
-    while True:
-        if offset in seen:
-            raise ValueError("an object header continues where it has begun")
-        seen.add(offset)
-        yield bytes(file.read(offset, length))
-        rest = [body for kind, body in messages if kind == CONTINUATION]
-        if followed == len(rest):
-            return
-        offset, length = unpack("QQ", rest[followed])
-        followed += 1
-        if followed > MAX_PARTS:
+    for number, (place, length) in enumerate(parts):
+        if number > MAX_PARTS:
             raise ValueError(f"an object header has more than {MAX_PARTS} parts")
-
-
-def _add(messages: Messages, kind: int, flags: int, body: bytes) -> None:
-    # A shared message, such as a committed type, has its content in another object.
-    messages.append((-1 if flags & 2 else kind, body))
+        if place in seen:
+            raise ValueError("an object header continues where it has begun")
+        seen.add(place)
+        content = bytes(file.read(place, length))
+        if dense and number:
+            if not content.startswith(b"OCHK"):
+                raise ValueError("an object header does not continue where it says")
+            content = content[4:-4]  # without its checksum
+        position = 0
+        while position + head <= len(content) and len(messages) < count:
+            kind, size, flags = unpack(layout, content, position)
+            body = content[position + head : position + head + size]
+            position += head + size
+            # A shared message, such as a committed type, has its content in another object.
+            messages.append((-1 if flags & 2 else kind, body))
+            if messages[-1][0] == CONTINUATION:
+                parts.append(unpack("QQ", body))
+    return messages
 
 
 def first_message(messages: Messages, kind: int) -> bytes | None:
@@ -255,21 +265,19 @@ def first_message(messages: Messages, kind: int) -> bytes | None:
     return next((body for other, body in messages if other == kind), None)
 
 
-def parse_shape(body: bytes) -> tuple[int, ...] | None:
-    """The dimensions in a dataspace message; None where the dataspace is null."""
-    version, rank = unpack("BB", body)
+def parse_space(body: bytes) -> tuple[Shape | None, Shape]:
+    """The dimensions in a dataspace message, and what they may grow to; None where it is null.
+
+    `UNDEFINED` stands for no limit.
+    """
+    version, rank, flags = unpack("BBB", body)
     if version not in (1, 2) or rank > 32:
         raise ValueError("a dataspace of an unknown version")
     if version == 2 and body[3:4] == b"\x02":
-        return None
-    return unpack(f"{rank}Q", body, 8 if version == 1 else 4)
-
-
-def parse_limits(body: bytes) -> tuple[int, ...]:
-    """What the dimensions in a dataspace message may grow to; 2⁶⁴ - 1 stands for no limit."""
-    version, rank, flags = unpack("BBB", body)
+        return None, ()
     start = 8 if version == 1 else 4
-    return unpack(f"{rank}Q", body, start + 8 * rank if flags & 1 else start)
+    shape = unpack(f"{rank}Q", body, start)
+    return shape, unpack(f"{rank}Q", body, start + 8 * rank) if flags & 1 else shape
 
 
 def parse_datatype(body: bytes) -> Datatype:
@@ -283,15 +291,9 @@ def parse_datatype(body: bytes) -> Datatype:
     elif kind == _FLOAT and not bits & 64:
         _, _, _, exponent, _, mantissa = unpack("HHBBBB", body, 8)
         return Datatype(_FLOATS.get((size, exponent, mantissa), ""), size, big_endian)
-    elif kind == _ENUM and size == 1:
-        return Datatype("bool", size)
-    elif kind == _OPAQUE:
-        return Datatype("opaque", size)
-    elif kind == _STRING:
-        return Datatype("text", size)
-    elif kind == _VARIABLE and bits & 15 == 1:
-        return Datatype("variable text", size)
-    return Datatype("", size)
+    elif (kind == _ENUM and size != 1) or (kind == _VARIABLE and bits & 15 != 1):
+        return Datatype("", size)
+    return Datatype(_KINDS.get(kind, ""), size)
 
 
 def text_attribute(file: File, messages: Messages, name: str) -> str:
@@ -304,7 +306,7 @@ def text_attribute(file: File, messages: Messages, name: str) -> str:
         for size in sizes:
             parts.append(body[position : position + size])
             position += -(-size // step) * step
-        if parts[0].rstrip(b"\0") == name.encode() and parse_shape(parts[2]) in ((), (1,)):
+        if parts[0].rstrip(b"\0") == name.encode() and parse_space(parts[2])[0] in ((), (1,)):
             datatype = parse_datatype(parts[1])
             if datatype.kind == "text":
                 return _decode(body[position : position + datatype.size])
@@ -320,15 +322,8 @@ def _attributes(file: File, messages: Messages) -> Iterator[bytes]:
         if kind == ATTRIBUTE:
             yield body
         elif kind == ATTRIBUTE_INFO:
-            _, flags = unpack("BB", body)
-            address, names = unpack("QQ", body, 4 if flags & 1 else 2)
-            if address == UNDEFINED:
-                continue
-            heap = FractalHeap(file, address)
-            for record in tree_records(file, names, ATTRIBUTE_NAMES):
-                attribute = heap.object(record[:8])
-                if attribute is not None:
-                    yield attribute
+            found = dense_objects(file, body, 2, ATTRIBUTE_NAMES, 0)
+            yield from (attribute for attribute in found if attribute is not None)
 
 
 def _decode(content: bytes) -> str:
@@ -337,9 +332,8 @@ def _decode(content: bytes) -> str:
 
 def _heap_object(file: File, address: int, wanted: int, size: int) -> bytes:
     """The first bytes of an object of a global heap collection."""
-    header = bytes(file.read(address, 16))
-    (total,) = unpack("Q", header, 8)
-    if not header.startswith(b"GCOL") or size > MAX_TEXT_BYTES:
+    (total,) = structure(file, address, b"GCOL", "4xQ", "heap of texts")
+    if size > MAX_TEXT_BYTES:
         raise ValueError(f"there is no heap of texts at byte {address}")
     position = 16
     for _ in range(MAX_MESSAGES):

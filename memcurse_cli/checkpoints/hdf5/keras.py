@@ -1,27 +1,252 @@
 """Keras's files: HDF5 weights and models of every version, .keras archives, and shards.
 
-A model's configuration names classes that Keras would import and build. Here it stays text: it is
-handed on as metadata, for whoever needs to know a layer's activations.
+libhdf5 opens other files by itself and loads plug-ins by name, and a damaged file can make it loop
+for ever: what Keras and h5py write is read here by range, with every step bounded. A model's
+configuration, whose classes Keras would import, stays text, for whoever needs its activations.
 
 Keras 3 stores ``layers/lstm_1/cell/vars/2`` by the layer's class, and the name that the user gave
-the layer in the attribute ``name`` of its group ``vars``. Older versions store
+the layer in the attribute ``name`` of its group ``vars``; older versions store
 ``model_weights/encoder/encoder/lstm_cell/kernel:0``. ``save_weights(…, max_shard_size=…)`` writes
 ``model.weights.json``, which names the file of each variable, and the shards beside it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from typing import Any, NoReturn, TypeVar
 
-from memcurse_cli.checkpoints.hdf5.file import HDF5_MAGIC, Hdf5File
+from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.hdf5.dataset import Dataset
+from memcurse_cli.checkpoints.hdf5.header import (
+    LAYOUT,
+    LINK,
+    LINK_INFO,
+    LINK_NAMES,
+    SYMBOL_TABLE,
+    Messages,
+    dense_objects,
+    first_message,
+    read_messages,
+    structure,
+    text_attribute,
+    tree_entries,
+    unpack,
+)
 from memcurse_cli.checkpoints.safetensors import read_index
-from memcurse_cli.checkpoints.select import Path, select
+from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path, select
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
 from memcurse_cli.checkpoints.untrusted.archive import Archive
-from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, parse_object, printable
 from memcurse_cli.checkpoints.untrusted.source import File, InlineBytes, Part
+from memcurse_cli.errors import CheckpointError
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+LARGEST_HEAP = 100_000_000
+# A header is read once or twice, and what many of them share not much more often.
+MAX_READINGS = 16
+READ_COST = 256
+_HARD, _SOFT, _EXTERNAL = 0, 1, 64
+_SYMBOL_BYTES = 40
+
+
+class Metered(Part):
+    """A file of which ``left`` bytes may be read: lists that groups share are read for each."""
+
+    def __init__(self, file: File) -> None:
+        super().__init__(file, file)
+        self.left: float = MAX_READINGS * file.size + LARGEST_HEAP
+
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Exactly ``length`` bytes from ``offset``; ValueError where too much has been read."""
+        self.left -= length + READ_COST
+        if self.left < 0:
+            raise ValueError("its headers refer to one another without end")
+        return super().read(offset, length)
+
+
+class Hdf5File:
+    """The groups and datasets of an HDF5 file.
+
+    Attributes:
+        datasets: every dataset of numbers by the names that lead to it, in the order of the file.
+        groups: every group by its path, and its ``name`` attribute or "".
+        notes: what was left out.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = metered = Metered(file)
+        self.groups: dict[Path, str] = {}
+        self._headers: dict[Path, Messages] = {}
+        self._found: list[tuple[int, Path, LazyTensor]] = []
+        self._at: dict[int, LazyTensor] = {}
+        self._soft_links: list[Path] = []
+        self._others: list[Path] = []
+        try:
+            self._walk(self._root())
+        except ValueError as error:
+            self._refuse((), str(error))
+        metered.left = math.inf  # elements may be read again
+        # Headers are written one after another, so that their addresses give the model's order.
+        self._found.sort(key=lambda entry: entry[:2])
+        self.datasets = {path: tensor for _, path, tensor in self._found}
+        if len(self.datasets) < len(self._found):
+            self._refuse((), "two of its tensors have the same name")
+        self.notes = [
+            f"{what}, {len(paths)} in all (such as {_shown(paths[0])}): {verdict}"
+            for paths, what, verdict in (
+                (self._soft_links, "soft links", "not followed"),
+                (self._others, "datasets of another type than real numbers", "left out"),
+            )
+            if paths
+        ]
+
+    def attribute(self, name: str, path: Path = ()) -> str:
+        """A text attribute of the root or of another group; "" where there is none."""
+        try:
+            return text_attribute(self._file, self._headers.get(path, []), name)
+        except ValueError as error:
+            self._refuse(path, str(error))
+
+    def _root(self) -> int:
+        (version,) = self._file.read(8, 1)
+        if version > 3:
+            raise ValueError(f"its superblock has version {version}")
+        # Versions 0 and 1 have more before the addresses, and two caches after them.
+        layout = "9x2sxQ8xQQ" if version > 1 else f"13x2s{9 + 4 * version}xQ8xQ16xQ"
+        sizes, base, end, root = structure(self._file, 0, b"", layout, "superblock")
+        if sizes != b"\x08\x08":
+            raise ValueError("its addresses have not 8 bytes")
+        if base != 0:
+            raise ValueError("it does not begin at its first byte")
+        if end > self._file.size:
+            raise ValueError(f"it is truncated at byte {self._file.size} of {end}")
+        return int(root)
+
+    def _walk(self, root: int) -> None:
+        pending: list[tuple[Path, int]] = [((), root)]
+        seen: set[int] = set()
+        while pending:
+            path, address = pending.pop()
+            # A dataset may have two names; a group, which may be within itself, is read once.
+            if address in seen and address not in self._at:
+                continue
+            seen.add(address)
+            if len(seen) + len(self._found) - len(self._at) > MAX_TENSORS:
+                raise ValueError(f"it holds more than {MAX_TENSORS} objects")
+            if len(path) > MAX_DEPTH or sum(map(len, path)) > MAX_NAME_LENGTH:
+                raise ValueError(
+                    f"its groups are nested more than {MAX_DEPTH} deep, "
+                    f"or a name has more than {MAX_NAME_LENGTH} characters"
+                )
+            if address in self._at:
+                self._found.append((address, path, self._at[address]))
+                continue
+            try:
+                messages = read_messages(self._file, address)
+                if first_message(messages, LAYOUT) is not None:
+                    self._add(path, address, messages)
+                    continue
+                self._headers[path] = messages
+                self.groups[path] = text_attribute(self._file, messages, "name")
+                pending += [((*path, name), child) for name, child in self._links(path, messages)]
+            except ValueError as error:
+                self._refuse(path, str(error))
+
+    def _add(self, path: Path, address: int, messages: Messages) -> None:
+        dataset = Dataset(self._file, messages)
+        if dataset.spec is None:
+            self._others.append(path)
+            return
+
+        def load() -> NDArray[Any]:
+            try:
+                return dataset.load()
+            except ValueError as error:
+                self._refuse(path, str(error))
+
+        self._at[address] = LazyTensor(dataset.spec, load, identity=load)
+        self._found.append((address, path, self._at[address]))
+
+    def _links(self, path: Path, messages: Messages) -> Iterator[tuple[str, int]]:
+        """The names in a group and the addresses of what they stand for."""
+        table = first_message(messages, SYMBOL_TABLE)
+        if table is not None:
+            yield from self._symbols(path, *unpack("QQ", table))
+        info = first_message(messages, LINK_INFO)
+        if info is not None:
+            for body in dense_objects(self._file, info, 8, LINK_NAMES, 4):
+                if body is None:
+                    raise ValueError("a name is stored apart from the others")
+                yield from self._link(path, body)
+        for kind, body in messages:
+            if kind == LINK:
+                yield from self._link(path, body)
+
+    def _link(self, path: Path, body: bytes) -> Iterator[tuple[str, int]]:
+        version, flags = unpack("BB", body)
+        if version != 1:
+            raise ValueError("it has a link of an unknown version")
+        position, link = 2, _HARD
+        if flags & 8:
+            (link,) = unpack("B", body, position)
+            position += 1
+        position += (8 if flags & 4 else 0) + (1 if flags & 16 else 0)
+        width = 1 << (flags & 3)
+        length = int.from_bytes(body[position : position + width], "little")
+        position += width
+        name = _name(body[position : position + length])
+        if link == _SOFT:
+            self._soft_links.append((*path, name))
+        elif link == _HARD:
+            yield name, unpack("Q", body, position + length)[0]
+        else:
+            kind = "a link to another file" if link == _EXTERNAL else "a link of an unknown kind"
+            raise ValueError(f"{printable(name, 80)} is {kind}, which is not followed")
+
+    def _symbols(self, path: Path, root: int, names: int) -> Iterator[tuple[str, int]]:
+        size, start = structure(self._file, names, b"HEAP", "4xQ8xQ", "heap of names")
+        if size > LARGEST_HEAP:
+            raise ValueError(f"there is no heap of names at byte {names}")
+        heap = bytes(self._file.read(start, size))
+        # The key before each child is not needed, nor the one after the last.
+        for _, address in tree_entries(self._file, root, 0, "QQ", "list of names"):
+            (used,) = structure(self._file, address, b"SNOD", "2xH", "list of names")
+            table = bytes(self._file.read(address + 8, _SYMBOL_BYTES * used))
+            for position in range(0, len(table), _SYMBOL_BYTES):
+                offset, child, cached = unpack("QQI", table, position)
+                end = heap.find(b"\0", offset, offset + MAX_NAME_LENGTH + 1)
+                if end < 0:
+                    raise ValueError(
+                        f"a name is damaged or has more than {MAX_NAME_LENGTH} characters"
+                    )
+                name = _name(heap[offset:end])
+                if cached == 2:  # the entry keeps a soft link's target
+                    self._soft_links.append((*path, name))
+                else:
+                    yield name, child
+
+    def _refuse(self, path: Path, fault: str) -> NoReturn:
+        at = f" at {_shown(path)}" if path else ""
+        raise CheckpointError(
+            f"this HDF5 file cannot be read{at}: {printable(fault)}",
+            where=self._file.path,
+            remedy="copy or download it again, or save the weights with Keras once more",
+        )
+
+
+def _name(content: bytes) -> str:
+    if not content or len(content) > MAX_NAME_LENGTH:
+        raise ValueError(f"a name is empty or has more than {MAX_NAME_LENGTH} characters")
+    return content.decode("utf-8", "replace")
+
+
+def _shown(path: Path) -> str:
+    return printable("/".join(path), 80)
+
 
 Leaf = TypeVar("Leaf")
 
@@ -40,22 +265,19 @@ def name_keras(
 ) -> tuple[dict[str, Leaf], list[str]]:
     """The model's tensors by useful names, without the optimiser's, and notes.
 
-    A name that two tensors would share is given up for their paths in the file.
-
-    Args:
-        datasets: every dataset by its path.
-        groups: every group by its path, and its ``name`` attribute.
+    ``groups`` gives the ``name`` attribute of every group. A name that two tensors would share is
+    given up for their paths in the file.
     """
     # Keras on Windows writes `layers\lstm\cell` as the name of one group.
     split = {_split(path): dataset for path, dataset in datasets.items()}
     selected, notes = select(split)
-    given = {
-        _split(path)[:-1]: name
-        for path, name in groups.items()
-        if name and _split(path)[-1:] == (VARIABLES,)
+    # Of each layer what the user called it, or nothing.
+    layers = {
+        path[:-1]: name
+        for path, name in ((_split(path), name) for path, name in groups.items())
+        if path[-1:] == (VARIABLES,)
     }
-    layers = {_split(path)[:-1] for path in groups if _split(path)[-1:] == (VARIABLES,)}
-    names = {path: "/".join(_renamed(path, given, layers)) for path in selected}
+    names = {path: "/".join(_renamed(path, layers)) for path in selected}
     shared = {name for name, count in Counter(names.values()).items() if count > 1}
     named = {
         "/".join(path) if names[path] in shared else names[path]: dataset
@@ -70,7 +292,7 @@ def _split(path: Path) -> Path:
     return tuple(part for key in path for part in key.split("\\"))
 
 
-def _renamed(path: Path, given: Mapping[Path, str], layers: set[Path]) -> list[str]:
+def _renamed(path: Path, layers: Mapping[Path, str]) -> list[str]:
     if VARIABLES not in path[:-1]:
         return _legacy(path)
     parts: list[str] = []
@@ -79,8 +301,8 @@ def _renamed(path: Path, given: Mapping[Path, str], layers: set[Path]) -> list[s
         if part in LAYER_LISTS and here not in layers:
             continue
         # Below a layer stand its attributes, whose names are the user's; in a list only classes.
-        in_list = path[:index] not in layers
-        parts.append(given.get(here, part) if in_list else part)
+        given = "" if path[:index] in layers else layers.get(here, "")
+        parts.append(given or part)
     return parts
 
 
@@ -96,26 +318,11 @@ def _legacy(path: Path) -> list[str]:
     return parts
 
 
-def open_file(file: File) -> TensorStore:
-    """Read every group and the header of every dataset."""
-    return _open(file, file.size, {})
+def open_file(file: File, size: int = -1, more: Mapping[str, str] | None = None) -> TensorStore:
+    """Read every group and the header of every dataset.
 
-
-def open_archive(file: File, archive: Archive) -> TensorStore:
-    """Read the archive's configuration as text, and the headers of its weights."""
-    metadata = {}
-    if "config.json" in archive:
-        metadata[CONFIG] = _text(archive, "config.json")
-    if "metadata.json" in archive:
-        metadata[VERSION] = _version(_text(archive, "metadata.json"))
-    content = archive.member(ARCHIVED)
-    if archive.compressed(ARCHIVED):  # inflated once, as it is read in any order
-        content = InlineBytes(archive.read(ARCHIVED))
-    return _open(Part(content, file), file.size, metadata)
-
-
-def _open(file: File, size: int, metadata: dict[str, str]) -> TensorStore:
-    """The store of an HDF5 file in a checkpoint of so many bytes, with what else is known of it."""
+    ``size`` is that of the checkpoint on disk where it is not the file's, ``more`` its metadata.
+    """
     content = Hdf5File(file)
     tensors, notes = name_keras(content.datasets, content.groups)
     found = {key: content.attribute(key) for key in (CONFIG, VERSION)}
@@ -123,19 +330,29 @@ def _open(file: File, size: int, metadata: dict[str, str]) -> TensorStore:
         found[VERSION] = content.attribute(VERSION, (WEIGHTS,))
     return TensorStore(
         path=file.path,
-        bytes=size,
+        bytes=file.size if size < 0 else size,
         tensors=tensors,
-        metadata={key: value for key, value in found.items() if value} | metadata,
+        metadata={key: value for key, value in found.items() if value} | dict(more or {}),
         notes=[*content.notes, *notes],
         resources=[file],
         contents=content,
     )
 
 
-def _text(archive: Archive, name: str) -> str:
-    if archive.size(name) > MAX_CONFIG_BYTES:
-        return ""
-    return bytes(archive.read(name)).decode("utf-8", "replace")
+def open_archive(file: File, archive: Archive) -> TensorStore:
+    """Read the archive's configuration as text, and the headers of its weights."""
+    metadata = {}
+    for name, key in (("config.json", CONFIG), ("metadata.json", VERSION)):
+        if name in archive:
+            small = archive.size(name) <= MAX_CONFIG_BYTES
+            content = bytes(archive.read(name)) if small else b""
+            metadata[key] = content.decode("utf-8", "replace")
+    if VERSION in metadata:
+        metadata[VERSION] = _version(metadata[VERSION])
+    weights = archive.member(ARCHIVED)
+    if archive.compressed(ARCHIVED):  # inflated once, as it is read in any order
+        weights = InlineBytes(archive.read(ARCHIVED))
+    return open_file(Part(weights, file), file.size, metadata)
 
 
 def _version(text: str) -> str:
@@ -146,17 +363,17 @@ def _version(text: str) -> str:
     return version if isinstance(version, str) else ""
 
 
-def open_keras_shards(file: File) -> TensorStore:
+def open_shards(file: File) -> TensorStore:
     """Read the index, and every group of its shards."""
     _, names, shards_of = read_index(file, several=True)
-    shards: list[File] = []
     datasets: dict[Path, LazyTensor] = {}
     groups: dict[Path, str] = {}
     notes: list[str] = []
-    try:
+    size = file.size
+    with ExitStack() as shards:
         for name in names:
-            shard = file.directory().open(name)
-            shards.append(shard)
+            shard = shards.enter_context(closing(file.directory().open(name)))
+            size += shard.size
             if bytes(shard.read(0, min(shard.size, len(HDF5_MAGIC)))) != HDF5_MAGIC:
                 raise ValueError(f"its shard {printable(name, 80)} is not an HDF5 file")
             content = Hdf5File(shard)
@@ -171,16 +388,13 @@ def open_keras_shards(file: File) -> TensorStore:
         if missing:
             raise ValueError(f"its group {printable(missing[0], 80)} is in none of its shards")
         tensors, left_out = name_keras(datasets, groups)
-    except BaseException:
-        for shard in shards:
-            shard.close()
-        raise
+        opened = shards.pop_all()
     file.close()
     count = "1 shard" if len(names) == 1 else f"{len(names)} shards"
     return TensorStore(
         path=file.path,
-        bytes=file.size + sum(shard.size for shard in shards),
+        bytes=size,
         tensors=tensors,
         notes=[count, *dict.fromkeys(notes), *left_out],
-        resources=shards,
+        resources=[opened],
     )

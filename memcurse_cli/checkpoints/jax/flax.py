@@ -1,10 +1,9 @@
 """Flax's msgpack files (flax.serialization.to_bytes): nested maps whose leaves are arrays.
 
 An array is the extension type 1, itself a msgpack list of its shape, its dtype's name and its
-elements in C order; a NumPy scalar is the type 3, laid out alike; a Python complex number the
-type 2. An array of more than 2^30 bytes is a map with the key ``__msgpack_chunked_array__``
-(flax/serialization.py; https://github.com/msgpack/msgpack/blob/master/spec.md). The maps are read
-with no other library, so that elements stay in the file until they are asked for.
+elements in C order; a NumPy scalar is the type 3, laid out alike. An array of more than 2^30 bytes
+is a map with the key ``__msgpack_chunked_array__`` (flax/serialization.py;
+https://github.com/msgpack/msgpack/blob/master/spec.md). Elements stay in the file until asked for.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
     TensorStore,
-    decode,
     element_bytes,
     element_count,
+    elements_at,
     file_store,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -45,7 +44,8 @@ def recognises(head: bytes, file: File) -> bool:
     """A map that is not empty, and the key that follows."""
     reader = _Reader(InlineBytes(head))
     try:
-        return reader.map_size(reader.code()) > 0 and bool(reader.text(reader.code()))
+        kind, size = reader.mark()
+        return kind == "map" and size > 0 and bool(reader.key())
     except ValueError:
         return False
 
@@ -54,26 +54,56 @@ def open_file(file: File) -> TensorStore:
     """Read the maps and the descriptions of the arrays."""
     reader = _Reader(file)
     root = reader.value(0)
-    if reader.left:
-        raise ValueError(f"{reader.left} bytes follow its end")
+    if reader.cursor.left:
+        raise ValueError(f"{reader.cursor.left} bytes follow its end")
     found = collect(root, lambda node: node if isinstance(node, LazyTensor) else None)
     tensors, notes = name_jax(found)
     return file_store(file, tensors, notes, contents=found)
+
+
+# The first and last of the marks that hold a size themselves, and what they mark.
+_SHORT = ((0x80, 0x8F, "map"), (0x90, 0x9F, "list"), (0xA0, 0xBF, "text"))
+# The others, and of how many bytes the size or the integer is that follows.
+_LONG = {
+    0xDE: ("map", 2), 0xDF: ("map", 4), 0xDC: ("list", 2), 0xDD: ("list", 4),
+    0xD9: ("text", 1), 0xDA: ("text", 2), 0xDB: ("text", 4),
+    0xC4: ("bytes", 1), 0xC5: ("bytes", 2), 0xC6: ("bytes", 4),
+    0xC7: ("extension", 1), 0xC8: ("extension", 2), 0xC9: ("extension", 4),
+    0xCC: ("value", 1), 0xCD: ("value", 2), 0xCE: ("value", 4), 0xCF: ("value", 8),
+    0xD0: ("value", 1), 0xD1: ("value", 2), 0xD2: ("value", 4), 0xD3: ("value", 8),
+}  # fmt: skip
+_FIXED = {
+    0xD4: ("extension", 1), 0xD5: ("extension", 2), 0xD6: ("extension", 4), 0xD7: ("extension", 8),
+    0xD8: ("extension", 16), 0xCA: ("float", 4), 0xCB: ("float", 8),
+}  # fmt: skip
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class _Reader:
     """The values of a msgpack file: arrays become `LazyTensor`, long texts stay unread."""
 
     def __init__(self, source: Bytes) -> None:
-        self._cursor = Cursor(source, order="big")
+        self.cursor = Cursor(source, order="big")
         self._entries = 0
 
-    @property
-    def left(self) -> int:
-        return self._cursor.left
-
-    def code(self) -> int:
-        return self._cursor.number(1)
+    def mark(self) -> tuple[str, Any]:
+        """What the next value is, and its size, or a number or constant itself."""
+        code = self.cursor.number(1)
+        for first, last, kind in _SHORT:
+            if first <= code <= last:
+                return kind, code - first
+        if code in _LONG:
+            kind, width = _LONG[code]
+            return kind, self.cursor.number(width, signed=kind == "value" and code >= 0xD0)
+        if code in _FIXED:
+            return _FIXED[code]
+        if code in _CONSTANTS:
+            return "value", _CONSTANTS[code]
+        if code == 0xC1:
+            raise ValueError(
+                f"it has the unknown mark {code:#04x} at byte {self.cursor.position - 1}"
+            )
+        return "value", code if code < 0x80 else code - 0x100
 
     def value(self, depth: int) -> object:
         self._entries += 1
@@ -81,36 +111,23 @@ class _Reader:
             raise ValueError(f"it holds more than {MAX_NODES} entries")
         if depth > MAX_DEPTH:
             raise ValueError(f"its maps are nested more than {MAX_DEPTH} deep")
-        code, cursor = self.code(), self._cursor
-        if code <= 0x7F or code >= 0xE0:
-            return code if code <= 0x7F else code - 0x100
-        if code in (0xC0, 0xC2, 0xC3):
-            return {0xC0: None, 0xC2: False, 0xC3: True}[code]
-        if (size := self.map_size(code)) >= 0:
+        kind, size = self.mark()
+        if kind == "value":
+            return size
+        if kind == "map":
             return self._map(size, depth)
-        if (size := _sized(code, cursor, 0x90, 0x0F, _LISTS)) >= 0:
-            return self._list(size, depth)
-        if (size := _sized(code, cursor, 0xA0, 0x1F, _TEXTS)) >= 0:
-            return self._characters(size) if size <= MAX_TEXT else cursor.skip(size)
-        if code in _BINARIES:
-            return cursor.skip(cursor.number(_BINARIES[code]))
-        if code in _EXTENSIONS or code in _FIXED_EXTENSIONS:
-            size = _FIXED_EXTENSIONS.get(code) or cursor.number(_EXTENSIONS[code])
-            return self._extension(cursor.number(1, signed=True), size, depth)
-        if code in _INTEGERS:
-            return cursor.number(_INTEGERS[code], signed=code >= 0xD0)
-        if code in _FLOATS:
-            return cursor.skip(_FLOATS[code])
-        raise ValueError(f"it has the unknown mark {code:#04x} at byte {cursor.position - 1}")
+        if kind == "list":
+            self._check_size(size)
+            return [self.value(depth + 1) for _ in range(size)]
+        if kind == "extension":
+            return self._extension(self.cursor.number(1, signed=True), size, depth)
+        if kind == "text" and size <= MAX_TEXT:
+            return self._characters(size)
+        return self.cursor.skip(size)
 
-    def map_size(self, code: int) -> int:
-        """The number of entries of a map, or -1 where the mark is not that of a map."""
-        return _sized(code, self._cursor, 0x80, 0x0F, _MAPS)
-
-    def text(self, code: int) -> str:
-        """A key."""
-        size = _sized(code, self._cursor, 0xA0, 0x1F, _TEXTS)
-        if size < 0:
+    def key(self) -> str:
+        kind, size = self.mark()
+        if kind != "text":
             raise ValueError("it has a key that is not text")
         if size > MAX_TEXT:
             raise ValueError(f"it has a key of {size} bytes, more than {MAX_TEXT}")
@@ -118,7 +135,7 @@ class _Reader:
 
     def _characters(self, size: int) -> str:
         try:
-            return self._cursor.take(size).decode("utf-8")
+            return self.cursor.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError("it has a text that is not UTF-8") from error
 
@@ -127,69 +144,27 @@ class _Reader:
         self._check_size(2 * size)
         entries: dict[str, object] = {}
         for _ in range(size):
-            key = self.text(self.code())
+            key = self.key()
             if key in entries:
                 raise ValueError(f"the key {printable(key, 60)} stands twice in one map")
             entries[key] = self.value(depth + 1)
         return _joined(entries) if CHUNKED in entries else entries
 
-    def _list(self, size: int, depth: int) -> list[object]:
-        self._check_size(size)
-        return [self.value(depth + 1) for _ in range(size)]
-
     def _check_size(self, needed: int) -> None:
-        if needed > self.left:
+        if needed > self.cursor.left:
             raise ValueError(
-                f"a map or list at byte {self._cursor.position} claims at least {needed} bytes "
-                f"and the file has {self.left} left"
+                f"a map or list at byte {self.cursor.position} claims at least {needed} bytes "
+                f"and the file has {self.cursor.left} left"
             )
 
     def _extension(self, kind: int, size: int, depth: int) -> object:
         if kind not in (ARRAY, SCALAR):
-            return self._cursor.skip(size)
-        end = self._cursor.position + size
+            return self.cursor.skip(size)
+        end = self.cursor.position + size
         parts = self.value(depth + 1)
-        if self._cursor.position != end or not isinstance(parts, list) or len(parts) != 3:
+        if self.cursor.position != end or not isinstance(parts, list) or len(parts) != 3:
             raise ValueError("it has a malformed array")
         return _array(*parts)
-
-
-# Of each kind of mark, the bytes of the length that follows it.
-_MAPS = {0xDE: 2, 0xDF: 4}
-_LISTS = {0xDC: 2, 0xDD: 4}
-_TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
-_BINARIES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
-_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
-_FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-_FLOATS = {0xCA: 4, 0xCB: 8}
-# uint8 to uint64, then int8 to int64
-_INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
-
-
-def _sized(code: int, cursor: Cursor, base: int, mask: int, longer: dict[int, int]) -> int:
-    """The length that a mark holds or that follows it; -1 where it is of another kind."""
-    if base <= code <= base + mask:
-        return code - base
-    return cursor.number(longer[code]) if code in longer else -1
-
-
-class _Elements:
-    """Reads the runs of elements that make an array up, one after another."""
-
-    def __init__(self, runs: list[Bytes], spec: TensorSpec) -> None:
-        self.runs, self.spec = runs, spec
-
-    def __call__(self) -> NDArray[Any]:
-        dtype, shape = self.spec.dtype, self.spec.shape
-        if len(self.runs) == 1:
-            return decode(self.runs[0].read(0, self.runs[0].size), dtype, shape)
-        width = element_bytes(dtype)
-        parts = [decode(run.read(0, run.size), dtype, (run.size // width,)) for run in self.runs]
-        return np.concatenate(parts).reshape(shape)
-
-
-class _Array(LazyTensor):
-    load: _Elements
 
 
 def _array(shape: object, dtype: object, content: object) -> object:
@@ -206,14 +181,13 @@ def _array(shape: object, dtype: object, content: object) -> object:
             f"an array of {dtype} {printable(str(shape), 80)} needs "
             f"{printable(str(needed), 40)} bytes and has {content.size}"
         )
-    spec = TensorSpec(sizes, dtype, needed)
-    return _Array(spec, _Elements([content], spec))
+    return elements_at(content, 0, TensorSpec(sizes, dtype, needed))
 
 
-def _joined(entries: dict[str, object]) -> _Array:
+def _joined(entries: dict[str, object]) -> LazyTensor:
     """The array that Flax has cut into chunks of its flattened elements."""
     shape, chunks = _indexed(entries.get("shape")), _indexed(entries.get("chunks"))
-    parts = [chunk for chunk in chunks if isinstance(chunk, _Array)]
+    parts = [chunk for chunk in chunks if isinstance(chunk, LazyTensor)]
     if not parts or len(parts) < len(chunks):
         raise ValueError("it has a malformed array of chunks")
     dtype = parts[0].spec.dtype
@@ -223,8 +197,11 @@ def _joined(entries: dict[str, object]) -> _Array:
     held = sum(part.spec.bytes for part in parts)
     if sizes is None or element_count(sizes) * element_bytes(dtype) != held:
         raise ValueError("it has an array whose chunks do not fill its shape")
-    spec = TensorSpec(sizes, dtype, held)
-    return _Array(spec, _Elements([run for part in parts for run in part.load.runs], spec))
+
+    def load() -> NDArray[Any]:
+        return np.concatenate([part.load() for part in parts]).reshape(sizes)
+
+    return LazyTensor(TensorSpec(sizes, dtype, held), load)
 
 
 def _indexed(entries: object) -> list[object]:

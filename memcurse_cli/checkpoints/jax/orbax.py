@@ -2,24 +2,23 @@
 
 The arrays lie in one OCDBT store (``manifest.ocdbt`` and ``d/``) or, in the older layout, in one
 subdirectory each; their names join the keys of the tree with dots
-(orbax/checkpoint/_src/handlers/base_pytree_checkpoint_handler.py). Neither Orbax nor TensorStore
-is needed; Zstandard is, for arrays that it compresses.
+(orbax/checkpoint/_src/handlers/base_pytree_checkpoint_handler.py).
 
 OCDBT is a B+ tree of keys and values: ``manifest.ocdbt`` names the root of the latest version;
 nodes and long values lie in data files that the nodes name relative to the directory
-(https://google.github.io/tensorstore/kvstore/ocdbt/index.html, "Storage format"). Every path is
-opened through the directory, so that none leads outside it. CRC-32C sums are not verified.
+(https://google.github.io/tensorstore/kvstore/ocdbt/index.html, "Storage format"). No path leads
+outside it; CRC-32C sums are not verified.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcurse_cli.checkpoints.jax.zarr import VERSION_2, VERSION_3, ZarrArray
 from memcurse_cli.checkpoints.open import holds
@@ -58,8 +57,7 @@ MAX_KEY_BYTES = 1 << 26
 _CHECKSUM_BYTES = 4
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(NamedTuple):
     """A B+ tree node that is still to be read."""
 
     path: str
@@ -115,16 +113,13 @@ class Ocdbt:
         if body.number(1) != node.height:
             raise ValueError("a node of its tree is not of the height that its parent says")
         files = [(node.base + path, node.base + base) for path, base in _data_files(body)]
-        count = _count(body)
-        prefixes = [0, *_varints(body, count - 1)] if count else []
-        suffixes = _varints(body, count)
+        count, pieces = _pieces(body)
+        common = _varints(body, count) if node.height else []
+        keys = _keys(body, pieces)
         if node.height:
-            common = _varints(body, count)
-            keys = _keys(body, prefixes, suffixes)
             for key, length, place in zip(keys, common, _places(body, count, files), strict=True):
                 yield _Node(*place, node.height - 1, node.prefix + key[:length])
             return
-        keys = _keys(body, prefixes, suffixes)
         lengths, kinds = _varints(body, count), _varints(body, count)
         stored = [i for i in range(count) if kinds[i]]
         indices, offsets = _varints(body, len(stored)), _varints(body, len(stored))
@@ -193,11 +188,18 @@ def _places(
     return [(*_chosen(files, index), offset, length) for index, offset, length in rows]
 
 
-def _keys(cursor: Cursor, prefixes: list[int], suffixes: list[int]) -> list[bytes]:
+def _pieces(cursor: Cursor) -> tuple[int, Iterable[tuple[int, int]]]:
+    """How many texts follow, and of each what it shares with the one before, and what it adds."""
+    count = _count(cursor)
+    shared = [0, *_varints(cursor, count - 1)] if count else []
+    return count, zip(shared, _varints(cursor, count), strict=True)
+
+
+def _keys(cursor: Cursor, pieces: Iterable[tuple[int, int]]) -> list[bytes]:
     """Texts of which each shares the first bytes of the one before."""
     keys: list[bytes] = []
     previous, total = b"", 0
-    for prefix, suffix in zip(prefixes, suffixes, strict=True):
+    for prefix, suffix in pieces:
         if prefix > len(previous) or prefix + suffix > MAX_KEY_LENGTH:
             raise ValueError("a key or path is longer than allowed or shares more than there is")
         previous = previous[:prefix] + cursor.take(suffix)
@@ -210,13 +212,11 @@ def _keys(cursor: Cursor, prefixes: list[int], suffixes: list[int]) -> list[byte
 
 def _data_files(cursor: Cursor) -> list[tuple[str, str]]:
     """The data files that a node names, each with the part that its own nodes' paths begin with."""
-    count = _count(cursor)
-    prefixes = [0, *_varints(cursor, count - 1)] if count else []
-    suffixes, bases = _varints(cursor, count), _varints(cursor, count)
-    paths = _keys(cursor, prefixes, suffixes)
+    count, pieces = _pieces(cursor)
+    bases = _varints(cursor, count)
     return [
         (path.decode("utf-8", "replace"), path[:base].decode("utf-8", "replace"))
-        for path, base in zip(paths, bases, strict=True)
+        for path, base in zip(_keys(cursor, pieces), bases, strict=True)
     ]
 
 
@@ -226,7 +226,7 @@ def _chosen(files: list[tuple[str, str]], index: int) -> tuple[str, str]:
     return files[index]
 
 
-TREE, STEP = "_METADATA", "_CHECKPOINT_METADATA"
+TREE = "_METADATA"
 MAX_DESCRIPTION_BYTES = 1 << 20
 MAX_FILES = 1_000_000
 # What Orbax notes of leaves that it does not store as arrays.
@@ -238,32 +238,32 @@ Find = Callable[[str], Bytes | None]
 def open_file(file: File) -> TensorStore:
     """Read the metadata and the descriptions of the arrays."""
     directory, metadata = _located(file)
-    find = _store(directory)
-    paths = _paths(metadata) if metadata else _paths_of_keys(find)
-    found = _without_value(_arrays(paths, find))
+    if MANIFEST in directory.names:
+        keys = Ocdbt(directory).values
+        find: Find = keys.get
+    else:
+        keys, find = {}, partial(_stored, directory)
+    found = _without_value(_arrays(_paths(metadata) if metadata else _paths_of_keys(keys), find))
     tensors, notes = name_jax(found)
     file.close()
     return TensorStore(
-        path=file.path,
-        bytes=_size_on_disk(directory),
-        tensors=tensors,
-        notes=notes,
-        contents=found,
+        path=file.path, bytes=_size_on_disk(directory), tensors=tensors, notes=notes, contents=found
     )
 
 
 def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
     """The directory of the arrays and what describes them, starting at any of its files."""
     directory = directory_here(file)
+    described = TREE in directory.names
     if bytes(file.read(0, 4)) == MANIFEST_MAGIC:
-        return directory, _tree(directory, TREE) if TREE in directory.names else {}
-    described = _json(file)
-    if "tree_metadata" in described:
-        return directory, described
-    if TREE in directory.names:
-        return directory, _tree(directory, TREE)
+        return directory, _json(DataFile(directory, TREE)) if described else {}
+    metadata = _json(file)
+    if "tree_metadata" in metadata:
+        return directory, metadata
+    if described:
+        return directory, _json(DataFile(directory, TREE))
     item = _item(file, directory)
-    return directory.inside(item), _tree(directory, f"{item}/{TREE}")
+    return directory.inside(item), _json(DataFile(directory, f"{item}/{TREE}"))
 
 
 def _item(file: File, directory: LocalDirectory) -> str:
@@ -286,35 +286,21 @@ def _item(file: File, directory: LocalDirectory) -> str:
     return weights[0]
 
 
-def _json(file: File) -> dict[str, Any]:
+def _json(file: Bytes) -> dict[str, Any]:
     if file.size > MAX_JSON_BYTES:
         raise ValueError(f"its metadata has {file.size} bytes")
     return parse_object(bytes(file.read(0, file.size)))
 
 
-def _tree(directory: LocalDirectory, name: str) -> dict[str, Any]:
-    file = directory.open(name)
+def _stored(directory: LocalDirectory, key: str) -> Bytes | None:
+    """The file of a key such as ``params.cell.kernel/.zarray``."""
     try:
-        return _json(file)
-    finally:
-        file.close()
-
-
-def _store(directory: LocalDirectory) -> Find:
-    """How to find what is stored under a key such as ``params.cell.kernel/.zarray``."""
-    if MANIFEST in directory.names:
-        return Ocdbt(directory).values.get
-
-    def find(key: str) -> Bytes | None:
-        try:
-            directory.locate(key)
-        except CheckpointError as error:
-            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                return None
-            raise
-        return DataFile(directory, key)
-
-    return find
+        directory.locate(key)
+    except CheckpointError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return None
+        raise
+    return DataFile(directory, key)
 
 
 def _paths(metadata: Mapping[str, Any]) -> dict[Path, str]:
@@ -339,23 +325,17 @@ def _paths(metadata: Mapping[str, Any]) -> dict[Path, str]:
     return paths
 
 
-def _paths_of_keys(find: Find) -> dict[Path, str]:
+def _paths_of_keys(keys: Iterable[str]) -> dict[Path, str]:
     """The same from the keys of an OCDBT store without metadata."""
-    values = getattr(find, "__self__", {})
     endings = (f"/{VERSION_2}", f"/{VERSION_3}")
-    names = [key.rpartition("/")[0] for key in values if key.endswith(endings)]
+    names = [key.rpartition("/")[0] for key in keys if key.endswith(endings)]
     return {tuple(name.split(".")): name for name in names}
 
 
 def _arrays(paths: Mapping[Path, str], find: Find) -> dict[Path, LazyTensor]:
-    found: dict[Path, LazyTensor] = {}
-    missing: list[str] = []
-    for path, name in paths.items():
-        array = _array(name, find)
-        if array is None:
-            missing.append(name)
-        else:
-            found[path] = LazyTensor(array.spec, array)
+    arrays = {path: _array(name, find) for path, name in paths.items()}
+    found = {path: LazyTensor(array.spec, array) for path, array in arrays.items() if array}
+    missing = [paths[path] for path in paths if path not in found]
     if missing and not found:
         raise ValueError("its metadata is there and none of its arrays is")
     if missing:
@@ -366,18 +346,15 @@ def _arrays(paths: Mapping[Path, str], find: Find) -> dict[Path, LazyTensor]:
 
 
 def _array(name: str, find: Find) -> ZarrArray | None:
-    for ending in (VERSION_2, VERSION_3):
-        description = find(f"{name}/{ending}")
-        if description is None:
-            continue
-        if description.size > MAX_DESCRIPTION_BYTES:
-            raise ValueError(f"an array's description has {description.size} bytes")
-        try:
-            parsed = parse_object(bytes(description.read(0, description.size)))
-            return ZarrArray(parsed, lambda key: find(f"{name}/{key}"))
-        except ValueError as error:
-            raise ValueError(f"{printable(name, 60)}: {error}") from error
-    return None
+    description = find(f"{name}/{VERSION_2}") or find(f"{name}/{VERSION_3}")
+    if description is None:
+        return None
+    if description.size > MAX_DESCRIPTION_BYTES:
+        raise ValueError(f"an array's description has {description.size} bytes")
+    try:
+        return ZarrArray(_json(description), lambda key: find(f"{name}/{key}"))
+    except ValueError as error:
+        raise ValueError(f"{printable(name, 60)}: {error}") from error
 
 
 def _without_value(arrays: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:

@@ -1,17 +1,15 @@
 """Zarr arrays of version 2 and 3: a JSON description, and one value for each chunk of the grid.
 
 https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html and …/v3/core/index.html, as far as
-TensorStore writes them for Orbax: zstd, gzip or no compression; in version 3 also several chunks
-in one value (``sharding_indexed``).
+TensorStore writes them for Orbax; in version 3 also several chunks in one value.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +39,13 @@ DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
 _TYPE = re.compile(r"([<>|])([biufc])(1|2|4|8|16)")
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _CHECKSUM_BYTES = 4
-_ABSENT = 2**64 - 1
+_ABSENT = [2**64 - 1, 2**64 - 1]
 
 Shape = tuple[int, ...]
 Find = Callable[[str], Bytes | None]
 
 
-@dataclass(frozen=True)
-class _Encoding:
+class _Encoding(NamedTuple):
     """How the elements of one chunk become bytes."""
 
     dtype: str
@@ -68,31 +65,59 @@ class _Encoding:
         return decode(content, self.dtype, shape, self.big_endian, self.fortran)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """What an array's description says."""
-
-    shape: Shape
-    chunk: Shape
-    encoding: _Encoding
-    fill: object
-    key: Callable[[Shape], str]
-    inner: Shape | None = None
-    index_first: bool = False
-    index_checksum: bool = True
+# What the names of chunks begin with, what joins their parts, the chunks' shape and encoding.
+_Layout = tuple[str, Any, Shape, _Encoding]
 
 
 class ZarrArray:
-    """One array."""
+    """One array: its description, and what finds the bytes of a key, None where there are none."""
 
     def __init__(self, description: dict[str, Any], find: Find) -> None:
         version = description.get("zarr_format")
         if version not in (2, 3):
             raise ValueError(f"it has the unknown zarr_format {printable(str(version), 40)}")
-        self._layout = (_version_2 if version == 2 else _version_3)(description)
-        self._find = find
-        shape, dtype = self._layout.shape, self._layout.encoding.dtype
-        self.spec = spec_of(shape, dtype)
+        self._find, self._fill = find, description.get("fill_value")
+        shape = _shape(description.get("shape"))
+        self._inner: Shape | None = None  # the chunks of a shard
+        self._prefix, self._separator, self._chunk, self._encoding = (
+            _version_2(description) if version == 2 else self._version_3(description)
+        )
+        if self._separator not in (".", "/"):
+            raise ValueError("its chunks have names that are not read")
+        # Larger ones than the array would let a short description claim any amount of memory.
+        if len(self._chunk) != len(shape) or any(
+            n > max(1, size) for n, size in zip(self._chunk, shape, strict=True)
+        ):
+            raise ValueError("its chunks do not fit its shape")
+        self.spec = spec_of(shape, self._encoding.dtype)
+
+    def _version_3(self, description: dict[str, Any]) -> _Layout:
+        dtype = description.get("data_type")
+        if not isinstance(dtype, str) or dtype not in ELEMENT_TYPES:
+            raise ValueError(
+                f"it has the element type {printable(str(dtype), 40)}, which is not read"
+            )
+        grid, settings = _named(description.get("chunk_grid"))
+        if grid != "regular":
+            raise ValueError("its chunks do not form a regular grid")
+        chunk = _chunk_shape(settings.get("chunk_shape"))
+        keys, how = _named(description.get("chunk_key_encoding"))
+        prefix, separator = ("c", "/") if keys == "default" else ("", ".")
+        separator = how.get("separator", separator)
+        codecs = description.get("codecs")
+        names = [_named(codec) for codec in codecs] if isinstance(codecs, list) else []
+        if len(names) == 1 and names[0][0] == "sharding_indexed":
+            settings = names[0][1]
+            codecs = settings.get("codecs")
+            self._inner = inner = _chunk_shape(settings.get("chunk_shape"))
+            if len(inner) != len(chunk) or any(a % b for a, b in zip(chunk, inner, strict=True)):
+                raise ValueError("the chunks of a shard do not fill it")
+            index = _codecs(settings.get("index_codecs"), "uint64")
+            if index.big_endian or index.compression:
+                raise ValueError("the index of a shard is encoded in a way that is not read")
+            self._index_first = settings.get("index_location", "end") == "start"
+            self._index_checksum = index.checksum
+        return prefix, separator, chunk, _codecs(codecs, dtype)
 
     def __call__(self) -> NDArray[Any]:
         """The elements."""
@@ -104,54 +129,51 @@ class ZarrArray:
             ) from error
 
     def _read(self) -> NDArray[Any]:
-        layout = self._layout
-        size = layout.chunk if layout.inner is None else layout.inner
+        shape = self.spec.shape
+        size = self._chunk if self._inner is None else self._inner
         found = list(self._chunks())
         stored = len(found) * element_count(size)
-        count = element_count(layout.shape)
+        count = element_count(shape)
         if count - stored > MAX_FILLED_ELEMENTS:
             raise ValueError(f"it claims {printable(str(count), 40)} elements and stores {stored}")
         check_ratio(self.spec.bytes, sum(content.size for _, content in found))
-        kind = np.complex128 if layout.encoding.dtype.startswith("complex") else np.float64
+        kind = np.complex128 if self.spec.dtype.startswith("complex") else np.float64
         # Orbax may leave out chunks whose elements all have the fill value.
-        array = np.full(layout.shape, _fill(layout.fill) if stored < count else 0, kind)
+        array = np.full(shape, _filled(self._fill) if stored < count else 0, kind)
         for start, content in found:
-            block = layout.encoding.decode(bytes(content.read(0, content.size)), size)
-            room = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
+            block = self._encoding.decode(bytes(content.read(0, content.size)), size)
+            inside = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
             # The last chunk of a row may reach beyond the array.
-            inside = zip(start, size, layout.shape, strict=True)
-            array[room] = block[tuple(slice(max(0, min(n, end - a))) for a, n, end in inside)]
+            array[inside] = block[tuple(slice(n) for n in array[inside].shape)]
         return array
 
     def _chunks(self) -> Iterator[tuple[Shape, Bytes]]:
         """Where each stored chunk begins, and its bytes."""
-        layout = self._layout
-        for index in _grid(layout.shape, layout.chunk):
-            content = self._find(layout.key(index))
-            start = tuple(i * n for i, n in zip(index, layout.chunk, strict=True))
+        for index in _grid(self.spec.shape, self._chunk):
+            names = [self._prefix] if self._prefix else []
+            key = self._separator.join([*names, *map(str, index)]) or "0"
+            content = self._find(key)
+            start = tuple(i * n for i, n in zip(index, self._chunk, strict=True))
             if content is None:
                 continue
-            if layout.inner is None:
+            if self._inner is None:
                 yield start, content
                 continue
-            for inside, part in self._parts(content, layout.inner):
+            for inside, part in self._parts(content, self._inner):
                 yield tuple(a + b for a, b in zip(start, inside, strict=True)), part
 
     def _parts(self, shard: Bytes, inner: Shape) -> Iterator[tuple[Shape, Bytes]]:
-        layout = self._layout
-        indices = list(_grid(layout.chunk, inner))
+        indices = list(_grid(self._chunk, inner))
         size = 16 * len(indices)
-        total = size + (_CHECKSUM_BYTES if layout.index_checksum else 0)
+        total = size + (_CHECKSUM_BYTES if self._index_checksum else 0)
         if shard.size < total:
             raise ValueError("a shard is shorter than its index")
-        table = shard.read(0 if layout.index_first else shard.size - total, size)
+        table = shard.read(0 if self._index_first else shard.size - total, size)
         pairs = np.frombuffer(table, "<u8").reshape(-1, 2).tolist()
-        stored = sum(length for offset, length in pairs if (offset, length) != (_ABSENT, _ABSENT))
-        if stored > shard.size:
+        stored = [(at, *pair) for at, pair in zip(indices, pairs, strict=True) if pair != _ABSENT]
+        if sum(length for *_, length in stored) > shard.size:
             raise ValueError("the chunks of a shard overlap or reach beyond it")
-        for index, (offset, length) in zip(indices, pairs, strict=True):
-            if (offset, length) == (_ABSENT, _ABSENT):
-                continue
+        for index, offset, length in stored:
             if offset + length > shard.size:
                 raise ValueError("a chunk reaches beyond its shard")
             start = tuple(i * n for i, n in zip(index, inner, strict=True))
@@ -167,70 +189,15 @@ def _grid(shape: Shape, chunk: Shape) -> Iterator[Shape]:
 
 
 def _version_2(description: dict[str, Any]) -> _Layout:
-    shape, chunk = _shape(description.get("shape")), _chunk_shape(description.get("chunks"))
+    chunk = _chunk_shape(description.get("chunks"))
     if description.get("filters"):
         raise ValueError("its elements are filtered, which is not read")
     dtype, big_endian = _version_2_type(description.get("dtype"))
     compressor = description.get("compressor")
     name = compressor.get("id") if isinstance(compressor, dict) else None
-    encoding = _Encoding(
-        dtype,
-        big_endian,
-        fortran=description.get("order") == "F",
-        compression="" if compressor is None else _known_compression(name),
-    )
-    separator = description.get("dimension_separator", ".")
-    return replace(_layout(description, shape, chunk, "", separator), encoding=encoding)
-
-
-def _version_3(description: dict[str, Any]) -> _Layout:
-    dtype = description.get("data_type")
-    if not isinstance(dtype, str) or dtype not in ELEMENT_TYPES:
-        raise ValueError(f"it has the element type {printable(str(dtype), 40)}, which is not read")
-    shape = _shape(description.get("shape"))
-    grid, settings = _named(description.get("chunk_grid"))
-    if grid != "regular":
-        raise ValueError("its chunks do not form a regular grid")
-    chunk = _chunk_shape(settings.get("chunk_shape"))
-    keys, how = _named(description.get("chunk_key_encoding"))
-    separator = how.get("separator", "/" if keys == "default" else ".")
-    prefix = "c" if keys == "default" else ""
-    codecs = description.get("codecs")
-    layout = _layout(description, shape, chunk, prefix, separator)
-    names = [_named(codec) for codec in codecs] if isinstance(codecs, list) else []
-    if len(names) != 1 or names[0][0] != "sharding_indexed":
-        return replace(layout, encoding=_codecs(codecs, dtype))
-    settings = names[0][1]
-    inner = _chunk_shape(settings.get("chunk_shape"))
-    if len(inner) != len(chunk) or any(a % b for a, b in zip(chunk, inner, strict=True)):
-        raise ValueError("the chunks of a shard do not fill it")
-    index = _codecs(settings.get("index_codecs"), "uint64")
-    if index.big_endian or index.compression:
-        raise ValueError("the index of a shard is encoded in a way that is not read")
-    return replace(
-        layout,
-        encoding=_codecs(settings.get("codecs"), dtype),
-        inner=inner,
-        index_first=settings.get("index_location", "end") == "start",
-        index_checksum=index.checksum,
-    )
-
-
-def _layout(
-    description: dict[str, Any], shape: Shape, chunk: Shape, prefix: str, separator: object
-) -> _Layout:
-    """The layout but for its encoding."""
-    if separator not in (".", "/"):
-        raise ValueError("its chunks have names that are not read")
-    # Larger chunks than the array would let a short description claim any amount of memory.
-    if len(chunk) != len(shape) or any(n > max(1, s) for n, s in zip(chunk, shape, strict=True)):
-        raise ValueError("its chunks do not fit its shape")
-
-    def key(index: Shape) -> str:
-        parts = ([prefix] if prefix else []) + [str(i) for i in index]
-        return str(separator).join(parts) or "0"
-
-    return _Layout(shape, chunk, _Encoding(""), description.get("fill_value"), key)
+    compression = "" if compressor is None else _known_compression(name)
+    encoding = _Encoding(dtype, big_endian, description.get("order") == "F", compression)
+    return "", description.get("dimension_separator", "."), chunk, encoding
 
 
 def _codecs(codecs: object, dtype: str) -> _Encoding:
@@ -290,7 +257,7 @@ def _chunk_shape(values: object) -> Shape:
     return chunk
 
 
-def _fill(value: object) -> complex:
+def _filled(value: object) -> complex:
     if value is None:
         return 0
     if isinstance(value, list) and len(value) == 2:

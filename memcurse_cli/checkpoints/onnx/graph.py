@@ -1,9 +1,8 @@
 """ONNX's graphs: nodes, the tensors that they name, the graphs within nodes, and functions.
 
 The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. A node that calls one
-of the model's own functions stands for a graph of its own, which sees nothing of the graph that
-calls it but the inputs and attributes that it is given. Each call is read anew, and only where it
-leads to a recurrent node or to a weight of one.
+of the model's own functions stands for a graph that sees only the inputs and attributes that it is
+given. Each call is read anew, and only where it leads to a recurrent node or to a weight of one.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages, decode_varints
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Message, decode_varints
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
@@ -33,7 +32,6 @@ from memcurse_cli.checkpoints.untrusted.source import File, naturals
 MAX_EXTERNAL_FILES = 10_000
 _DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
 _FLOATS, _INT32, _INT64, _DOUBLES, _UINT64 = 4, 5, 7, 10, 11
-_LISTS = (_FLOATS, _INT32, _INT64, _DOUBLES, _UINT64)
 
 # The name of each element type, and the list that holds it where it has no raw bytes.
 ELEMENTS: dict[int, tuple[str, int]] = {
@@ -46,30 +44,22 @@ ELEMENTS: dict[int, tuple[str, int]] = {
 }  # fmt: skip
 
 
-class ExternalFiles:
-    """The files beside a model that hold its tensors, each opened once."""
+class ExternalFiles(dict[str, File]):
+    """The files beside a model that hold its tensors, by relative paths with ``/``, opened once."""
 
     def __init__(self, file: File) -> None:
+        super().__init__()
         self._file = file
-        self._opened: dict[str, File] = {}
 
-    @property
-    def bytes(self) -> int:
-        """Their size on disk."""
-        return sum(file.size for file in self._opened.values())
-
-    def open(self, location: str) -> File:
-        """The file at a location, a relative path with ``/``."""
-        name = location.removeprefix("./")
-        if name not in self._opened:
-            if len(self._opened) >= MAX_EXTERNAL_FILES:
-                raise ValueError(f"it names more than {MAX_EXTERNAL_FILES} files")
-            self._opened[name] = self._file.directory().open(name)
-        return self._opened[name]
+    def __missing__(self, name: str) -> File:
+        if len(self) >= MAX_EXTERNAL_FILES:
+            raise ValueError(f"it names more than {MAX_EXTERNAL_FILES} files")
+        self[name] = self._file.directory().open(name)
+        return self[name]
 
     def close(self) -> None:
         """Release them."""
-        for file in self._opened.values():
+        for file in self.values():
             file.close()
 
 
@@ -82,56 +72,32 @@ class Tensor:
         lazy: its spec and reader, or None where it has elements that are not read.
     """
 
-    def __init__(self, messages: Messages, external: ExternalFiles, field: Field) -> None:
-        self._messages = messages
-        self.start = field.start
-        self.name = ""
-        shape: list[int] = []
-        code = 0
-        raw: Field | None = None
-        lists: dict[int, list[Field]] = {}
-        pairs: dict[str, str] = {}
-        is_external = False
-        for inner in messages.fields(field.start, field.size):
-            if inner.number == _DIMS:
-                shape += messages.integers(inner)
-            elif inner.number == _TYPE:
-                code = inner.value
-            elif inner.number == _TENSOR_NAME:
-                self.name = messages.text(inner)
-            elif inner.number == _RAW:
-                raw = inner
-            elif inner.number in _LISTS:
-                lists.setdefault(inner.number, []).append(inner)
-            elif inner.number == _EXTERNAL:
-                entry = {
-                    part.number: messages.text(part)
-                    for part in messages.fields(inner.start, inner.size)
-                }
-                pairs[entry.get(1, "")] = entry.get(2, "")
-            elif inner.number == _LOCATION:
-                is_external = inner.value == 1
-        self._label = f"tensor {printable(self.name, 80)}"
-        sizes = naturals(shape)
-        if sizes is None:
-            raise ValueError(f"{self._label} has no valid shape")
+    def __init__(self, external: ExternalFiles, place: Field) -> None:
+        message = Message(place.fields())
+        self.start, self.name = place.start, message.text(_TENSOR_NAME)
         self.lazy: LazyTensor | None = None
-        if code in ELEMENTS:
-            dtype, container = ELEMENTS[code]
-            spec = spec_of(sizes, dtype)
-            if is_external:
-                self.lazy = self._external(external, pairs, spec)
-            elif raw is not None:
-                self._require(raw.size, spec)
-                self.lazy = elements_at(messages.file, raw.start, spec)
-            else:
-                load = self._listed(lists.get(container, []), container, spec)
-                self.lazy = LazyTensor(spec, load)
+        self._label = f"tensor {printable(self.name, 80)}"
+        shape = naturals([size for part in message[_DIMS] for size in part.integers()])
+        if shape is None:
+            raise ValueError(f"{self._label} has no valid shape")
+        code, raw = message.value(_TYPE), message[_RAW][-1:]
+        if code not in ELEMENTS:
+            return
+        dtype, container = ELEMENTS[code]
+        spec = spec_of(shape, dtype)
+        if message.value(_LOCATION) == 1:
+            pairs = {entry.text(1): entry.text(2) for entry in message.inside(_EXTERNAL)}
+            self.lazy = self._external(external, pairs, spec)
+        elif raw:
+            self._require(raw[0].size, spec)
+            self.lazy = elements_at(place.source.file, raw[0].start, spec)
+        else:
+            self.lazy = LazyTensor(spec, self._listed(message[container], container, spec))
 
     def _external(
         self, files: ExternalFiles, pairs: dict[str, str], spec: TensorSpec
     ) -> LazyTensor:
-        file = files.open(pairs.get("location", ""))
+        file = files[pairs.get("location", "").removeprefix("./")]
         offset, length = (pairs.get(key, "") for key in ("offset", "length"))
         if not all(text.isascii() and (text.isdigit() or not text) for text in (offset, length)):
             raise ValueError(f"{self._label} has no valid place in its file")
@@ -142,30 +108,34 @@ class Tensor:
         return elements_at(file, start, spec)
 
     def _listed(
-        self, fields: list[Field], container: int, spec: TensorSpec
+        self, parts: list[Field], container: int, spec: TensorSpec
     ) -> Callable[[], NDArray[Any]]:
-        read, width = self._messages.read, element_bytes(spec.dtype)
+        width = element_bytes(spec.dtype)
 
         def joined() -> NDArray[Any]:
-            content = b"".join(read(part.start, part.size) for part in fields)
-            return decode(content, spec.dtype, spec.shape)
+            return decode(b"".join(part.read() for part in parts), spec.dtype, spec.shape)
 
         def varints() -> NDArray[Any]:
-            parts = [np.zeros(0, np.uint64)]
-            for part in fields:
-                one = np.array([part.value], np.uint64)
-                packed = part.wire != VARINT
-                parts.append(decode_varints(read(part.start, part.size)) if packed else one)
-            values = np.concatenate(parts)
+            values = np.concatenate(
+                [
+                    np.zeros(0, np.uint64),
+                    *(
+                        np.array([part.value], np.uint64)
+                        if part.wire == VARINT
+                        else decode_varints(part.read())
+                        for part in parts
+                    ),
+                ]
+            )
             self._require(values.size * width, spec)
             # Each is sign-extended to 64 bits; its low bits are the element, or its bit pattern.
             return decode(values.astype(f"<u{width}").tobytes(), spec.dtype, spec.shape)
 
         if container in (_FLOATS, _DOUBLES):
-            self._require(sum(part.size for part in fields), spec)
+            self._require(sum(part.size for part in parts), spec)
             return joined
         # A varint has at least one byte.
-        least = sum(max(1, part.size) for part in fields)
+        least = sum(max(1, part.size) for part in parts)
         if spec.bytes > least * width:
             self._require(least * width, spec)
         return varints
@@ -188,8 +158,6 @@ _MOVES = ("Transpose", "Identity", "Cast")
 _MOST_MOVES = 4
 
 RECURRENT = {("", operator, "") for operator in ("RNN", "GRU", "LSTM")}
-# The fields of a FunctionProto.
-_NAME, _INPUT, _OUTPUT, _NODE, _DOMAIN, _DEFAULT, _OVERLOAD = 1, 4, 5, 7, 10, 11, 13
 
 # The domain, name and overload of an operator or function; operators' domain is "".
 Key = tuple[str, str, str]
@@ -209,14 +177,14 @@ class Attribute:
 class Node:
     """An operator: what it takes and gives, by name; "" stands for an input that is left out."""
 
-    operator: str = ""
-    domain: str = ""
-    overload: str = ""
-    name: str = ""
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    attributes: dict[str, Attribute] = field(default_factory=dict)
-    graphs: list[Graph] = field(default_factory=list)
+    operator: str
+    domain: str
+    overload: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Attribute]
+    graphs: list[Graph]
     call: Call | None = None
 
     @property
@@ -233,27 +201,23 @@ class Node:
         """The name of an input; "" where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
+    def attribute(self, name: str) -> Attribute:
+        """An attribute, without a value where it is left out."""
+        return self.attributes.get(name) or Attribute()
+
     def integer(self, name: str, default: int) -> int:
         """The integer of an attribute."""
-        found = self.attributes.get(name)
-        return found.integers[0] if found and found.integers else default
-
-    def text(self, name: str, default: str) -> str:
-        """The text of an attribute."""
-        found = self.attributes.get(name)
-        return found.texts[0] if found and found.texts else default
+        return next(iter(self.attribute(name).integers), default)
 
 
 @dataclass
 class Graph:
     """Nodes, initializers and what comes from outside."""
 
-    # the graph of the node that holds this one, whose names are known here too
-    parent: Graph | None
+    parent: Graph | None  # that of the node that holds this one, whose names are known here too
     nodes: list[Node] = field(default_factory=list)  # in the order of the file
     tensors: dict[str, Tensor] = field(default_factory=dict)  # the initializers by name
-    # the names that are given from outside when the graph runs
-    inputs: set[str] = field(default_factory=set)
+    inputs: set[str] = field(default_factory=set)  # the names that are given as the graph runs
     producers: dict[str, Node] = field(default_factory=dict)  # the node that makes each name
     # of a function's body, the graph and the name there that each input stands for
     bindings: dict[str, tuple[Graph, str]] = field(default_factory=dict)
@@ -298,10 +262,9 @@ class Graph:
         led_to: dict[str, int] = {}
         found = 0
         for node in self.nodes if bits else ():
-            before = 0
+            before = own = 0
             for name in node.inputs:
                 before |= led_to.get(name, 0)
-            own = 0
             for tensor in factors.get(id(node), ()):
                 own |= bits.get(tensor, 0)
             found |= before & own
@@ -331,11 +294,10 @@ class Graph:
 class Function:
     """A function of the model: what it calls its inputs and outputs, and where its nodes lie."""
 
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    nodes: list[Field] = field(default_factory=list)
-    # the attributes that a call need not give
-    defaults: dict[str, Attribute] = field(default_factory=dict)
+    inputs: list[str]
+    outputs: list[str]
+    nodes: list[Field]
+    defaults: dict[str, Attribute]  # the attributes that a call need not give
     calls: set[Key] = field(default_factory=set)  # the operators and functions within it
     recurrent: bool = False  # whether a recurrent node is in it, or in what it calls
 
@@ -354,13 +316,10 @@ class Call:
     def body(self) -> Graph:
         """The graph that the call stands for."""
         node, function = self.node, self.function
-        given = [*node.inputs, *[""] * len(function.inputs)]
+        given = enumerate(function.inputs)
         body = Graph(
             None,
-            bindings={
-                name: (self.graph, outside)
-                for name, outside in zip(function.inputs, given, strict=False)
-            },
+            bindings={name: (self.graph, node.input(index)) for index, name in given},
             attributes=function.defaults | node.attributes,
             prefix=f"{self.graph.prefix}{node.label}/",
         )
@@ -376,40 +335,38 @@ class Call:
 class GraphReader:
     """Reads a GraphProto, all graphs within it and the model's functions."""
 
-    def __init__(self, messages: Messages, external: ExternalFiles, functions: list[Field]) -> None:
-        self._messages, self._external = messages, external
+    def __init__(self, external: ExternalFiles, functions: list[Field]) -> None:
+        self._external = external
         self._functions: dict[Key, Function] = {}
         self._inside = 0
         # Within a function no call is followed before all are known.
         self._functions = dict([self._function(place) for place in functions])
-        callers: dict[Key, list[Function]] = {}
-        keys = {id(function): key for key, function in self._functions.items()}
-        for function in self._functions.values():
+        callers: dict[Key, list[Key]] = {}
+        for key, function in self._functions.items():
             for called in function.calls:
-                callers.setdefault(called, []).append(function)
+                callers.setdefault(called, []).append(key)
         pending = list(RECURRENT)
         while pending:
-            for function in callers.get(pending.pop(), ()):
-                if not function.recurrent:
-                    function.recurrent = True
-                    pending.append(keys[id(function)])
+            for key in callers.get(pending.pop(), ()):
+                if not self._functions[key].recurrent:
+                    self._functions[key].recurrent = True
+                    pending.append(key)
 
     def read(self, place: Field, parent: Graph | None = None, depth: int = 0) -> Graph:
         """The graph in a field."""
         if depth > MAX_DEPTH:
             raise ValueError(f"its graphs are nested more than {MAX_DEPTH} deep")
         graph = Graph(parent, prefix=parent.prefix if parent else "")
-        for inner in self._messages.fields(place.start, place.size):
+        for inner in place.fields():
             if inner.wire != LENGTH:
                 continue
             if inner.number == 1:
                 self._add(inner, graph, depth)
             elif inner.number == 5:
-                tensor = Tensor(self._messages, self._external, inner)
+                tensor = Tensor(self._external, inner)
                 graph.tensors[tensor.name] = tensor
             elif inner.number == 11:
-                names = self._messages.fields(inner.start, inner.size)
-                graph.inputs |= {self._messages.text(name) for name in names if name.number == 1}
+                graph.inputs.add(Message(inner.fields()).text(1))
         return graph
 
     def read_nodes(self, places: list[Field], graph: Graph, depth: int) -> None:
@@ -423,88 +380,60 @@ class GraphReader:
             self._add(place, graph, depth)
 
     def _function(self, place: Field) -> tuple[Key, Function]:
-        function, messages = Function(), self._messages
-        texts = {_NAME: "", _DOMAIN: "", _OVERLOAD: ""}
-        for inner in messages.fields(place.start, place.size):
-            if inner.wire != LENGTH:
-                continue
-            if inner.number in texts:
-                texts[inner.number] = messages.text(inner)
-            elif inner.number == _INPUT:
-                function.inputs.append(messages.text(inner))
-            elif inner.number == _OUTPUT:
-                function.outputs.append(messages.text(inner))
-            elif inner.number == _NODE:
-                function.nodes.append(inner)
-            elif inner.number == _DEFAULT:  # which has no graph within it
-                name, attribute, _ = self._attribute(inner, Graph(None), MAX_DEPTH)
-                function.defaults[name] = attribute or Attribute()
-        template = Graph(None)
+        message, template = Message(place.fields()), Graph(None)
+        # A default has no graph within it.
+        defaults = [self._attribute(part, template, MAX_DEPTH) for part in message[11]]
+        function = Function(
+            inputs=message.texts(4),
+            outputs=message.texts(5),
+            nodes=[part for part in message[7] if part.wire == LENGTH],
+            defaults={name: attribute or Attribute() for name, attribute, _ in defaults},
+        )
         self.read_nodes(function.nodes, template, 0)
         for graph in template.all_graphs():
             function.calls |= {node.key for node in graph.nodes}
-        return (texts[_DOMAIN], texts[_NAME], texts[_OVERLOAD]), function
+        return (message.text(10), message.text(1), message.text(13)), function
 
     def _add(self, place: Field, graph: Graph, depth: int) -> None:
-        node = self._node(place, graph, depth)
+        message = Message(place.fields())
+        found = [self._attribute(part, graph, depth) for part in message[5]]
+        node = Node(
+            operator=message.text(4),
+            domain=message.text(7),
+            overload=message.text(8),
+            name=message.text(3),
+            inputs=message.texts(1),
+            outputs=message.texts(2),
+            attributes={name: attribute for name, attribute, _ in found if attribute is not None},
+            graphs=[inner for _, _, graphs in found for inner in graphs],
+        )
         graph.nodes.append(node)
         graph.producers |= dict.fromkeys(filter(None, node.outputs), node)
         function = self._functions.get(node.key)
         if function is not None:
             node.call = Call(function, self, node, graph, depth)
 
-    def _node(self, place: Field, graph: Graph, depth: int) -> Node:
-        node = Node()
-        for inner in self._messages.fields(place.start, place.size):
-            if inner.number == 1:
-                node.inputs.append(self._messages.text(inner))
-            elif inner.number == 2:
-                node.outputs.append(self._messages.text(inner))
-            elif inner.number == 3:
-                node.name = self._messages.text(inner)
-            elif inner.number == 4:
-                node.operator = self._messages.text(inner)
-            elif inner.number == 5:
-                name, attribute, graphs = self._attribute(inner, graph, depth)
-                if attribute is not None:
-                    node.attributes[name] = attribute
-                node.graphs += graphs
-            elif inner.number == 7:
-                node.domain = self._messages.text(inner)
-            elif inner.number == 8:
-                node.overload = self._messages.text(inner)
-        return node
-
     def _attribute(
         self, place: Field, graph: Graph, depth: int
     ) -> tuple[str, Attribute | None, list[Graph]]:
         """Its name, its value and the graphs in it; no value where a call leaves it out."""
-        name, reference, attribute = "", "", Attribute()
-        graphs: list[Graph] = []
-        for inner in self._messages.fields(place.start, place.size):
-            if inner.number == 1:
-                name = self._messages.text(inner)
-            elif inner.number in (3, 8):
-                attribute.integers += self._messages.integers(inner)
-            elif inner.number in (2, 7):
-                content = self._messages.read(inner.start, inner.size)
-                if len(content) % 4:
-                    raise ValueError("a list of numbers ends within one")
-                attribute.floats += np.frombuffer(content, "<f4").tolist()
-            elif inner.number in (4, 9):
-                # A text may be of any length here, such as a table of words.
-                length = min(inner.size, 200)
-                content = self._messages.read(inner.start, length)
-                attribute.texts.append(content.decode("utf-8", "replace"))
-            elif inner.number == 5:
-                attribute.tensor = Tensor(self._messages, self._external, inner)
-            elif inner.number in (6, 11):
-                graphs.append(self.read(inner, graph, depth + 1))
-            elif inner.number == 21:
-                reference = self._messages.text(inner)
+        message = Message(place.fields())
+        floats = b"".join(part.read() for part in (*message[2], *message[7]))
+        if len(floats) % 4:
+            raise ValueError("a list of numbers ends within one")
+        tensors = [Tensor(self._external, part) for part in message[5]]
+        attribute: Attribute | None = Attribute(
+            integers=[n for part in (*message[3], *message[8]) for n in part.integers()],
+            floats=np.frombuffer(floats, "<f4").tolist(),
+            # A text may be of any length here, such as a table of words.
+            texts=[part.read(200).decode("utf-8", "replace") for part in message[4] + message[9]],
+            tensor=tensors[-1] if tensors else None,
+        )
+        graphs = [self.read(part, graph, depth + 1) for part in message[6] + message[11]]
+        reference = message.text(21)
         if reference:
             outer: Graph | None = graph
             while outer is not None and reference not in outer.attributes:
                 outer = outer.parent
-            return name, outer.attributes[reference] if outer else None, graphs
-        return name, attribute, graphs
+            attribute = outer.attributes[reference] if outer else None
+        return message.text(1), attribute, graphs

@@ -1,6 +1,5 @@
 """ONNX models: their initializers, and the weights of their RNN, LSTM and GRU nodes.
 
-The file is read without the onnx package, by range, so that a model of any size opens at once.
 Nothing is run. Exporters reorder a framework's gates by nodes of the graph: the few that only move
 a weight's elements about are followed; what depends on an input of the graph has no value here.
 """
@@ -10,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
-    Attribute,
     ExternalFiles,
     Graph,
     GraphReader,
     Node,
     Tensor,
 )
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Field, Messages
+from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Reader, message_of
 from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
@@ -62,13 +61,11 @@ class Value:
     inputs: tuple[Value, ...]  # the values that it is computed from
     compute: Callable[..., Array]
 
-    def load(self) -> Array:
+    def load(self, known: dict[int, Array] | None = None) -> Array:
         """Compute it, each part once, as float64 or complex128."""
-        return self._load({})
-
-    def _load(self, known: dict[int, Array]) -> Array:
+        known = {} if known is None else known
         if self.key not in known:
-            known[self.key] = self.compute(*(value._load(known) for value in self.inputs))
+            known[self.key] = self.compute(*(value.load(known) for value in self.inputs))
         return known[self.key]
 
 
@@ -109,7 +106,7 @@ class Folder:
         if node.domain not in ("", "ai.onnx"):
             return None
         if node.operator == "Constant":
-            return self._leaf(node.attributes.get("value", Attribute()).tensor)
+            return self._leaf(node.attribute("value").tensor)
         data = self.value(graph, node.input(0), depth)
         if data is None:
             return None
@@ -122,8 +119,7 @@ class Folder:
             parts = [data, *(other for other in others if other is not None)]
             return self._concat(parts, node) if len(parts) == len(node.inputs) else None
         if node.operator == "Transpose":
-            found = node.attributes.get("perm", Attribute()).integers
-            order = tuple(found or reversed(range(len(data.shape))))
+            order = tuple(node.attribute("perm").integers or reversed(range(len(data.shape))))
             if sorted(order) != list(range(len(data.shape))):
                 raise ValueError("a Transpose does not fit its tensor")
             shape = tuple(data.shape[axis] for axis in order)
@@ -194,10 +190,16 @@ class Folder:
             return None
         if node.operator == "Reshape":
             shape = _reshaped(data.shape, given or [], bool(node.integer("allowzero", 0)))
-        elif node.operator == "Squeeze":
-            shape = _squeezed(data.shape, given)
         else:
-            shape = _unsqueezed(data.shape, given or [])
+            alike = np.broadcast_to(0.0, data.shape)
+            axes = None if given is None else tuple(given)
+            try:
+                if node.operator == "Squeeze":
+                    shape = alike.squeeze(axes).shape
+                else:
+                    shape = np.expand_dims(alike, axes or ()).shape
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"a {node.operator} does not fit its tensor") from error
         if element_count(shape) != element_count(data.shape):
             raise ValueError(f"a {node.operator} does not fit its tensor")
         return self._made(("Reshape", shape), shape, (data,), lambda array: array.reshape(shape))
@@ -248,24 +250,6 @@ def _reshaped(shape: tuple[int, ...], given: Sequence[int], keeps_zero: bool) ->
     return tuple(filled)
 
 
-def _squeezed(shape: tuple[int, ...], axes: Sequence[int] | None) -> tuple[int, ...]:
-    dropped = {axis % len(shape) for axis in axes} if axes is not None and shape else None
-    return tuple(
-        size
-        for axis, size in enumerate(shape)
-        if (size != 1 if dropped is None else axis not in dropped)
-    )
-
-
-def _unsqueezed(shape: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
-    rank = len(shape) + len(axes)
-    added = {axis % rank for axis in axes} if rank else set[int]()
-    if len(added) != len(axes) or rank > MAX_INDICES:
-        raise ValueError("an Unsqueeze has no valid axes")
-    sizes = iter(shape)
-    return tuple(1 if axis in added else next(sizes) for axis in range(rank))
-
-
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # The inputs of each operator that are weights: P are an LSTM's peepholes.
 WEIGHTS = {"W": 1, "R": 2, "B": 3, "P": 7}
@@ -285,7 +269,7 @@ def recognises(head: bytes, file: File) -> bool:
     """The fields of a ModelProto up to its graph, whose own length may be wrong."""
     try:
         # The end is not that of the file, so that a graph which is cut off is one still.
-        for field in islice(Messages(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
+        for field in islice(Reader(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
             if field.number == _GRAPH:
                 return field.wire == LENGTH
             if _FIELDS.get(field.number) != field.wire:
@@ -299,16 +283,14 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_file(file: File) -> TensorStore:
     """Read the graph, and fold what its recurrent nodes take."""
-    external = ExternalFiles(file)
-    try:
+    with ExitStack() as opened:
+        external = opened.enter_context(closing(ExternalFiles(file)))
         model = _Model(file, external)
-    except BaseException:
-        external.close()
-        raise
+        opened.pop_all()
     tensors, notes = select_flat(model.tensors)
     return TensorStore(
         path=file.path,
-        bytes=file.size + external.bytes,
+        bytes=file.size + sum(part.size for part in external.values()),
         tensors=tensors,
         metadata=model.metadata,
         notes=[*model.notes, *notes],
@@ -325,14 +307,22 @@ class _Model:
     """
 
     def __init__(self, file: File, external: ExternalFiles) -> None:
-        self._file = file
         self.tensors: dict[str, LazyTensor] = {}
         self.metadata: dict[str, str] = {}
         self.notes: list[str] = []
         self._folder = Folder()
         self._names: Counter[str] = Counter()
         self._consumed: set[Tensor] = set()
-        graph = self._graph(external)
+        message = message_of(file)
+        functions, graphs = (
+            [field for field in message[number] if field.wire == LENGTH]
+            for number in (_FUNCTIONS, _GRAPH)
+        )
+        if message[_PRODUCER]:
+            self.metadata["producer"] = message.text(_PRODUCER)
+        if not graphs:
+            raise ValueError("it has no graph")
+        graph = GraphReader(external, functions).read(graphs[-1])
         recurrent = dict(self._recurrent(graph))
         unread = []
         unrolled: dict[str, None] = {}
@@ -342,9 +332,9 @@ class _Model:
                 if tensor.lazy is None:
                     unread.append(name)
                 elif tensor not in self._consumed:
-                    self._add(name, tensor.lazy)
+                    self.tensors[self._unique(name)] = tensor.lazy
         for name, lazy in recurrent.items():
-            self._add(name, lazy)
+            self.tensors[self._unique(name)] = lazy
         if unrolled:
             matrices = "matrix is" if len(unrolled) == 1 else "matrices are"
             self.notes.append(
@@ -354,34 +344,20 @@ class _Model:
             )
         self.notes += counted(unread, "of 4-bit numbers or text", "left out")
 
-    def _graph(self, external: ExternalFiles) -> Graph:
-        messages = Messages(self._file)
-        place: Field | None = None
-        functions: list[Field] = []
-        for field in messages.fields(0, self._file.size):
-            if field.number == _GRAPH and field.wire == LENGTH:
-                place = field
-            elif field.number == _FUNCTIONS and field.wire == LENGTH:
-                functions.append(field)
-            elif field.number == _PRODUCER and field.wire == LENGTH:
-                self.metadata["producer"] = messages.text(field)
-        if place is None:
-            raise ValueError("it has no graph")
-        return GraphReader(messages, external, functions).read(place)
-
-    def _add(self, name: str, lazy: LazyTensor) -> None:
+    def _unique(self, name: str) -> str:
         # Two graphs within one may use the same name.
         self._names[name] += 1
         count = self._names[name]
-        self.tensors[name if count == 1 else f"{name}#{count}"] = lazy
+        return name if count == 1 else f"{name}#{count}"
 
     def _recurrent(self, graph: Graph) -> Iterator[tuple[str, LazyTensor]]:
         seen: set[tuple[Any, ...]] = set()
         shared, computed, quantised = [], [], []
         for inner in graph.all_graphs():
             for node in inner.nodes:
+                name = f"{inner.prefix}{node.label}"
                 if node.operator in QUANTISED:
-                    quantised.append(_named(inner, node))
+                    quantised.append(name)
                 if node.operator not in GATES or node.domain not in ("", "ai.onnx"):
                     continue
                 weights = {
@@ -390,18 +366,18 @@ class _Model:
                     if inner.home(node.input(index))[1]
                 }
                 if any(value is None for value in weights.values()) or "R" not in weights:
-                    computed.append(_named(inner, node))
+                    computed.append(name)
                     continue
                 found = {role: value for role, value in weights.items() if value is not None}
                 attributes = _attributes(node)
                 identity = (attributes, *((role, value.key) for role, value in found.items()))
                 # Both branches of an If may run the same layer, by nodes of their own.
                 if identity in seen:
-                    shared.append(_named(inner, node))
+                    shared.append(name)
                     continue
                 seen.add(identity)
                 self._consumed |= {source for value in found.values() for source in value.sources}
-                yield from self._layers(_named(inner, node), node, found, attributes)
+                yield from self._layers(name, node, found, attributes)
         self._note(shared, "with the weights of another", "counted once")
         self._note(computed, "with weights that are computed as the model runs", "left out")
         self._note(quantised, "with quantised weights", "left out")
@@ -409,11 +385,8 @@ class _Model:
     def _layers(
         self, name: str, node: Node, weights: dict[str, Value], attributes: str
     ) -> Iterator[tuple[str, LazyTensor]]:
-        gates = GATES[node.operator]
-        self._names[name] += 1
-        if self._names[name] > 1:
-            name = f"{name}#{self._names[name]}"
-        directions = DIRECTIONS.get(node.text("direction", "forward"), BOTH)
+        gates, name = GATES[node.operator], self._unique(name)
+        directions = DIRECTIONS.get((node.attribute("direction").texts or ["forward"])[0], BOTH)
         shape = weights["R"].shape
         if len(shape) != 3 or shape[0] != len(directions) or shape[1] != gates * shape[2]:
             raise ValueError(f"the weights of {printable(name, 80)} do not fit a {node.operator}")
@@ -424,10 +397,8 @@ class _Model:
                 if len(value.shape) < 2 or value.shape[0] != len(directions):
                     raise ValueError(f"{role} of {printable(name, 80)} has no valid shape")
                 spec = spec_of(value.shape[1:], value.dtype)
-                yield (
-                    f"{layer}/{node.operator}_{role}",
-                    LazyTensor(spec, partial(_part, value, index)),
-                )
+                part = partial(_part, value, index)
+                yield f"{layer}/{node.operator}_{role}", LazyTensor(spec, part)
 
     def _note(self, names: list[str], what: str, verdict: str) -> None:
         if names:
@@ -439,10 +410,6 @@ class _Model:
 
 def _part(value: Value, index: int) -> Array:
     return np.asarray(value.load()[index])
-
-
-def _named(graph: Graph, node: Node) -> str:
-    return f"{graph.prefix}{node.label}"
 
 
 def _attributes(node: Node) -> str:

@@ -7,30 +7,26 @@ may be a message in turn. What a field means is up to the reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.source import Bytes
 
-VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
+VARINT, LENGTH = 0, 2
+_WIDTHS = {1: 8, 5: 4}  # of the wire types that have a fixed number of bytes
 MAX_FIELDS = 2_000_000
 MAX_TEXT_BYTES = 100_000
 _PAGE = 1 << 16
 _LONGEST_VARINT = 10
 
 
-@dataclass(frozen=True)
-class Field:
-    """One field: its number in the message, its wire type and what it holds.
+class Field(NamedTuple):
+    """One field: an unsigned ``value``, or for a length ``size`` bytes from ``start`` on."""
 
-    That is an unsigned ``value`` of a varint, 4 or 8 bytes, or for a length ``size`` bytes from
-    ``start`` on.
-    """
-
+    source: Reader
     number: int
     wire: int
     value: int
@@ -42,9 +38,59 @@ class Field:
         """The value as an ``int64``."""
         return self.value - (1 << 64) if self.value >> 63 else self.value
 
+    def fields(self) -> Iterator[Field]:
+        """The fields of the message that it holds."""
+        return self.source.fields(self.start, self.size)
 
-class Messages:
-    """The messages in a file, or in any other bytes."""
+    def read(self, most: int | None = None) -> bytes:
+        """Its bytes."""
+        size = self.size if most is None else min(self.size, most)
+        return bytes(self.source.file.read(self.start, size))
+
+    def text(self) -> str:
+        """The text that it holds."""
+        if self.size > MAX_TEXT_BYTES:
+            raise ValueError(f"a name has {self.size} bytes")
+        return self.read().decode("utf-8", "replace")
+
+    def integers(self) -> list[int]:
+        """The signed integers of a repeated field, packed or not."""
+        if self.wire == VARINT:
+            return [self.signed]
+        values: list[int] = decode_varints(self.read()).view(np.int64).tolist()
+        return values
+
+
+class Message:
+    """The fields of one message by number; where one should stand once, the last counts."""
+
+    def __init__(self, fields: Iterable[Field]) -> None:
+        self._fields: dict[int, list[Field]] = {}
+        for field in fields:
+            self._fields.setdefault(field.number, []).append(field)
+
+    def __getitem__(self, number: int) -> list[Field]:
+        return self._fields.get(number, [])
+
+    def text(self, number: int) -> str:
+        """The text of a field; "" where it is left out."""
+        return self[number][-1].text() if self[number] else ""
+
+    def texts(self, number: int) -> list[str]:
+        """The texts of a repeated field."""
+        return [field.text() for field in self[number]]
+
+    def value(self, number: int, default: int = 0) -> int:
+        """The signed integer of a field."""
+        return self[number][-1].signed if self[number] else default
+
+    def inside(self, number: int) -> Iterator[Message]:
+        """The messages of a repeated field."""
+        return (Message(field.fields()) for field in self[number] if field.wire == LENGTH)
+
+
+class Reader:
+    """Reads the messages in a file, or in any other bytes."""
 
     def __init__(self, file: Bytes) -> None:
         self.file = file
@@ -60,41 +106,21 @@ class Messages:
                 raise ValueError(f"it has more than {MAX_FIELDS} fields")
             tag, position = self._varint(position, end)
             number, wire = tag >> 3, tag & 7
-            value = length = 0
+            value, length = 0, _WIDTHS.get(wire, 0)
             if wire == VARINT:
                 value, position = self._varint(position, end)
             elif wire == LENGTH:
                 length, position = self._varint(position, end)
-            elif wire in (FOUR_BYTES, EIGHT_BYTES):
-                length = 4 if wire == FOUR_BYTES else 8
-            if number == 0 or wire not in (VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES):
+            if number == 0 or wire not in (VARINT, LENGTH, *_WIDTHS):
                 raise ValueError(f"there is no field before byte {position}")
             if length > end - position:
                 raise ValueError(
                     f"a field of {length} bytes at byte {position} reaches beyond its end at {end}"
                 )
-            if wire in (FOUR_BYTES, EIGHT_BYTES):
-                value = int.from_bytes(self.read(position, length), "little")
-            yield Field(number, wire, value, position, length)
+            if wire in _WIDTHS:
+                value = int.from_bytes(self.file.read(position, length), "little")
+            yield Field(self, number, wire, value, position, length)
             position += length
-
-    def read(self, start: int, size: int) -> bytes:
-        """The bytes of a range."""
-        return bytes(self.file.read(start, size))
-
-    def text(self, field: Field) -> str:
-        """The text of a field."""
-        if field.size > MAX_TEXT_BYTES:
-            raise ValueError(f"a name has {field.size} bytes")
-        return self.read(field.start, field.size).decode("utf-8", "replace")
-
-    def integers(self, field: Field) -> list[int]:
-        """The signed integers of a repeated field, packed or not."""
-        if field.wire == VARINT:
-            return [field.signed]
-        content = self.read(field.start, field.size)
-        values: list[int] = decode_varints(content).view(np.int64).tolist()
-        return values
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
         value = shift = 0
@@ -110,6 +136,11 @@ class Messages:
                 return value & (1 << 64) - 1, position
             shift += 7
         raise ValueError(f"there is no number before byte {position}")
+
+
+def message_of(content: Bytes) -> Message:
+    """The message that a whole file is."""
+    return Message(Reader(content).fields(0, content.size))
 
 
 def decode_varints(content: bytes) -> NDArray[np.uint64]:
