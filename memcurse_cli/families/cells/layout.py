@@ -6,7 +6,7 @@ A library's cell is a `Layout`, and what it does otherwise, as hard sigmoids or 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -158,6 +158,11 @@ class Layout:
         return found
 
 
+def stacked(gates: tuple[str, ...], inputs: str, hidden: str, *biases: str, **how: Any) -> Layout:
+    """All gates in one tensor of each side, and in each bias."""
+    return Layout({inputs: gates}, {hidden: gates}, dict.fromkeys(biases, gates), **how)
+
+
 def shapes_of(
     tensors: Mapping[str, TensorSpec], names: Mapping[str, str]
 ) -> dict[str, tuple[int, ...]]:
@@ -300,7 +305,7 @@ class Variant:
     """What a layer has beside, or other than, the plain cell of its layout."""
 
     opening: Opening = LOGISTIC  # what opens its gates
-    assumptions: tuple[str, ...] = ()  # one sentence each
+    assumptions: tuple[str, ...] = ()  # one sentence each, beside what the layer was asked
     layout: Layout | None = None  # where the tensors say another than the family's
     added: Mapping[str, Floats | float] = field(default_factory=dict)  # to the bias, by gate
     candidate: Candidate = TANH  # what a cell of one update gate takes in
@@ -342,11 +347,9 @@ def positive(assumed: Assumed, assumption: Assumption) -> float:
     return value
 
 
-def elman(options: ReadOptions, sentences: Sequence[str] = (), **choice: Any) -> Variant:
+def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION, **choice)
-    return Variant(activation=activation, assumptions=(*assumed.sentences, *sentences))
+    return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
 
 
 PLAIN = Variant()
@@ -368,10 +371,9 @@ class CellFamily:
     equation: str
     source: str
     layouts: tuple[Layout, ...]  # the first that fits is the layer's
-    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = (
-        None  # else the layouts'
-    )
-    variant: Callable[[TensorStore, Match, ReadOptions], Variant] = lambda *_: PLAIN
+    # Where the layouts alone do not find it.
+    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = None
+    variant: Callable[[Layer], Variant] = lambda _: PLAIN
     assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
@@ -392,13 +394,13 @@ class CellFamily:
             TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
                 family knows not to be this cell.
         """
-        variant = self.variant(store, match, options)
         shapes = shapes_of(store.tensors, match.tensors)
         named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
-        layout = variant.layout or next((one for one in named if one.fits(shapes)), named[0])
-        axes = dict.fromkeys(layout.hidden, 2)
-        member = member_of(store, match, axes, others=())
-        return read_cell(Layer(self.name, member, match, options), layout, variant)
+        layout = next((one for one in named if one.fits(shapes)), named[0])
+        member = member_of(store, match, dict.fromkeys(layout.hidden, 2), others=())
+        layer = Layer(self.name, member, match, options)
+        variant = self.variant(layer)
+        return read_cell(layer, variant.layout or layout, variant)
 
 
 def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:

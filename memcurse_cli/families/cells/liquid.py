@@ -14,7 +14,7 @@ import numpy as np
 
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
-from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive
+from memcurse_cli.families.cells.layout import CellFamily, Variant, positive, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
@@ -45,7 +45,6 @@ SENSORY = "sensory_"
 _CONDUCTANCES = NoDrive(
     "its λ follows a sum of conductances that each have a gate of their own, not one pre-activation"
 )
-LSTM_GATES = ("cell", "input", "forget", "output")
 
 
 def _is_ltc(shapes: Shapes) -> bool:
@@ -151,13 +150,6 @@ def _synapses(
     return np.sum(mask * strength * opened, axis=0), rates
 
 
-_LSTM = Layout(
-    {"input_map.weight": LSTM_GATES},
-    {"recurrent_map.weight": LSTM_GATES},
-    {"input_map.bias": LSTM_GATES},
-    columns=False,
-    whole=True,
-)
 # c' = σ(f + 1) c + σ(i) tanh(z)
 LIQUID_LSTM = CellFamily(
     name="liquid_lstm",
@@ -165,8 +157,15 @@ LIQUID_LSTM = CellFamily(
     recognised_by="recurrent_map.weight (4H, H) beside input_map.weight and input_map.bias (4H)",
     equation="λ = σ(b_f + 1), γ = σ(b_i), rows z, i, f, o",
     source="ncps.torch.LSTMCell; Gers et al. 2000",
-    layouts=(_LSTM,),
-    variant=lambda *_: Variant(added={"forget": 1.0}),
+    layouts=(
+        stacked(
+            ("cell", "input", "forget", "output"),
+            *("input_map.weight", "recurrent_map.weight", "input_map.bias"),
+            columns=False,
+            whole=True,
+        ),
+    ),
+    variant=lambda _: Variant(added={"forget": 1.0}),
 )
 
 
@@ -184,7 +183,6 @@ BACKBONE_ACTIVATION = Assumption(
 )
 HEADS = ("ff1", "ff2", "time_a", "time_b")
 PURE = ("w_tau", "A")
-
 _PARTS = ("weight", "bias")
 _BACKBONE = tuple(f"backbone.{index}" for index in range(32))
 JACOBIAN = (

@@ -18,7 +18,7 @@ from memcurse_cli.families.cells.gated_layer import (
     step_spectra,
 )
 from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, ReadOptions, Shapes
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
@@ -354,7 +354,7 @@ def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> lis
     return matches
 
 
-def _variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _variant(layer: Layer) -> Variant:
     """At zero input m is zero, whatever the state: the Jacobian has σ(b_f) and 0 alone."""
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
@@ -362,9 +362,9 @@ def _variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
         return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
 
     return Variant(
-        layout=_layout("wh.bias" if "wh.bias" in match.tensors else "b"),
+        layout=_layout("wh.bias" if "wh.bias" in layer.names else "b"),
         spectra=spectra,
-        seen=lambda cell: _seen(store, match.tensors, cell),
+        seen=lambda cell: _seen(layer.store, layer.names, cell),
     )
 
 

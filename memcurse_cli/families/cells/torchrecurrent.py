@@ -26,7 +26,7 @@ from memcurse_cli.families.cells.papers import (
     lem_layout,
     read_lem,
 )
-from memcurse_cli.families.cells.torch_names import (
+from memcurse_cli.families.cells.torch import (
     KEY,
     MEANING,
     beside,

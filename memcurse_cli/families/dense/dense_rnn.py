@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
-from memcurse_cli.families.cells.torch_names import (
+from memcurse_cli.families.cells.torch import (
     Lookalikes,
     hidden_weights,
     torch_layout,

@@ -1,10 +1,10 @@
-"""Keras's LSTM, GRU, SimpleRNN and ConvLSTM, of every version, with cuDNN's layouts.
+"""Cells whose file may say what opens their gates: Keras's, of every version, and ONNX's nodes.
 
 Keras 1 named a cell's weights ``lstm_1/lstm_1_U_f``: W for the kernel, U for the recurrent kernel,
 b for the bias, one for each gate, or without a gate with consume_less='gpu' and in a SimpleRNN
 (keras/layers/recurrent.py until 1.2.2).
 
-What a model's configuration says of a layer is read as text, and nothing is built.
+What a file says is read as text, and nothing is built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
@@ -29,10 +31,12 @@ from memcurse_cli.families.cells.layout import (
     Variant,
     elman,
     shapes_of,
+    stacked,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.families.reading import require_shape
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(
@@ -59,28 +63,25 @@ _RECURRENT = re.compile(r"lstm|gru|rnn")
 
 def _layouts(gates: tuple[str, ...]) -> tuple[Layout, Layout]:
     """A cell whose kernels hold all gates, and one of Keras 1, which may keep a tensor of each."""
-    whole = Layout({KERNEL: gates}, {RECURRENT: gates}, {BIAS: gates}, sides=_SIDES)
+    whole = stacked(gates, *ROLES, sides=_SIDES)
     inputs, hidden, biases = ({f"{role}_{gate}": (gate,) for gate in gates} for role in ROLES)
     return whole, Layout(inputs, hidden, biases)
 
 
 _SIDES = ("bias_input", "bias_recurrent")
-CONVOLUTION = Layout({KERNEL: IFGO}, {RECURRENT: IFGO}, {BIAS: IFGO}, convolves=True)
+CONVOLUTION = stacked(IFGO, *ROLES, convolves=True)
 LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
 
 
-class KerasCell(NamedTuple):
-    """A module's cell: how many blocks of columns its kernels have (4, 3 or 1), and its tensors."""
+def _cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, dict[str, str]]]:
+    """Module, blocks of columns of its kernels (4, 3 or 1) and tensors of every cell.
 
-    module: str
-    gates: int
-    tensors: Mapping[str, str]
-
-
-def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[KerasCell]:
-    """The cells of Keras 1, whose roles are kernel, recurrent_kernel and bias where they are of all
-    gates, else ``recurrent_kernel_forget`` and the like.
+    The roles of a Keras 1 cell are of all gates, or ``recurrent_kernel_forget`` and the like.
     """
+    for module, names, told in _modules(tensors):
+        count = _joined_gates(shapes_of(tensors, names))
+        if count > 1 or (count and told):
+            yield module, count, names
     layers: dict[str, dict[str, str]] = {}
     for name in tensors:
         found = _NAME.fullmatch(name)
@@ -101,7 +102,7 @@ def keras1_cells(tensors: Mapping[str, TensorSpec]) -> Iterator[KerasCell]:
             if apart.matrices | apart.biases.keys() == shapes.keys() and apart.fits(shapes):
                 gates = len(apart.hidden)
         if gates:
-            yield KerasCell(layer, gates, roles)
+            yield layer, gates, roles
 
 
 def _joined_gates(shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -130,22 +131,14 @@ def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str,
 
 def _matches(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
     def matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-        cells = [
-            KerasCell(module, count, names)
-            for module, names, told in _modules(tensors)
-            if (count := _joined_gates(shapes_of(tensors, names))) > 1 or (count and told)
-        ]
-        cells += keras1_cells(tensors)
+        cells = list(_cells(tensors))
         # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
-        short = {cell.module: _CELL_NAME.sub("", cell.module) for cell in cells}
+        short = {module: _CELL_NAME.sub("", module) for module, _, _ in cells}
         shared = Counter(short.values())
         return [
-            Match(
-                (cell.module if shared[short[cell.module]] > 1 else short[cell.module]) or family,
-                cell.tensors,
-            )
-            for cell in cells
-            if cell.gates == gates
+            Match((module if shared[short[module]] > 1 else short[module]) or family, names)
+            for module, count, names in cells
+            if count == gates
         ]
 
     return matches
@@ -217,20 +210,21 @@ def _described(root: object) -> Iterator[dict[str, Any]]:
             pending += reversed(node)
 
 
-def _simple(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-    stored = configured(store, match.layer, "SimpleRNN", "activation")
+def _simple(layer: Layer) -> Variant:
+    stored = configured(layer.store, layer.match.layer, "SimpleRNN", "activation")
     known = stored if stored in ACTIVATION.choices else None
     unknown = stored if known is None else None
     sentences = (f"the configuration's activation {unknown} is not modelled",) if unknown else ()
-    return elman(options, sentences, default=known, silent=known is not None)
+    return elman(layer, sentences, default=known, silent=known is not None)
 
 
-def _gated(kind: str) -> Callable[[TensorStore, Match, ReadOptions], Variant]:
+def _gated(kind: str) -> Callable[[Layer], Variant]:
     """The function of the gates of a class of Keras's, and what was assumed of it."""
     convolves = kind == "ConvLSTM"
 
-    def variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
-        shapes = shapes_of(store.tensors, match.tensors)
+    def variant(layer: Layer) -> Variant:
+        store, name = layer.store, layer.match.layer
+        shapes = shapes_of(store.tensors, layer.names)
         halves = False
         if {BIAS, RECURRENT} <= shapes.keys():
             halves = prod(shapes[BIAS]) == 2 * shapes[RECURRENT][-1]
@@ -240,13 +234,13 @@ def _gated(kind: str) -> Callable[[TensorStore, Match, ReadOptions], Variant]:
             inside = halves or BIAS not in shapes
             layout = replace(GRUS[0], inner=_SIDES[1] if inside else None)
         named = f"ConvLSTM{len(shapes[KERNEL]) - 2}D" if convolves else kind
-        stored = configured(store, match.layer, named, "recurrent_activation")
+        stored = configured(store, name, named, "recurrent_activation")
         if halves and len(shapes[BIAS]) == 1:
             stored = "sigmoid"  # cuDNN has no other
         if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
             raise TensorError(
                 f"its gates have the activation {stored}, which is not read",
-                where=match.layer,
+                where=name,
                 remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
             )
         # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until
@@ -257,16 +251,15 @@ def _gated(kind: str) -> Callable[[TensorStore, Match, ReadOptions], Variant]:
         if version is not None:
             old = version < ((3, 0) if convolves else (2, 3))
         elif convolves:
-            old = not any(split_name(name)[1] in VARIABLES for name in match.tensors.values())
+            old = not any(split_name(name)[1] in VARIABLES for name in layer.names.values())
         else:
-            old = any(_NAME.fullmatch(name) for name in match.tensors.values())
-        assumed = Assumed(options)
-        default = stored or ("hard_sigmoid" if old else None)
-        name = assumed.choose(RECURRENT_ACTIVATION, default=default, silent=stored is not None)
+            old = any(_NAME.fullmatch(name) for name in layer.names.values())
+        default, known = stored or ("hard_sigmoid" if old else None), stored is not None
+        opened = layer.assumed.choose(RECURRENT_ACTIVATION, default=default, silent=known)
         # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
         slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
-        opening = LOGISTIC if name == "sigmoid" else Clipped(slope, 0.5)
-        return Variant(opening, tuple(assumed.sentences), layout)
+        opening = LOGISTIC if opened == "sigmoid" else Clipped(slope, 0.5)
+        return Variant(opening, layout=layout)
 
     return variant
 
@@ -318,3 +311,124 @@ KERAS_SIMPLE_RNN = CellFamily(
     variant=_simple,
     assumptions=(ACTIVATION,),
 )
+
+LSTM_GATES = ("input", "output", "forget", "cell")
+ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
+# The functions that take an alpha or a beta from the node's lists, in the order of the functions.
+_TAKE_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
+_TAKE_BETA = ("affine", "hardsigmoid", "scaledtanh")
+# The operator HardSigmoid's own defaults.
+_ALPHA, _BETA = 0.2, 0.5
+_CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
+
+
+def _activations(
+    layer: str, attributes: Mapping[str, Any], count: int
+) -> Iterator[tuple[str, float, float]]:
+    """The functions of this direction, each with its alpha and beta."""
+    alphas, betas = (
+        iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
+    )
+    taken = [
+        (
+            name,
+            float(next(alphas, _ALPHA)) if name.lower() in _TAKE_ALPHA else _ALPHA,
+            float(next(betas, _BETA)) if name.lower() in _TAKE_BETA else _BETA,
+        )
+        for name in attributes.get("activations") or ()
+        if isinstance(name, str)
+    ]
+    # A node of both directions lists the functions of the forward one first.
+    second = layer.endswith("/reverse") and len(taken) >= 2 * count
+    yield from taken[count : 2 * count] if second else taken[:count]
+
+
+def _is_set(attributes: Mapping[str, Any], name: str) -> bool:
+    values = attributes.get(name)
+    return bool(values and isinstance(values[0], int) and values[0])
+
+
+def _node(
+    operator: str, gates: tuple[str, ...], shown: str, equation: str, paper: str
+) -> CellFamily:
+    """A node's family, whose attributes say its functions and the order of a GRU's gates."""
+    # B = [Wb | Rb], of which both halves are summed.
+    layout = stacked(gates, *"WRB", columns=False, sides=("Wb", "Rb"))
+    if gates == LSTM_GATES:
+        layout = replace(layout, peepholes={"P": gates[:3]})
+    dense = gates == STATE
+
+    def matches(tensors: Mapping[str, TensorSpec], _: str) -> list[Match]:
+        roles = {f"{operator}_{role}": role for role in "WRBP"}
+        return [
+            Match(module, {roles[last]: name for last, name in names.items()})
+            for module, names in group_by_module(tensors, roles).items()
+            if f"{operator}_R" in names and len(tensors[names[f"{operator}_R"]].shape) == 2
+        ]
+
+    def variant(layer: Layer) -> Variant:
+        where = layer.match.layer
+        # Each a list; none where the file does not say.
+        text = layer.store.metadata.get(printable(f"{where}/{operator}"))
+        attributes = {} if text is None else parse_object(text.encode())
+        if "B" in layer.names:
+            size = layer.shape("R")[1]
+            require_shape(layer.store, layer.names["B"], (2 * len(gates) * size,))
+        if _is_set(attributes, "input_forget"):
+            raise TensorError(
+                "its input and forget gates are coupled (input_forget), which is not read",
+                where=where,
+                remedy="export the model without input_forget",
+            )
+        sentences = (_CLIPPED,) if attributes.get("clip") else ()
+        # An LSTM's node lists three functions, a GRU's two, the first of which opens the gates.
+        found = _activations(where, attributes, max(len(gates) - 1, 1))
+        if dense:
+            stored = next(found, ("Tanh",))[0]
+            known = ACTIVATIONS.get(stored)
+            unknown = () if known else (f"the node's activation {stored} is not modelled",)
+            return elman(layer, (*unknown, *sentences), default=known, silent=known is not None)
+        name, alpha, beta = next(found, ("Sigmoid", _ALPHA, _BETA))
+        inside = _is_set(attributes, "linear_before_reset")  # Rb, inside the reset gate
+        own = replace(layout, inner="Rb") if inside else layout
+        if name.lower() == "sigmoid":
+            return Variant(LOGISTIC, sentences, own)
+        if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
+            return Variant(Clipped(alpha, beta), sentences, own)
+        raise TensorError(
+            f"its gates have the activation {printable(name, 40)}, which is not read",
+            where=where,
+            remedy="known are Sigmoid and HardSigmoid",
+        )
+
+    return CellFamily(
+        name=f"onnx_{operator.lower()}",
+        title=f"ONNX {operator} node{' (dense)' if dense else ''}",
+        recognised_by=f"{shown}, as the reader of ONNX names a node's weights",
+        equation=equation,
+        source=f"onnx.ai/onnx/operators/onnx__{operator}.html; {paper}",
+        layouts=(layout,),
+        matches=matches,
+        variant=variant,
+        assumptions=(ACTIVATION,) if dense else (),
+    )
+
+
+# Initialisers that the graph slices and puts together anew are followed, so that the order of the
+# rows is that of the node whatever the exporter's was.
+ONNX_LSTM = _node(
+    "LSTM",
+    LSTM_GATES,
+    "LSTM_R (4H, H) and LSTM_B (8H)",
+    "λ = σ(b_f), γ = σ(b_i), b = Wb + Rb, rows i, o, f, c",
+    "Gers et al. 2000",
+)
+ONNX_GRU = _node(
+    "GRU",
+    ZRN,
+    "GRU_R (3H, H) and GRU_B (6H)",
+    "λ = σ(b_z), γ = 1 - λ, b = Wb + Rb, rows z, r, h",
+    "Cho et al. 2014",
+)
+# Linearised; its bias says at which slope.
+ONNX_RNN = _node("RNN", STATE, "RNN_R (H, H)", "λ = eig(R)", "Elman 1990")
