@@ -59,6 +59,12 @@ def dual_tanh(x: Any) -> Any:
     return value + 1j * x.imag * (1 - value**2)
 
 
+def step_jacobian(step: Step, order: int) -> Floats:
+    """(…, order) the derivatives of a step at zero, by complex steps, which lose no digits."""
+    jacobian: Floats = step(np.eye(order) * 1j * UNIT).imag.T / UNIT
+    return jacobian
+
+
 def step_spectra(
     weights: Mapping[str, Floats],
     step: Step,
@@ -68,8 +74,7 @@ def step_spectra(
 ) -> HiddenSpectra:
     """The eigenvalues of each gate's (H, H) hidden matrix, and of a step's Jacobian at zero.
 
-    The Jacobian is taken by complex steps, which lose no digits, where it is not too large and no
-    ``reason`` is given against it.
+    The latter where it is not too large and no ``reason`` is given against it.
     """
     reasons = [] if reason is None else [reason]
     if not weights:
@@ -81,7 +86,7 @@ def step_spectra(
         )
     jacobian = None
     if reason is None and order <= LARGEST_JACOBIAN:
-        jacobian = eigenvalues(step(np.eye(order) * 1j * UNIT).imag.T / UNIT, device)
+        jacobian = eigenvalues(step_jacobian(step, order), device)
     return HiddenSpectra(
         gates={gate: eigenvalues(matrix, device) for gate, matrix in weights.items()},
         jacobian=jacobian,

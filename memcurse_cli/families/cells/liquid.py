@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
+from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_jacobian
 from memcurse_cli.families.cells.layout import CellFamily, Variant, positive, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
@@ -239,7 +239,7 @@ class CfC(LayoutFamily):
 
 
 def _jacobian(layer: Layer, elapsed: float) -> Floats:
-    """∂h'/∂[x, h] at zero, by complex steps of [x, h]."""
+    """∂h'/∂[x, h] at zero."""
     backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
 
     def linear(role: str, x: Any) -> Any:
@@ -251,24 +251,22 @@ def _jacobian(layer: Layer, elapsed: float) -> Floats:
             seen = seen + layer.real(f"{role}.bias", (len(weight),))
         return seen
 
-    width = layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1]
-    z: Any = np.eye(width) * 1j * UNIT
-    if backbone:
-        activation = _ACTIVATIONS[layer.assumed.choose(BACKBONE_ACTIVATION)]
-    for each in backbone:
-        z = activation(linear(each, z))
-    f = linear("ff1", z)
-    if PURE[0] in layer.names:
-        # h' = A - A e^{-(|w_tau| + |f|) Δ} f
-        rate, level = (layer.real(role, (1, f.shape[-1]))[0] for role in PURE)
-        after = -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
-    else:
+    def step(z: Any) -> Any:
+        if backbone:
+            activation = _ACTIVATIONS[layer.assumed.choose(BACKBONE_ACTIVATION)]
+        for each in backbone:
+            z = activation(linear(each, z))
+        f = linear("ff1", z)
+        if PURE[0] in layer.names:
+            # h' = A - A e^{-(|w_tau| + |f|) Δ} f
+            rate, level = (layer.real(role, (1, f.shape[-1]))[0] for role in PURE)
+            return -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
         # h' = f (1 - t) + g t, or f + g t
         f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
         t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
-        after = f + t * (g if layer.assumed.choose(MODE) == "no_gate" else g - f)
-    jacobian: Floats = after.imag.T / UNIT
-    return jacobian
+        return f + t * (g if layer.assumed.choose(MODE) == "no_gate" else g - f)
+
+    return step_jacobian(step, layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1])
 
 
 def _gelu(x: Any) -> Any:
