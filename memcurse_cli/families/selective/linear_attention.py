@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Match, Shapes, setting
 from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, read_real, shown_shape
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
@@ -29,12 +28,8 @@ GATE_LOGIT_NORMALIZER = Assumption(
 _KEY, _VALUE, _OUTPUT_GATE = "k_proj.weight", "v_proj.weight", "g_proj.weight"
 # HGRN, gated delta nets, Raven and forgetting attention have an f_proj too.
 _OTHERS = (
-    "i_proj.weight",
-    "A_log",
-    "r_proj.weight",
-    "r_proj.0.weight",
-    "q_norm.weight",
-    "f_proj.bias",
+    *("i_proj.weight", "A_log", "r_proj.weight", "r_proj.0.weight"),
+    *("q_norm.weight", "f_proj.bias"),
 )
 
 
@@ -121,18 +116,16 @@ class GLA(LawFamily):
         if not 0 < normalizer < np.inf:
             value = f"{normalizer:g}"
             raise layer.unknown(GATE_LOGIT_NORMALIZER, value, "give a positive number")
-        slots: list[Slot] = []
         if gate.bias is None:
-            bias = np.zeros(layer.stacked_rows(gate.projections[0]))
+            bias, slots = np.zeros(layer.stacked_rows(gate.projections[0])), []
         else:
             bias = layer.vector(gate.bias)
-            slots.append(Slot(gate.bias, bias, "gate"))
+            slots = [Slot(gate.bias, bias, "gate")]
         if gate.write is not None:
             slots.append(Slot(gate.write, layer.vector(gate.write, bias.size), "strength"))
 
         def gates() -> Seen:
-            role = gate.bias or gate.projections[0]
-            seen = layer.gate_through(bias, role, [gate.projections])
+            seen = layer.gate_through(bias, gate.bias or gate.projections[0], [gate.projections])
             if gate.write is None:
                 return seen
             return seen, layer.projected(slots[1].values, "b_proj.weight")
@@ -208,11 +201,8 @@ class HGRN(LawFamily):
         else:
             bounds = read_real(layer.store, tensor, (None, size))
             if place >= len(bounds):
-                raise TensorError(
-                    f"its shape {shown_shape(bounds.shape)} has no row for layer {place}",
-                    where=tensor,
-                    remedy="use a checkpoint of the whole model",
-                )
+                what = f"its shape {shown_shape(bounds.shape)} has no row for layer {place}"
+                raise misfit(what, tensor, "use a checkpoint of the whole model")
             share = np.exp(bounds - bounds.max(axis=0))
             # A share that underflows would have no logarithm.
             share = np.maximum(share / share.sum(axis=0), 1e-300)
@@ -238,14 +228,7 @@ class HGRN(LawFamily):
 
 
 _PROJECTION = "to_qkva.0.weight"
-
 _HALF = "the gate has no bias: at zero input λ = σ(0) = 1/2, which no parameter moves"
-
-
-def _channels(shapes: Shapes) -> int:
-    """D of a projection (3 D, D), or 0."""
-    shape = shapes[_PROJECTION]
-    return shape[1] if len(shape) == 2 and shape[0] == 3 * shape[1] else 0
 
 
 class SimpleGateLoop(LawFamily):
@@ -259,7 +242,14 @@ class SimpleGateLoop(LawFamily):
     recognised_by = "to_qkva.0.weight (3 D, D)"
     equation = "λ = σ(0) = 1/2, γ = 1"
     source = "gateloop-transformer, simplified_gate_loop.py; Katsch 2023, arXiv 2311.01927"
-    layouts = (Layout((_PROJECTION,), fits=_channels),)
+    layouts = (
+        Layout(
+            (_PROJECTION,),
+            fits=lambda of: (
+                len(of[_PROJECTION]) == 2 and 0 < of[_PROJECTION][0] == 3 * of[_PROJECTION][1]
+            ),
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         still = np.zeros(layer.shape(_PROJECTION)[1])
@@ -313,11 +303,9 @@ class GateLoop(LawFamily):
         parts = layer.real(_BIAS, (2 * heads,)).reshape(heads, 2)
         apart = np.hypot(parts[:, 0], parts[:, 1])
         if np.any(apart == 0):
-            raise TensorError(
-                f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle",
-                where=tensor,
-                remedy="inspect a checkpoint from after the first steps of training",
-            )
+            what = f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle"
+            remedy = "inspect a checkpoint from after the first steps of training"
+            raise misfit(what, tensor, remedy)
         recurrence = layer.gated(
             law,
             parts,
@@ -356,9 +344,7 @@ def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> 
 
 _PROJECTIONS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "g_proj.weight")
 _NORM = ("g_norm.weight", "g_norm_swish_gate.weight")
-_SMALLEST_LOSS = 5
-_MOST_HEADS = 1000
-"""1 - 2^(-5-h) is 1 in double precision long before; no model has as many heads."""
+_MOST_HEADS = 1000  # 1 - 2^(-5-h) is 1 in double precision long before
 
 _NOT_STORED = (
     "the decay is not stored: λ = 1 - 2^(-5-h) for head h, with as many heads as g_proj is times"
@@ -409,7 +395,7 @@ class RetNet(LawFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         heads = _retention_heads({role: layer.shape(role) for role in layer.names})
         states = layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, "g_proj.weight")
-        log = np.log1p(-np.exp2(-_SMALLEST_LOSS - np.arange(heads)))
+        log = np.log1p(-np.exp2(-5 - np.arange(heads)))
         return _retained(layer, log, states, _NOT_STORED)
 
 
@@ -456,11 +442,8 @@ class TorchscaleRetNet(LawFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         decay = layer.real(_DECAY, (None,))
         if np.any(decay > 0):
-            raise TensorError(
-                "a logarithm of λ is positive",
-                where=layer.names[_DECAY],
-                remedy="export the model again: retention only decays",
-            )
+            remedy = "export the model again: retention only decays"
+            raise misfit("a logarithm of λ is positive", layer.names[_DECAY], remedy)
         keys, values = (layer.rows_per(decay.size, role) for role in _PROJECTIONS[1:3])
         return _retained(layer, decay, keys * values, _CONSTANT)
 
@@ -468,8 +451,7 @@ class TorchscaleRetNet(LawFamily):
 _RATE, _FUSED = "slope_rate", "qkv_proj.weight"
 # MiniMax's own checkpoints have no buffer, and are known by the gate and the norm of the output.
 _UNSTORED = (_FUSED, "output_gate.weight", "norm.weight", "out_proj.weight")
-_LARGEST_COUNT = 10**4
-"""Of heads and layers that a configuration may claim."""
+_LARGEST_COUNT = 10**4  # of heads and layers that a configuration may claim
 
 _COMPUTED = (
     "slope_rate is not stored and is computed as the library does, from the number of the layer and"
@@ -513,11 +495,8 @@ def _slope_rate(layer: Layer) -> Floats:
     heads, layers = (setting(config, key) for key in ("num_attention_heads", "num_hidden_layers"))
     counts = all(isinstance(n, int) and 0 < n <= _LARGEST_COUNT for n in (heads, layers))
     if not counts or place is None or place >= layers:
-        raise TensorError(
-            "the slope_rate beside it is not stored",
-            where=layer.names[_FUSED],
-            remedy="put the model's config.json, which tells the heads and layers, beside the file",
-        )
+        remedy = "put the model's config.json, which tells the heads and layers, beside the file"
+        raise misfit("the slope_rate beside it is not stored", layer.names[_FUSED], remedy)
     head = np.arange(1, heads + 1)
     depth = 1 - place / (layers - 1 + 1e-5) + 1e-5
     return np.asarray(2.0 ** (-8 * head / heads) * depth)

@@ -392,11 +392,10 @@ _TRAPEZOID = (
     " turn at a zero input, where the rotation of B and C stands still"
 )
 
+# Squared correlation of angles and steps, beyond which κ can be off by more than 7 %.
 LARGEST_ALIGNMENT = 0.05
-"""Squared correlation of angles and steps, beyond which κ can be off by more than 7 %."""
 ALIGNED = "a state turns by angles that are correlated with the steps, which the sums leave out"
-KINDS = 4
-"""States that turn by angles of about the same size are taken as of one of so many kinds."""
+KINDS = 4  # states that turn by angles of about the same size are taken as of one
 _UNFIT = NoDrive(
     "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"
     " shapes of its other tensors"
@@ -445,11 +444,7 @@ class Mamba3(LawFamily):
 
 
 def _drive(layer: Layer, law: TrapezoidStep, at: Floats) -> JointDrive | NoDrive:
-    """The rows of the step, the rate, the trapezoid and the angles, in the library's order.
-
-    The states of a head are of several kinds, which turn by angles of about the same size, taken as
-    independent of all else.
-    """
+    """The rows of step, rate, trapezoid and angles, these taken as independent of all else."""
     heads, start = len(at), _first_step_row(layer, len(at))
     if start is None or start + 3 * heads >= layer.shape("in_proj.weight")[0]:
         return _UNFIT

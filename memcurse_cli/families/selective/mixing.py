@@ -17,7 +17,6 @@ from typing import ClassVar
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
 from memcurse_cli.families.family import Assumption, Layout, Match, Shapes
 from memcurse_cli.families.gate_inputs import (
@@ -31,7 +30,14 @@ from memcurse_cli.families.gate_inputs import (
     squared_rows,
 )
 from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, first_name, read_finite, sigmoid, softplus
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    first_name,
+    misfit,
+    read_finite,
+    sigmoid,
+    softplus,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
@@ -90,11 +96,8 @@ class _MinRNN(LawFamily):
         biases = {f"{of}.bias": moves for of, moves in self.gates}
         found = [bias for bias in biases if bias in layer.names]
         if found and len(found) < len(self.gates):
-            raise TensorError(
-                "only one of the two gates has a bias",
-                where=layer.names[found[0]],
-                remedy="name the right family with --family",
-            )
+            remedy = "name the right family with --family"
+            raise misfit("only one of the two gates has a bias", layer.names[found[0]], remedy)
         size = layer.stacked_rows(f"{self.gates[0][0]}.weight")
         return size, [Slot(bias, layer.vector(bias, size), biases[bias]) for bias in found]
 
@@ -203,8 +206,8 @@ def _is_sru(match: Match, tensors: Mapping[str, TensorSpec]) -> bool:
         return False
     if "weight_c" in shapes:
         return shapes["weight_c"] == bias
-    listed = _RNN_LIST.fullmatch(match.layer) is not None
-    return listed and len(weight) == 2 and weight[1] in (3 * bias[0] // 2, 2 * bias[0])
+    fits = len(weight) == 2 and weight[1] in (3 * bias[0] // 2, 2 * bias[0])
+    return fits and _RNN_LIST.fullmatch(match.layer) is not None
 
 
 def _sru_gates(layer: Layer, bias: Floats) -> Seen:
@@ -335,11 +338,8 @@ def _is_chain(matches: list[Match], tensors: Mapping[str, TensorSpec]) -> bool:
     )
 
 
-EXPONENT = 8.0
-"""c in λ = a^{cσ(b)}: a constant in both libraries' code."""
-
-SMALLEST_DECAY = 1e-300
-"""-log λ is held above it: λ = 1 would have no gain."""
+EXPONENT = 8.0  # c in λ = a^{cσ(b)}: a constant in both libraries' code
+SMALLEST_DECAY = 1e-300  # -log λ is held above it: λ = 1 would have no gain
 
 
 def _exponent_law(radius: Floats, scale: float, gate: Floats, offset: float = 0.0) -> Exponent:
@@ -384,7 +384,6 @@ class RGLRU(LawFamily):
         radius = layer.vector(roles[0])
         gate, opened = (layer.vector(role, radius.size) for role in roles[1:])
         turns = _IMAGINARY in layer.names
-
         recurrence = layer.gated(
             _exponent_law(radius, EXPONENT, gate),
             np.maximum(gate, -LARGEST_DECAY),
@@ -437,8 +436,7 @@ def _turned(layer: Layer, recurrence: Recurrence, gate: Floats) -> Recurrence:
 
 HIPPOGRIFF = ("forget_base", "alpha_log_scale", "gates.bias", "gates.weight")
 GRIFFIN_TORCH = ("Lambda", "ba", "bx", "Wa", "Wx")
-_OFFSET = 1e-6
-"""Under hippogriff's root, so that no gain is zero; griffin-torch has none."""
+_OFFSET = 1e-6  # under hippogriff's root, so that no gain is zero; griffin-torch has none
 _LARGEST_LOG_SCALE = 20.0
 
 _STILL = "both gates stand at a zero input of the RG-LRU, where only their biases are left"
@@ -464,11 +462,8 @@ class Hawk(LawFamily):
     )
     source = "proger/hippogriff and kyegomez/Griffin; De et al. 2024, arXiv 2402.19427"
     layouts = (
-        Layout(
-            HIPPOGRIFF,
-            fits=lambda shapes: len(shapes["forget_base"]) == len(shapes["gates.bias"]) == 1,
-        ),
-        Layout(GRIFFIN_TORCH, fits=lambda shapes: len(shapes["Lambda"]) == len(shapes["bx"]) == 1),
+        Layout(HIPPOGRIFF, fits=lambda of: len(of["forget_base"]) == len(of["gates.bias"]) == 1),
+        Layout(GRIFFIN_TORCH, fits=lambda of: len(of["Lambda"]) == len(of["bx"]) == 1),
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
