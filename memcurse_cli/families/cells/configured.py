@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.layout import (
     IFGO,
     STATE,
@@ -36,7 +35,7 @@ from memcurse_cli.families.cells.layout import (
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import require_shape
+from memcurse_cli.families.reading import misfit, require_shape
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(
@@ -129,19 +128,16 @@ def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str,
             yield above, names, _CELL.fullmatch(above) is not None
 
 
-def _matches(gates: int) -> Callable[[Mapping[str, TensorSpec], str], list[Match]]:
-    def matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-        cells = list(_cells(tensors))
-        # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
-        short = {module: _CELL_NAME.sub("", module) for module, _, _ in cells}
-        shared = Counter(short.values())
-        return [
-            Match((module if shared[short[module]] > 1 else short[module]) or family, names)
-            for module, count, names in cells
-            if count == gates
-        ]
-
-    return matches
+def _matches(tensors: Mapping[str, TensorSpec], family: str, gates: int) -> list[Match]:
+    cells = list(_cells(tensors))
+    # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
+    short = {module: _CELL_NAME.sub("", module) for module, _, _ in cells}
+    shared = Counter(short.values())
+    return [
+        Match((module if shared[short[module]] > 1 else short[module]) or family, names)
+        for module, count, names in cells
+        if count == gates
+    ]
 
 
 def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
@@ -154,14 +150,10 @@ def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]
 
 
 MAX_NODES = 200_000
-KERAS1_KEYS = {"recurrent_activation": "inner_activation"}
 
 
-def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | None:
-    """A text value in the configuration of a layer ``bidirectional/forward_layer`` and its class.
-
-    None where it is not stored or not unique.
-    """
+def _configured(store: TensorStore, layer: str, kind: str, key: str) -> str | None:
+    """A text value in the configuration of a layer and its class, stored and unique, or None."""
     named = _layers(store.metadata.get("model_config", ""))
     # The innermost part of the name that a layer of the configuration bears.
     inside = next(
@@ -169,7 +161,7 @@ def configured(store: TensorStore, layer: str, kind: str, key: str) -> str | Non
     )
     if inside is None:
         return None
-    old = KERAS1_KEYS.get(key, key)
+    old = "inner_activation" if key == "recurrent_activation" else key  # Keras 1's
     classes = (kind, f"{kind}Cell", f"CuDNN{kind}")
     values = {
         printable(value, 40)
@@ -211,57 +203,47 @@ def _described(root: object) -> Iterator[dict[str, Any]]:
 
 
 def _simple(layer: Layer) -> Variant:
-    stored = configured(layer.store, layer.match.layer, "SimpleRNN", "activation")
-    known = stored if stored in ACTIVATION.choices else None
-    unknown = stored if known is None else None
-    sentences = (f"the configuration's activation {unknown} is not modelled",) if unknown else ()
-    return elman(layer, sentences, default=known, silent=known is not None)
+    stored = _configured(layer.store, layer.match.layer, "SimpleRNN", "activation")
+    if stored is None or stored in ACTIVATION.choices:
+        return elman(layer, default=stored, silent=stored is not None)
+    return elman(layer, (f"the configuration's activation {stored} is not modelled",))
 
 
-def _gated(kind: str) -> Callable[[Layer], Variant]:
+def _gated(layer: Layer, kind: str) -> Variant:
     """The function of the gates of a class of Keras's, and what was assumed of it."""
     convolves = kind == "ConvLSTM"
-
-    def variant(layer: Layer) -> Variant:
-        store, name = layer.store, layer.match.layer
-        shapes = shapes_of(store.tensors, layer.names)
-        halves = False
-        if {BIAS, RECURRENT} <= shapes.keys():
-            halves = prod(shapes[BIAS]) == 2 * shapes[RECURRENT][-1]
-        layout = None
-        if kind == "GRU" and RECURRENT in shapes:
-            # With ``reset_after`` the recurrent half of the bias stands inside the reset gate.
-            inside = halves or BIAS not in shapes
-            layout = replace(GRUS[0], inner=_SIDES[1] if inside else None)
-        named = f"ConvLSTM{len(shapes[KERNEL]) - 2}D" if convolves else kind
-        stored = configured(store, name, named, "recurrent_activation")
-        if halves and len(shapes[BIAS]) == 1:
-            stored = "sigmoid"  # cuDNN has no other
-        if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
-            raise TensorError(
-                f"its gates have the activation {stored}, which is not read",
-                where=name,
-                remedy=f"known are {', '.join(RECURRENT_ACTIVATION.choices)}",
-            )
-        # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until
-        # 3; tf.keras calls itself 2.2.4-tf.
-        written = store.metadata.get("keras_version", "")
-        found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})\.[\w.]*", written)
-        version = (int(found[1]), int(found[2])) if found else None
-        if version is not None:
-            old = version < ((3, 0) if convolves else (2, 3))
-        elif convolves:
-            old = not any(split_name(name)[1] in VARIABLES for name in layer.names.values())
-        else:
-            old = any(_NAME.fullmatch(name) for name in layer.names.values())
-        default, known = stored or ("hard_sigmoid" if old else None), stored is not None
-        opened = layer.assumed.choose(RECURRENT_ACTIVATION, default=default, silent=known)
-        # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
-        slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
-        opening = LOGISTIC if opened == "sigmoid" else Clipped(slope, 0.5)
-        return Variant(opening, layout=layout)
-
-    return variant
+    store, name = layer.store, layer.match.layer
+    shapes = shapes_of(store.tensors, layer.names)
+    joint, layout = {BIAS, RECURRENT} <= shapes.keys(), None
+    halves = joint and prod(shapes[BIAS]) == 2 * shapes[RECURRENT][-1]
+    if kind == "GRU" and RECURRENT in shapes:
+        # With ``reset_after`` the recurrent half of the bias stands inside the reset gate.
+        inside = halves or BIAS not in shapes
+        layout = replace(GRUS[0], inner=_SIDES[1] if inside else None)
+    named = f"ConvLSTM{len(shapes[KERNEL]) - 2}D" if convolves else kind
+    stored = _configured(store, name, named, "recurrent_activation")
+    if halves and len(shapes[BIAS]) == 1:
+        stored = "sigmoid"  # cuDNN has no other
+    if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
+        what = f"its gates have the activation {stored}, which is not read"
+        raise misfit(what, name, f"known are {', '.join(RECURRENT_ACTIVATION.choices)}")
+    # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until
+    # 3; tf.keras calls itself 2.2.4-tf.
+    written = store.metadata.get("keras_version", "")
+    found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})\.[\w.]*", written)
+    version = (int(found[1]), int(found[2])) if found else None
+    if version is not None:
+        old = version < ((3, 0) if convolves else (2, 3))
+    elif convolves:
+        old = not any(split_name(name)[1] in VARIABLES for name in layer.names.values())
+    else:
+        old = any(_NAME.fullmatch(name) for name in layer.names.values())
+    default, known = stored or ("hard_sigmoid" if old else None), stored is not None
+    opened = layer.assumed.choose(RECURRENT_ACTIVATION, default=default, silent=known)
+    # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
+    slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
+    opening = LOGISTIC if opened == "sigmoid" else Clipped(slope, 0.5)
+    return Variant(opening, layout=layout)
 
 
 # unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
@@ -273,8 +255,8 @@ KERAS_LSTM = CellFamily(
     equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
     source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
     layouts=LSTMS,
-    matches=_matches(4),
-    variant=_gated("LSTM"),
+    matches=partial(_matches, gates=4),
+    variant=partial(_gated, kind="LSTM"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
 KERAS_GRU = CellFamily(
@@ -284,8 +266,8 @@ KERAS_GRU = CellFamily(
     equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
     source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
     layouts=GRUS,
-    matches=_matches(3),
-    variant=_gated("GRU"),
+    matches=partial(_matches, gates=3),
+    variant=partial(_gated, kind="GRU"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
 KERAS_CONV_LSTM = CellFamily(
@@ -296,7 +278,7 @@ KERAS_CONV_LSTM = CellFamily(
     source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
     layouts=(CONVOLUTION,),
     matches=_convolutions,
-    variant=_gated("ConvLSTM"),
+    variant=partial(_gated, kind="ConvLSTM"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
 # Linearised; its bias says at which slope.
@@ -307,7 +289,7 @@ KERAS_SIMPLE_RNN = CellFamily(
     equation="λ = eig(recurrent_kernelᵀ)",
     source="keras.layers.SimpleRNN; Elman 1990",
     layouts=(SIMPLE,),
-    matches=_matches(1),
+    matches=partial(_matches, gates=1),
     variant=_simple,
     assumptions=(ACTIVATION,),
 )
@@ -375,11 +357,8 @@ def _node(
             size = layer.shape("R")[1]
             require_shape(layer.store, layer.names["B"], (2 * len(gates) * size,))
         if _is_set(attributes, "input_forget"):
-            raise TensorError(
-                "its input and forget gates are coupled (input_forget), which is not read",
-                where=where,
-                remedy="export the model without input_forget",
-            )
+            what = "its input and forget gates are coupled (input_forget), which is not read"
+            raise misfit(what, where, "export the model without input_forget")
         sentences = (_CLIPPED,) if attributes.get("clip") else ()
         # An LSTM's node lists three functions, a GRU's two, the first of which opens the gates.
         found = _activations(where, attributes, max(len(gates) - 1, 1))
@@ -395,11 +374,8 @@ def _node(
             return Variant(LOGISTIC, sentences, own)
         if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
             return Variant(Clipped(alpha, beta), sentences, own)
-        raise TensorError(
-            f"its gates have the activation {printable(name, 40)}, which is not read",
-            where=where,
-            remedy="known are Sigmoid and HardSigmoid",
-        )
+        what = f"its gates have the activation {printable(name, 40)}, which is not read"
+        raise misfit(what, where, "known are Sigmoid and HardSigmoid")
 
     return CellFamily(
         name=f"onnx_{operator.lower()}",

@@ -116,13 +116,10 @@ class Layout:
         role, gates = next(iter(self.hidden.items()))
         size = found[role][0] // len(gates)
         seen = found.get(self.projection, (size,))[0]
+        rows = (*self.inputs.items(), *self.hidden.items())
         return (
             size > 0
-            and all(
-                found[role][0] == size * len(gates)
-                for side in (self.inputs, self.hidden)
-                for role, gates in side.items()
-            )
+            and all(found[role][0] == size * len(gates) for role, gates in rows)
             and all(
                 found[role][1] > seen if role in self.inputs else found[role][1] == seen
                 for role in self.hidden
@@ -273,11 +270,8 @@ class Cell:
 
     def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
-        sides = self.layout.sides
-        shapes: list[tuple[int, ...]] = [(width,)]
-        if sides:
-            shapes += [(2, width), (2 * width,)]
-        shape = self._layer.shape(role)
+        sides, shape = self.layout.sides, self._layer.shape(role)
+        shapes: list[tuple[int, ...]] = [(width,), *([(2, width), (2 * width,)] if sides else [])]
         if shape not in shapes:
             needed = " or ".join(map(shown_shape, shapes))
             what = f"its shape {shown_shape(shape)} does not fit, {needed} is needed"
@@ -316,7 +310,7 @@ class Variant:
     undriven: NoDrive | None = None
     finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
     activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
-    matrix: Callable[[Floats], Floats] | None = None  # its dense matrix from the stored one
+    matrix: Callable[[Floats], Floats] = np.asarray  # its dense matrix from the stored one
 
 
 def without_jacobian(
@@ -338,13 +332,10 @@ def positive(assumed: Assumed, assumption: Assumption) -> float:
         UsageError: the user gave another.
     """
     value = float(assumed.choose(assumption))
-    if not 0 < value < np.inf:
-        raise UsageError(
-            f"{assumption.key}={value:g} is not positive",
-            where="--assume",
-            remedy=f"give {assumption.meaning}",
-        )
-    return value
+    if 0 < value < np.inf:
+        return value
+    what, remedy = f"{assumption.key}={value:g} is not positive", f"give {assumption.meaning}"
+    raise UsageError(what, where="--assume", remedy=remedy)
 
 
 def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
@@ -419,11 +410,11 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
     cell, options = Cell(layer, layout), layer.options
     biases = cell.biases
     if "state" in biases:
-        matrix, inputs = cell.hidden["state"], cell.inputs
+        inputs = cell.inputs
         return dense_layer(
             layer,
             next(iter(layout.hidden)),
-            matrix if variant.matrix is None else variant.matrix(matrix),
+            variant.matrix(cell.hidden["state"]),
             activation=variant.activation,
             readin=None if inputs is None else inputs["state"],
             bias=biases["state"].total,
@@ -432,9 +423,7 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
     undriven = variant.undriven if options.gates else None
-    seen: Mapping[str, GateInput] = {}
-    if options.gates and undriven is None:
-        seen = variant.seen(cell) if variant.seen is not None else _seen(cell)
+    seen = (variant.seen or _seen)(cell) if options.gates and undriven is None else {}
     lstm = "forget" in biases
     log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
     stored = biases["forget" if lstm else layout.gate].parts

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_jacobian
 from memcurse_cli.families.cells.layout import CellFamily, Variant, positive, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
@@ -21,6 +20,7 @@ from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    misfit,
     require_finite,
     sigmoid,
     softplus,
@@ -81,26 +81,26 @@ class LTC(LayoutFamily):
         unfolds, elapsed = (positive(assumed, one) for one in (UNFOLDS, ELAPSED))
         (size,) = layer.shape("cm")
         stored = {role: layer.real(role, (size,)) for role in LEAKS}
-        leaks = {role: _conductance(values, implicit) for role, values in stored.items()}
+        (capacity, by_cm), (leak, by_gleak) = (
+            _conductance(values, implicit) for values in stored.values()
+        )
         inputs = layer.shape(f"{SENSORY}w")[0]
         shown = np.zeros(inputs)  # what an input of zero becomes before the synapses
         if "input_b" in layer.names:
             shown = layer.real("input_b", (inputs,))
-        capacity, factor = leaks["cm"][0] * unfolds / elapsed, unfolds / elapsed
-        leak = leaks["gleak"][0] + EPSILON
+        factor = unfolds / elapsed
+        capacity, leak = capacity * factor, leak + EPSILON
         # The derivative of G by every parameter but cm, which moves c alone.
-        by_role = {"gleak": leaks["gleak"][1]}
+        by_role = {"gleak": by_gleak}
         for side, seen in (("", np.zeros(size)), (SENSORY, shown)):
             total, rates = _synapses(layer, side, seen, implicit)
             leak = leak + total
             by_role |= {f"{side}{name}": rate for name, rate in rates.items()}
         for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
             if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
-                raise TensorError(
-                    f"a neuron whose {what} is not positive",
-                    where=layer.names[tensor],
-                    remedy="say how they are kept positive with --assume implicit_constraints=",
-                )
+                remedy = "say how they are kept positive with --assume implicit_constraints="
+                where = layer.names[tensor]
+                raise misfit(f"a neuron whose {what} is not positive", where, remedy)
         log_eigenvalues = -np.minimum(unfolds * np.log1p(leak / capacity), LARGEST_DECAY)
         value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
         # d log λ / dG and / dc; γ = (1 - λ) / G, the state per unit of the current N.
@@ -117,7 +117,7 @@ class LTC(LayoutFamily):
         return layer.recurrence(
             log_eigenvalues,
             (
-                group("cm", factor * by_capacity * leaks["cm"][1], 0.0),
+                group("cm", factor * by_capacity * by_cm, 0.0),
                 *(group(role, by_leak * rate, rate) for role, rate in by_role.items()),
             ),
             log_gain=np.log(kept) - np.log(leak),

@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.layout import (
     Cell,
     CellFamily,
@@ -28,7 +27,7 @@ from memcurse_cli.families.cells.torch import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import sigmoid
+from memcurse_cli.families.reading import misfit, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.moments import RELU
 
@@ -75,11 +74,8 @@ def _light_variant(layer: Layer) -> Variant:
         epsilon = positive(layer.assumed, BATCH_EPSILON)
         mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
         if np.any(variance < 0):
-            raise TensorError(
-                "a running variance is below 0",
-                where=layer.names[_RUNNING[1]],
-                remedy="export the layer again",
-            )
+            below = layer.names[_RUNNING[1]]
+            raise misfit("a running variance is below 0", below, "export the layer again")
         width = np.sqrt(variance + epsilon)
         share = -mean / width
     shown = dict(zip(NZ, np.split((scale / width) ** 2, len(NZ)), strict=True))

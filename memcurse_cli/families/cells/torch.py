@@ -31,7 +31,7 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
-from memcurse_cli.families.reading import log_sigmoid, shown_shape, sigmoid
+from memcurse_cli.families.reading import log_sigmoid, misfit, shown_shape, sigmoid
 from memcurse_cli.families.recurrence import HiddenSpectra, Recurrence
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.gates.moments import RELU
@@ -59,7 +59,7 @@ def hidden_weights(
         parts = _HIDDEN_WEIGHT.fullmatch(name) if "_hh" in name and len(spec.shape) == 2 else None
         if parts is None or _is_alias(tensors, parts["module"], spec):
             continue
-        module, stem, suffix = parts["module"], parts["stem"], parts["suffix"]
+        module, stem, suffix = parts.groups()
         roles = {"weight_hh": name}
         biases = ("bias",) if stem == "weight" else ("b", "bias")
         for role, candidates in {
@@ -93,7 +93,8 @@ def split_hidden_weight(name: str) -> tuple[str, str, str]:
     """What stands before ``weight_hh``, ``weight``, ``w`` or ``W``, and ``_l0`` and its like."""
     parts = _HIDDEN_WEIGHT.fullmatch(name)
     assert parts is not None
-    return parts["module"], parts["stem"], parts["suffix"]
+    module, stem, suffix = parts.groups()
+    return module, stem, suffix
 
 
 def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) -> bool:
@@ -159,31 +160,26 @@ _CALLED = {
 _CELL_LIST = re.compile(r"(?:.*[./])?cells[./]\d+[./]")
 
 # Tensors that stand beside the hidden weight of another cell than torch's.
-_OTHER_WEIGHTS = (
-    *("ph", "ch", "mh", "mm", "proj", "res", "pi", "pf", "po", "ci", "cf", "co", "cc"),
-    *("peephole", "peepholes", "peep"),
-)
-_OTHER_BIASES = ("ch", "mh", "mm", "ph")
-_OTHER_SCALES = (
-    *("alpha", "beta", "beta1", "beta2", "gamma", "zeta", "nu", "eta", "epsilon", "dt", "tau"),
-    *("leak", "leak_rate", "taus", "log_tau"),
+_OTHERS = (
+    *("{0}_ph", "{0}_ch", "{0}_mh", "{0}_mm", "{0}_proj", "{0}_res", "{0}_pi", "{0}_pf", "{0}_po"),
+    *("{0}_ci", "{0}_cf", "{0}_co", "{0}_cc", "{0}_peephole", "{0}_peepholes", "{0}_peep"),
+    *("{1}_ch", "{1}_mh", "{1}_mm", "{1}_ph", "alpha", "beta", "beta1", "beta2", "gamma", "zeta"),
+    *("nu", "eta", "epsilon", "dt", "tau", "leak", "leak_rate", "taus", "log_tau"),
 )
 # Norms inside the gates, whose biases add to theirs: those of TorchScript's LSTM and its like.
 _OTHER_NORMS = (
     *("layernorm_i", "layernorm_h", "layernorm_c", "layer_norm_i", "layer_norm_h"),
     *("ln_ih", "ln_hh", "ln_i2h", "ln_h2h", "norm_ih", "norm_hh"),
 )
-# A network of one hidden layer calls its readout so; only a square one can be inside the cell.
-_READOUT = "ho"
 
 
 class Choice(NamedTuple):
-    """The cell that a layer is taken for, what that assumes, and who told: a name, the user."""
+    """The cell that a layer is taken for, and what that assumes."""
 
     cell: str
     sentences: tuple[str, ...] = ()
-    told: bool = False
-    given: bool = False
+    told: bool = False  # by a name or the user
+    given: bool = False  # by the user
 
 
 @dataclass(frozen=True)
@@ -214,12 +210,11 @@ class Lookalikes:
         for role, tensor in beside(store.tensors, weight).items():
             norm, _, part = role.rpartition(".")
             if norm in _OTHER_NORMS:
-                raise TensorError(
+                what = (
                     f"it stands beside {weight}: the {part} of a norm inside the gates or around "
-                    f"the state, which {self.title} has not",
-                    where=tensor,
-                    remedy="a cell with such norms is not read",
+                    f"the state, which {self.title} has not"
                 )
+                raise misfit(what, tensor, "a cell with such norms is not read")
             if not insists and role not in match.tensors:  # those the family knows
                 raise self.stranger(match, role, tensor)
         if given is not None and insists:
@@ -237,17 +232,16 @@ class Lookalikes:
         if named == self.own:
             return Choice(self.own, told=True)
         if named in self.refused:
-            raise TensorError(
-                f"its name says {_CALLED[named][0]}, a cell that is stored like {self.title} and is"
-                " not read",
-                where=weight,
-                remedy=f"give --assume {KEY}={self.own} if it is {self.title}",
+            what = (
+                f"its name says {title_of(named)}, a cell that is stored like {self.title} and is"
             )
+            remedy = f"give --assume {KEY}={self.own} if it is {self.title}"
+            raise misfit(f"{what} not read", weight, remedy)
         if named is not None:
             return Choice(named, (f"{KEY}={named} (by its name): {MEANING}",), told=True)
         if not _CELL_LIST.fullmatch(module) or not others:
             return Choice(self.own)
-        alike = ", ".join(_CALLED[cell][0] for cell in others)
+        alike = ", ".join(map(title_of, others))
         sentence = (
             f"{KEY}={self.own} (the default): torchrecurrent stores other cells alike ({alike}), "
             "and the layer's name does not tell"
@@ -261,47 +255,31 @@ class Lookalikes:
     def misfit(self, store: TensorStore, weight: str, inputs: str) -> TensorError:
         """What is said of an input weight of other rows than the hidden one."""
         rows, hidden = (shown_shape(store.tensors[name].shape) for name in (inputs, weight))
-        return TensorError(
-            f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}: this is "
-            "another cell",
-            where=inputs,
-            remedy=self._insist,
-        )
+        what = f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}: this is "
+        return misfit(f"{what}another cell", inputs, self._insist)
 
     def stranger(self, match: Match, role: str, tensor: str) -> TensorError:
         """What is said of a tensor that the cell has not."""
-        weight = match.tensors["weight_hh"]
-        return TensorError(
-            f"it stands beside {weight}, and {self.title} has no {role}: this is another cell",
-            where=tensor,
-            remedy=self._insist,
-        )
+        what = f"it stands beside {match.tensors['weight_hh']}, and {self.title} has no {role}: "
+        return misfit(f"{what}this is another cell", tensor, self._insist)
 
 
 def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:
     """The tensors in the module of a hidden weight that torch's own cells have not, by role."""
     module, stem, suffix = split_hidden_weight(weight)
-    bias = "bias" if stem == "weight" else "b"
-    roles = (
-        *(f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias")),
-        *(f"{stem}_{end}" for end in _OTHER_WEIGHTS),
-        *(f"{bias}_{end}" for end in _OTHER_BIASES),
-        *_OTHER_SCALES,
-    )
+    norms = (f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias"))
+    others = (role.format(stem, "bias" if stem == "weight" else "b") for role in _OTHERS)
     found = {}
-    for role in roles:
+    for role in (*norms, *others):
         for tensor in (f"{module}{role}{suffix}", f"{module}{role}"):
             if tensor in tensors:
                 found[role] = tensor
-    shape = tensors[weight].shape
-    readout = f"{module}{stem}_{_READOUT}"
-    if (
-        readout in tensors
-        and len(shape) == 2
-        and shape[0] != shape[1]
-        and tensors[readout].shape == (shape[1], shape[1])
-    ):
-        found[f"{stem}_{_READOUT}"] = readout
+    # A network of one hidden layer calls its readout so; only a square one can be inside the cell.
+    readout, shape = f"{stem}_ho", tensors[weight].shape
+    square = shape[1:] * 2
+    outside = tensors.get(f"{module}{readout}")
+    if outside is not None and shape != square == outside.shape and len(square) == 2:
+        found[readout] = f"{module}{readout}"
     return found
 
 
