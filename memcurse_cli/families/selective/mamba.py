@@ -297,9 +297,8 @@ class Mamba2(LawFamily):
     """``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba2.py, `Mamba2.step`; γ = Δ.
 
     One eigenvalue per head, which drives (head dimension × state) scalar states. The rows of
-    in_proj are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ;
-    a Falcon-H1 multiplies them with a factor from its configuration. Hydra's two directions are
-    two layers, whose Δ have rows and biases of their own.
+    in_proj are z, x, B, C and Δ, so that the last entries of its bias add to Δ. Hydra's two
+    directions are two layers, whose Δ have rows and biases of their own.
     """
 
     name = "mamba2"
@@ -334,13 +333,13 @@ class Mamba2(LawFamily):
             raise layer.unknown(GROUPS, printable(groups, 60), remedy)
         multiplicity = _mixer_states(layer, int(groups))
         log_rate = layer.real("A_log", (None,))
-        heads = log_rate.size
+        heads, scale = log_rate.size, _bias_scale(config)
         both = _BOTH_DIRECTIONS in layer.names
         forward = both and not layer.match.layer.endswith(_BACKWARD)
         # The last rows of in_proj make Δ.
         rows = slice(-2 * heads, -heads) if forward else slice(-heads, None)
-        scale, slots = _bias_scale(config), [Slot("A_log", log_rate, "A_log")]
-        slots.append(Slot("dt_bias", layer.real("dt_bias", (heads,)), "dt_bias"))
+        bias = layer.real("dt_bias", (heads,))
+        slots = [Slot("A_log", log_rate, "A_log"), Slot("dt_bias", bias, "dt_bias")]
         if "in_proj.bias" in layer.names:
             added = layer.real("in_proj.bias", (None,))[rows]
             slots.append(Slot("in_proj.bias", added, "dt_bias", scale))
@@ -361,9 +360,8 @@ def _mixer_states(layer: Layer, groups: int) -> int:
     """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C)."""
     require_shape(layer.store, layer.names["in_proj.weight"], (None, None))
     require_shape(layer.store, layer.names["conv1d.weight"], (None, None, None))
-    heads, rows, convolved = (
-        layer.shape(role)[0] for role in ("A_log", "in_proj.weight", "conv1d.weight")
-    )
+    roles = ("A_log", "in_proj.weight", "conv1d.weight")
+    heads, rows, convolved = (layer.shape(role)[0] for role in roles)
     if "in_proj.bias" in layer.names:
         require_shape(layer.store, layer.names["in_proj.bias"], (rows,))
     # A mixer may carry a gated MLP in the same projection; its norm is as wide as its heads.
