@@ -1,8 +1,4 @@
-"""A step of gated cells at zero input and zero state: gates, biases, peepholes, its Jacobian.
-
-λ = σ(b) is what a unit keeps by itself; the Jacobian of one step of the whole state holds the
-memory through the hidden weights as well.
-"""
+"""A step of gated cells at zero input and zero state: gates, biases, peepholes, its Jacobian."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGro
 from memcurse_cli.theory.gates.laws import LOGISTIC, Opening
 from memcurse_cli.theory.linalg import eigenvalues
 
-LARGEST_JACOBIAN = 1024
-"""The order above which the Jacobian is left out: that of an LSTM of 512 units."""
+LARGEST_JACOBIAN = 1024  # the largest order of one that is taken: that of an LSTM of 512 units
 WITHOUT_BIAS = (
     "the layer has no bias: at zero input its gates stand at 1/2 and only the weights move them, "
     "so no parameter is listed"
@@ -39,10 +34,8 @@ _OWN_STATE = (
     " theory has gates drawn anew; the band is that of its forget gate, drawn"
 )
 
-
+# The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight.
 UNIT = 1e-100
-"""The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight."""
-
 Step = Callable[[Any], Any]
 """The next states (…, order) as a function of the states at zero input, by the dual functions."""
 

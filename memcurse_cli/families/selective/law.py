@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families import family
-from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import (
     Drive,
     GateDrive,
@@ -18,6 +19,7 @@ from memcurse_cli.families.gate_inputs import (
     low_rank_gate,
     projected_gate,
 )
+from memcurse_cli.families.module_names import ancestors
 from memcurse_cli.families.projections import beside
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
@@ -242,6 +244,20 @@ class Layer(family.Layer):
             gate=drive,
             **fields,
         )
+
+
+def alone(
+    matches: Sequence[Match],
+    tensors: Iterable[str],
+    module: Callable[[Match], str] = attrgetter("layer"),
+) -> list[Match]:
+    """The layers in whose modules stands nothing else."""
+    known = {name for match in matches for name in match.tensors.values()}
+    left = {module(match): match for match in matches}
+    for name in tensors if left else ():
+        for above in () if name in known else ancestors(name):
+            left.pop(above, None)
+    return list(left.values())
 
 
 class LawFamily(family.LayoutFamily):

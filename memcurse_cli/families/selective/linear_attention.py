@@ -12,10 +12,10 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Match, Shapes, setting
 from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
-from memcurse_cli.families.module_names import group_by_module, split_name
+from memcurse_cli.families.module_names import ancestors, group_by_module, split_name
 from memcurse_cli.families.reading import LARGEST_DECAY, misfit, read_real, shown_shape
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
@@ -382,15 +382,7 @@ class RetNet(LawFamily):
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        matches = super().find(tensors)
-        known = {name for match in matches for name in match.tensors.values()}
-        left = {_module(match): match for match in matches}
-        for name in tensors if left else ():
-            parent = name
-            while name not in known and parent:
-                parent = split_name(parent)[0]
-                left.pop(parent, None)
-        return list(left.values())
+        return alone(super().find(tensors), tensors, _module)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         heads = _retention_heads({role: layer.shape(role) for role in layer.names})
@@ -432,11 +424,10 @@ class TorchscaleRetNet(LawFamily):
         }
         matches = []
         for match in super().find(tensors):
-            decoder = _module(match)
-            while decoder and decoder not in decays:
-                decoder = split_name(decoder)[0]
-            if decoder in decays:
-                matches.append(Match(match.layer, {**match.tensors, _DECAY: decays[decoder]}))
+            above = (_module(match), *ancestors(_module(match)))
+            decay = next((decays[module] for module in above if module in decays), None)
+            if decay is not None:
+                matches.append(Match(match.layer, {**match.tensors, _DECAY: decay}))
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:

@@ -29,7 +29,6 @@ from memcurse_cli.families.gate_inputs import (
     read_rows,
     squared_rows,
 )
-from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     first_name,
@@ -39,10 +38,8 @@ from memcurse_cli.families.reading import (
     softplus,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
 from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
-
-_CANDIDATE = "linear_h.weight"
 
 
 class _MinRNN(LawFamily):
@@ -107,17 +104,13 @@ def _layouts(fused: str, gates: Iterable[tuple[str, str]], strangers: str) -> tu
     return (
         Layout((f"{fused}.weight",), optional=(f"{fused}.bias",)),
         Layout(
-            (*(f"{gate}.weight" for gate, _ in gates), _CANDIDATE),
+            (*(f"{gate}.weight" for gate, _ in gates), "linear_h.weight"),
             optional=tuple(f"{gate}.bias" for gate, _ in gates),
             without=tuple(f"linear_{gate}.weight" for gate in strangers),
-            fits=_alike,
+            # The weights of the gates and of the candidate have one shape.
+            fits=lambda of: len({of[role] for role in of if role.endswith("weight")}) == 1,
         ),
     )
-
-
-def _alike(shapes: Shapes) -> bool:
-    """Whether the weights of the gates and of the candidate have one shape."""
-    return len({shape for role, shape in shapes.items() if role.endswith("weight")}) == 1
 
 
 class MinGRU(_MinRNN):
@@ -292,18 +285,10 @@ class QRNN(LawFamily):
         The name of the network tells that it is recurrent; where it does not, each layer's inputs
         must be a third of the rows of the layer before it, or two thirds with a window of two.
         """
-        found = super().find(tensors)
-        held = dict.fromkeys((match.layer for match in found), 0)
-        for name in tensors if found else ():
-            above, _ = split_name(name)
-            while above:
-                if above in held:
-                    held[above] += 1
-                above, _ = split_name(above)
         networks: dict[str, list[Match]] = {}
-        for match in found:
+        for match in alone(super().find(tensors), tensors):
             parts = _LAYERS.fullmatch(match.layer)
-            if parts and held[match.layer] == len(match.tensors):
+            if parts:
                 networks.setdefault(parts["network"], []).append(match)
         return [
             match
