@@ -313,9 +313,8 @@ FLAX_SIMPLE = CellFamily(
 )
 
 
+# A matrix and a bias alone are any linear layer's, and two of them any network's.
 def _called(word: str) -> re.Pattern[str]:
-    """A module's name. A matrix and a bias alone are any linear layer's, two of them any
-    network's."""
     return re.compile(rf"(?:.*[./,])?\w*{word}\w*", re.IGNORECASE)
 
 

@@ -37,7 +37,7 @@ from memcurse_cli.families.cells.torch import (
 )
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import parameter_group, sigmoid
+from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import HiddenSpectra, Recurrence
 
 GATE_FUNCTION = Assumption(
@@ -146,12 +146,11 @@ def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
         unit, source = np.indices((size, size))  # of every entry of V
         slope, by_gain = (sigmoid(total) * sigmoid(-total))[unit], -sigmoid(total)[unit]
         by_latent, by_entry = mixed * (1 - shown**2)[source], shown[source]
-        ((role, *part),) = latent.parts
+        ((role, _, values, _),) = latent.parts
+        by_bias, by_mixed = ((slope * by, by_gain * by) for by in (by_latent, by_entry))
         groups = (
-            parameter_group(
-                role, *part, slope * by_latent, by_gain * by_latent, scalar=source, eigenvalue=unit
-            ),
-            layer.group("weight_mm", mixed, slope * by_entry, by_gain * by_entry, eigenvalue=unit),
+            layer.group(role, values, *by_bias, scalar=source, eigenvalue=unit),
+            layer.group("weight_mm", mixed, *by_mixed, eigenvalue=unit),
         )
         return replace(found, parameters=(*found.parameters, *groups))
 
@@ -282,7 +281,7 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 def _told(layer: Layer) -> str:
     """The cell that the user, the name or its shapes alone tell."""
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
-    given = layer.options.assume.get(KEY)
+    given = layer.options.assume.get(KEY, "")
     if given in read:
         layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
         return given

@@ -85,8 +85,11 @@ class Layer(family.Layer):
         return rows // count if count and rows and rows % count == 0 else 1
 
     def stacked_rows(self, role: str, count: int = 1) -> int:
-        """The rows of each of ``count`` equal layers in one weight (outputs, inputs), which has
-        some that divide, or a `TensorError` says so."""
+        """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
+
+        Raises:
+            TensorError: it is no matrix, is empty, or its rows do not divide.
+        """
         require_shape(self.store, self.names[role], (None, None))
         shape = self.shape(role)
         if not shape[0] or shape[0] % count:

@@ -189,9 +189,7 @@ class HGRN(LawFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size, place = layer.stacked_rows("f_proj.weight"), layer.match.place
-        sentences = [_WITHOUT_BIAS]
-        slots: list[Slot] = []
-        complement = np.ones(size)
+        sentences, slots, complement = [_WITHOUT_BIAS], list[Slot](), np.ones(size)
         numbered = NUMBERED.match(layer.match.layer)
         model = numbered["model"] if numbered else ""
         names = (f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",)))
@@ -318,8 +316,8 @@ class GateLoop(LawFamily):
         motions = law(parts).nominal.motions
         moved = [motions[name].eigenvalue for name in (law.real, law.imaginary)]
         # Real and imaginary parts alternate in one tensor.
-        each = np.arange(heads)[:, None]
-        group = layer.group(_BIAS, parts, np.stack(moved, axis=1), eigenvalue=each)
+        each, slopes = np.arange(heads)[:, None], np.stack(moved, axis=1)
+        group = layer.group(_BIAS, parts, slopes, eigenvalue=each)
         return replace(recurrence, parameters=(group,))
 
 

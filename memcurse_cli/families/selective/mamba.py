@@ -133,18 +133,16 @@ def _step(layer: Layer, bias: Floats, state: int) -> GateInput | None:
     """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
     store, outer = layer.store, f"{layer.names[BIAS][:-4]}weight"
     inner = outer.replace("dt_projs", "dt_proj").replace("dt_proj", "x_proj")
-    # MambaBEAT calls x_proj selection, with the rows B, C, Δ instead of Δ, B, C.
-    selection = outer.replace("dt_proj", "selection")
-    last = inner not in store.tensors and selection in store.tensors
+    last = inner not in store.tensors
+    if last:  # MambaBEAT calls x_proj selection, with the rows B, C, Δ instead of Δ, B, C
+        inner = outer.replace("dt_proj", "selection")
     norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
     if norm != outer and norm in store.tensors:
         normalised = read_vector(store, norm)
     elif setting(store.config, "model_type") == "falcon_mamba":
         normalised = np.ones(1)  # its norm has no scale
-    gate = low_rank_gate(
-        store, bias, outer, selection if last else inner, normalised=normalised, last=last
-    )
+    gate = low_rank_gate(store, bias, outer, inner, normalised=normalised, last=last)
     return None if gate is None else repeated(gate, state)
 
 
@@ -185,6 +183,10 @@ class GgufMamba(LawFamily):
         channel = np.repeat(np.arange(bias.size), rate.shape[1])
         by_channel = layer.names.keys() >= {*_MAMBA}
 
+        sees = "ssm_in sees, the mixer's input"
+        if by_channel:
+            sees = "ssm_x sees, the convolution's output"
+
         def gates() -> GateInput | None:
             if by_channel:
                 gate = layer.gate_through(bias, _GGUF_RATE, [_MAMBA[::-1]])
@@ -201,8 +203,7 @@ class GgufMamba(LawFamily):
                 Slot(_GGUF_BIAS, bias, "dt_bias", scalar=channel, keeps_stable=True),
             ],
             gates=gates,
-            sees=f"what {'ssm_x' if by_channel else 'ssm_in'} sees, the "
-            + ("convolution's output" if by_channel else "mixer's input"),
+            sees=f"what {sees}",
             multiplicity=1 if by_channel else _gguf_states(layer),
             assumptions=(_GGUF_NOMINAL,),
             converted=True,
