@@ -54,13 +54,26 @@ class _MinRNN(LawFamily):
     law: ClassVar[Mix | Share]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        size, slots = self._slots(layer)
-        at = np.zeros((size, len(self.gates)))
-        if slots:
-            at = np.stack([slot.values for slot in slots], axis=1)
+        modules, parts = [of for of, _ in self.gates], 1
+        if f"{self.fused}.weight" in layer.names:
+            modules, parts = [self.fused], len(self.gates) + 1
+        weights = [f"{module}.weight" for module in modules]
+        size = layer.stacked_rows(weights[0], parts)
+        held = [role for role in (f"{module}.bias" for module in modules) if role in layer.names]
+        if 0 < len(held) < len(modules):
+            remedy = "name the right family with --family"
+            raise misfit("only one of the two gates has a bias", layer.names[held[0]], remedy)
+        biases = [layer.vector(role, parts * size) for role in held]
+        names = held
+        if biases and parts > 1:  # the rows of the candidate are the first ones
+            biases = list(biases[0].reshape(parts, size)[1:])
+            names = [f"{held[0]}[{moves}]" for _, moves in self.gates]
+        slots = [
+            Slot(name, bias, moves)
+            for name, bias, (_, moves) in zip(names, biases, self.gates, strict=False)
+        ]
+        at = np.stack(biases or [np.zeros(size)] * len(self.gates), axis=1)
         one = at[:, 0] if len(self.gates) == 1 else at
-        weight = f"{self.fused}.weight"
-        weights = [weight] if weight in layer.names else [f"{of}.weight" for of, _ in self.gates]
 
         def gates() -> Seen:
             if isinstance(self.law, Mix):  # the rows of the gate are the last ones
@@ -79,24 +92,6 @@ class _MinRNN(LawFamily):
             tensors=tuple(layer.names.values()),
             assumptions=() if slots else (WITHOUT_BIAS,),
         )
-
-    def _slots(self, layer: Layer) -> tuple[int, list[Slot]]:
-        """The number of units, and the bias of each gate; none where there are none."""
-        parts, role = len(self.gates) + 1, f"{self.fused}.bias"
-        if f"{self.fused}.weight" in layer.names:
-            size = layer.stacked_rows(f"{self.fused}.weight", parts)
-            if role not in layer.names:
-                return size, []
-            rows = layer.vector(role, parts * size).reshape(parts, size)[1:]
-            named = zip(self.gates, rows, strict=True)
-            return size, [Slot(f"{role}[{moves}]", bias, moves) for (_, moves), bias in named]
-        biases = {f"{of}.bias": moves for of, moves in self.gates}
-        found = [bias for bias in biases if bias in layer.names]
-        if found and len(found) < len(self.gates):
-            remedy = "name the right family with --family"
-            raise misfit("only one of the two gates has a bias", layer.names[found[0]], remedy)
-        size = layer.stacked_rows(f"{self.gates[0][0]}.weight")
-        return size, [Slot(bias, layer.vector(bias, size), biases[bias]) for bias in found]
 
 
 def _layouts(fused: str, gates: Iterable[tuple[str, str]], strangers: str) -> tuple[Layout, ...]:

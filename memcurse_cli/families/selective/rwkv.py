@@ -75,16 +75,15 @@ _MIXED = 5
 class _LowRank(NamedTuple):
     """How a library stores the low-rank layer ``V tanh(W y)`` of a decay: W, V and μ by name.
 
-    Of several μ in a row the decay's is the ``part``-th. ``transposed`` holds (inputs, rank) and
-    (rank, n), where torch's modules hold the transposes. ``moving`` are the W, V and μ of what
-    moves the mixing of RWKV-6: five low-rank layers in one, in the order of the μ.
+    ``moving`` are the W, V and μ of what moves the mixing of RWKV-6: five low-rank layers in one,
+    in the order of the μ.
     """
 
     inner: str
     outer: str
     mixing: tuple[str, ...]
-    part: int = 0
-    transposed: bool = False
+    part: int = 0  # which of several μ in a row is the decay's
+    transposed: bool = False  # (inputs, rank) and (rank, n), unlike torch's modules
     moving: tuple[str, str, str] | None = None
 
 
@@ -285,9 +284,7 @@ class RWKV(LawFamily):
 
 def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurrence:
     """With log λ from what the converter stores under the tensor's shape."""
-    tensor = layer.names[_DECAY[0]]
-    spec = layer.store.tensors[tensor]
-    if len(spec.shape) == 3:
+    if len(layer.shape(_DECAY[0])) == 3:
         stored, low, high = "λ = exp(-exp(w))", 0.0, 1.0
         log, derivative = log_of_eigenvalues(values), np.ones_like(values)
     else:
@@ -296,7 +293,9 @@ def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurren
         log, derivative = kept.astype(np.complex128), np.exp(kept)
     if values.min() < low or values.max() > high:
         what = f"the rwkv package has converted this file, and its values are not those of {stored}"
-        raise misfit(what, tensor, "name the checkpoint from before it was converted")
+        raise misfit(
+            what, layer.names[_DECAY[0]], "name the checkpoint from before it was converted"
+        )
     return replace(
         recurrence,
         log_eigenvalues=log,
