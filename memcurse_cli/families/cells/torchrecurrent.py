@@ -281,7 +281,7 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 def _told(layer: Layer) -> str:
     """The cell that the user, the name or its shapes alone tell."""
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
-    given = layer.options.assume.get(KEY, "")
+    given: str = layer.options.assume.get(KEY, "")
     if given in read:
         layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
         return given
