@@ -281,11 +281,11 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 def _told(layer: Layer) -> str:
     """The cell that the user, the name or its shapes alone tell."""
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
-    given: str = layer.options.assume.get(KEY, "")
+    given = layer.options.assume.get(KEY, "")
     if given in read:
         layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
         return given
-    cells = (*read, *_REFUSED.get(read[0], ()))
+    cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
     if len(cells) == 1:
         return cells[0]
     weight = layer.names["weight_hh"]
