@@ -15,8 +15,7 @@ from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.families.family import Assumption, Family, Found, Match
 from memcurse_cli.families.layers import merge_tied, with_neighbours
-from memcurse_cli.families.module_names import IndexedTensors, ancestors, listed, split_name
-from memcurse_cli.families.reading import shown_shape
+from memcurse_cli.families.reading import IndexedTensors, ancestors, listed, shown_shape, split_name
 from memcurse_cli.families.registry import all_families, families_marked
 
 SHOWN_NAMES = 5

@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
 from memcurse_cli.families.reading import (
     Matrix,
     direct_part,
+    group_by_module,
     named_parts,
     parameter_group,
     read_matrix,
     read_pairs,
     read_real,
     read_vector,
+    shared_module,
     shown_shape,
+    split_name,
     stored_parts,
 )
 from memcurse_cli.families.recurrence import (

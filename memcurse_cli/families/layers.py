@@ -24,8 +24,13 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import CheckpointError, TensorError
 from memcurse_cli.families.family import Family, Found, Match, ReadOptions
-from memcurse_cli.families.module_names import ancestors, listed, split_name
-from memcurse_cli.families.reading import require_eigenvalues, require_size
+from memcurse_cli.families.reading import (
+    ancestors,
+    listed,
+    require_eigenvalues,
+    require_size,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 
 MOST_LAYERS = 10_000

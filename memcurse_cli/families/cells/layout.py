@@ -36,8 +36,7 @@ from memcurse_cli.families.gate_inputs import (
     squared_rows,
 )
 from memcurse_cli.families.layers import member_of, split_stack
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import misfit, shown_shape
+from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate

@@ -26,8 +26,7 @@ from memcurse_cli.families.cells.layout import (
 from memcurse_cli.families.cells.torch import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import misfit, sigmoid
+from memcurse_cli.families.reading import group_by_module, misfit, sigmoid, split_name
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.moments import RELU
 

@@ -10,8 +10,14 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import log_of_eigenvalues, misfit, require_order, shown_shape
+from memcurse_cli.families.reading import (
+    group_by_module,
+    log_of_eigenvalues,
+    misfit,
+    require_order,
+    shown_shape,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg import eigendecompose
 

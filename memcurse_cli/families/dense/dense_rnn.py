@@ -19,8 +19,13 @@ from memcurse_cli.families.cells.torch import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import complex_roles, misfit, read_matrix, shown_shape
+from memcurse_cli.families.reading import (
+    complex_roles,
+    group_by_module,
+    misfit,
+    read_matrix,
+    shown_shape,
+)
 from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))

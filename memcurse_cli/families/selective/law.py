@@ -19,9 +19,9 @@ from memcurse_cli.families.gate_inputs import (
     low_rank_gate,
     projected_gate,
 )
-from memcurse_cli.families.module_names import ancestors
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    ancestors,
     beside,
     first_name,
     log_sigmoid,

@@ -12,8 +12,15 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Match, Shapes, setting
 from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
-from memcurse_cli.families.module_names import ancestors, group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit, read_real, shown_shape
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    ancestors,
+    group_by_module,
+    misfit,
+    read_real,
+    shown_shape,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write

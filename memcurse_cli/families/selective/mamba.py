@@ -22,8 +22,14 @@ from memcurse_cli.families.gate_inputs import (
     repeated,
     squared_rows,
 )
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import read_finite, read_vector, require_shape, softplus
+from memcurse_cli.families.reading import (
+    group_by_module,
+    read_finite,
+    read_vector,
+    require_shape,
+    softplus,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform

@@ -9,7 +9,6 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.layers import member_of, split_stack
-from memcurse_cli.families.module_names import group_by_module, split_name
 from memcurse_cli.families.reading import (
     IMAGINARY,
     LARGEST_DECAY,
@@ -17,11 +16,13 @@ from memcurse_cli.families.reading import (
     beside,
     complex_roles,
     direct_part,
+    group_by_module,
     log_of_eigenvalues,
     misfit,
     read_finite,
     require_finite,
     shown_shape,
+    split_name,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
 

@@ -14,8 +14,14 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, ReadOptions
-from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.reading import beside, direct_part, log_of_eigenvalues, misfit, sigmoid
+from memcurse_cli.families.reading import (
+    beside,
+    direct_part,
+    log_of_eigenvalues,
+    misfit,
+    sigmoid,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
