@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, message_of
+from memcurse_cli.checkpoints.onnx.graph import LENGTH, message_of
 from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable

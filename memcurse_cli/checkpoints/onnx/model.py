@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
+    LENGTH,
+    VARINT,
     ExternalFiles,
     Graph,
     GraphReader,
     Node,
+    Reader,
     Tensor,
+    message_of,
 )
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Reader, message_of
 from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
