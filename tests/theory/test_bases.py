@@ -21,8 +21,7 @@ from memcurse_cli.theory.dense.bases import (
     uncertainty,
     within_rounding,
 )
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.dense.stationary import sensitivity_by_frequencies
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity, sensitivity_by_frequencies
 from memcurse_cli.theory.dense.transients import kreiss_bound, transient_growth
 
 Floats = NDArray[np.float64]

@@ -31,12 +31,10 @@ from memcurse_cli.theory.dense.sensitivity import (
     dense_sensitivity,
     entries_within_horizon,
     finite_dense_sensitivity,
-    sensitivity_split,
-)
-from memcurse_cli.theory.dense.stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
+    sensitivity_split,
 )
 from memcurse_cli.theory.moments import Readout
 

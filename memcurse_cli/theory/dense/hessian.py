@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
-from memcurse_cli.theory.dense.sensitivity import entries_within_horizon, powers
-from memcurse_cli.theory.dense.stationary import (
+from memcurse_cli.theory.dense.sensitivity import (
     TOO_LONG,
+    entries_within_horizon,
+    powers,
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
