@@ -3,6 +3,10 @@
 The layout is that of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. A node that calls one
 of the model's own functions stands for a graph that sees only the inputs and attributes that it is
 given. Each call is read anew, and only where it leads to a recurrent node or to a weight of one.
+
+Protocol buffers are read by range without a schema: a message is a sequence of fields, each a tag
+(its number and its wire type) and a varint, 4 bytes, 8 bytes, or a length and as many bytes, which
+may be a message in turn (https://protobuf.dev/programming-guides/encoding/).
 """
 
 from __future__ import annotations
@@ -79,8 +83,8 @@ class Message:
 
     def __init__(self, fields: Iterable[Field]) -> None:
         self._fields: dict[int, list[Field]] = {}
-        for field in fields:
-            self._fields.setdefault(field.number, []).append(field)
+        for each in fields:
+            self._fields.setdefault(each.number, []).append(each)
 
     def __getitem__(self, number: int) -> list[Field]:
         return self._fields.get(number, [])

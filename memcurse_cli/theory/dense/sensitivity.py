@@ -1,6 +1,7 @@
 """How sensitive the state of a dense linear recurrence is to the entries of its matrix.
 
-The equations are in docs/theory/dense.md.
+An infinite sequence: by its eigenbasis, by a sum over lags or by an integral over frequencies. The
+equations are in docs/theory/dense.md.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ from memcurse_cli.theory.dense.bases import (
 )
 from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import Readout, one_minus_exp, pair_moments
+
+FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
+STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
+ENTRY_FLOPS = 1e10  # what every entry within a horizon may cost: a second
+SOLE_FLOPS = 2e11  # the same where there is no other way
+TOTAL_FLOPS = 5e10  # what the total within a horizon may cost
+CLOSE = 1e-5  # times the distance from the unit circle: λ so close share one derivative
+ENTRY_ELEMENTS = 3e7  # elements of the powers of A that are held at once
+TABLE = 2**20  # elements of a table over pairs of times that are held at once
 
 FLOPS = 4e11  # what a sum over lags, or the resolvents, may cost: seconds on two cores
 SLOWER = 8  # times a matrix-matrix product, what an operation of a matrix-vector product takes
@@ -352,16 +362,6 @@ def _weights(autocorrelation: Autocorrelation, points: int) -> Floats:
     return np.asarray(weights)
 
 
-FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
-STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
-ENTRY_FLOPS = 1e10  # what every entry within a horizon may cost: a second
-SOLE_FLOPS = 2e11  # the same where there is no other way
-TOTAL_FLOPS = 5e10  # what the total within a horizon may cost
-CLOSE = 1e-5  # times the distance from the unit circle: λ so close share one derivative
-ENTRY_ELEMENTS = 3e7  # elements of the powers of A that are held at once
-CHUNK = 2**20  # elements of a table over pairs of times that are held at once
-
-
 @dataclass(frozen=True)
 class DenseSensitivity:
     """The state and its sensitivity to a dense matrix."""
@@ -641,7 +641,7 @@ def _sum_over_times(
     observed = _Products(*map(np.ascontiguousarray, earlier_last))
     sums = [np.zeros((units, 0)) for _ in states]
     earlier = np.zeros((units, 0))
-    chunk = max(1, CHUNK // (units * horizon))
+    chunk = max(1, TABLE // (units * horizon))
     for start in range(0, last, chunk):
         stop = min(start + chunk, last)
         covariance = np.zeros((units, stop - start, stop))
