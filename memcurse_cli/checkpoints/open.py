@@ -170,22 +170,18 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
     except BaseException as error:
         file.close()
         if isinstance(error, MemoryError):
-            raise CheckpointError(
-                "its headers need more memory than there is",
-                where=file.path,
-                remedy="the file is probably corrupt: copy or download it again",
-            ) from error
+            what = "its headers need more memory than there is"
+            remedy = "the file is probably corrupt: copy or download it again"
+            raise CheckpointError(what, where=file.path, remedy=remedy) from error
         raise
 
 
 def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
     if weights and not store.tensors:
         why = f" ({'; '.join(store.notes)})" if store.notes else ""
-        raise CheckpointError(
-            f"the file holds no weights{why}",
-            where=store.path,
-            remedy="name the file that the model itself was saved to",
-        )
+        what = f"the file holds no weights{why}"
+        remedy = "name the file that the model itself was saved to"
+        raise CheckpointError(what, where=store.path, remedy=remedy)
     for rewrite in REWRITES:
         store = rewrite(store)
     return store
@@ -376,11 +372,9 @@ class MemoryStore(TensorStore):
 
     def __init__(self, arrays: Mapping[str, Any], path: str = "state_dict") -> None:
         if not isinstance(arrays, Mapping):
-            raise CheckpointError(
-                f"a {type(arrays).__name__} is not a mapping from names to arrays",
-                where=path,
-                remedy="pass model.state_dict(), a tree of parameters, or a path",
-            )
+            what = f"a {type(arrays).__name__} is not a mapping from names to arrays"
+            remedy = "pass model.state_dict(), a tree of parameters, or a path"
+            raise CheckpointError(what, where=path, remedy=remedy)
 
         def expand(node: object) -> object:
             """A state of an optax transformation under a key that says so."""

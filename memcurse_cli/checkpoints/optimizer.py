@@ -76,11 +76,9 @@ def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
 def require_state(state: AdamState | None, path: str) -> AdamState:
     """A state that was asked for; CheckpointError where the file has none."""
     if state is None:
-        raise CheckpointError(
-            "the file holds no state of an optimiser",
-            where=path,
-            remedy="name the file that optimizer.state_dict() was saved to",
-        )
+        what = "the file holds no state of an optimiser"
+        remedy = "name the file that optimizer.state_dict() was saved to"
+        raise CheckpointError(what, where=path, remedy=remedy)
     return state
 
 

@@ -85,11 +85,9 @@ def named_family(name: str) -> Family:
     """The family of this name, or a UsageError."""
     families = {family.name: family for family in all_families()}
     if name not in families:
-        raise UsageError(
-            f"no family is called {shown_place(name)}",
-            where="--family",
-            remedy=f"choose one of {', '.join(families)}",
-        )
+        what = f"no family is called {shown_place(name)}"
+        remedy = f"choose one of {', '.join(families)}"
+        raise UsageError(what, where="--family", remedy=remedy)
     return families[name]
 
 
@@ -98,11 +96,8 @@ def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
     for pattern in patterns:
         if not any(_called(match, pattern) for _, match in found):
             names = listed([match.layer for _, match in found], SHOWN_LAYERS)
-            raise UsageError(
-                f"no layer matches {shown_place(pattern)}",
-                where="--layer",
-                remedy=f"the layers are {names}",
-            )
+            what, remedy = f"no layer matches {shown_place(pattern)}", f"the layers are {names}"
+            raise UsageError(what, where="--layer", remedy=remedy)
     if not patterns:
         return found
     return [pair for pair in found if any(_called(pair[1], pattern) for pattern in patterns)]
@@ -122,18 +117,14 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
             known.setdefault(assumption.key, []).append(assumption)
     for key, value in assume.items():
         if key not in known:
-            raise UsageError(
-                f"nothing is assumed under the name {shown_place(key)}",
-                where="--assume",
-                remedy=f"choose one of {', '.join(sorted(known))}; memcurse families explains them",
-            )
+            what = f"nothing is assumed under the name {shown_place(key)}"
+            remedy = f"choose one of {', '.join(sorted(known))}; memcurse families explains them"
+            raise UsageError(what, where="--assume", remedy=remedy)
         if not any(_understood(assumption, value) for assumption in known[key]):
             choices = [each for one in known[key] for each in one.choices or ("a number",)]
-            raise UsageError(
-                f"{shown_place(value)} is not a value of {key}",
-                where="--assume",
-                remedy=f"choose one of {', '.join(dict.fromkeys(choices))}",
-            )
+            what = f"{shown_place(value)} is not a value of {key}"
+            remedy = f"choose one of {', '.join(dict.fromkeys(choices))}"
+            raise UsageError(what, where="--assume", remedy=remedy)
 
 
 def _understood(assumption: Assumption, value: str) -> bool:
@@ -161,11 +152,9 @@ def nothing_found(
     strangers = in_the_way(tensors, families[0]) if len(families) == 1 and not known else []
     if strangers:
         shown, name = listed(strangers, SHOWN_NAMES), families[0].name
-        return NoRecurrenceError(
-            f"{what}: {shown} would stand beside those of {name}, which has no such tensor",
-            where=path,
-            remedy="leave --family out, since another family may have it",
-        )
+        what = f"{what}: {shown} would stand beside those of {name}, which has no such tensor"
+        remedy = "leave --family out, since another family may have it"
+        return NoRecurrenceError(what, where=path, remedy=remedy)
     if len(families) == 1:
         looked_for = f"{families[0].name} is recognised by {families[0].recognised_by}"
     else:
@@ -177,11 +166,8 @@ def nothing_found(
         else printable(name, 80)
         for name in nearest_names(tensors, roles)
     )
-    return NoRecurrenceError(
-        what,
-        where=path,
-        remedy=(known or looked_for) + (f"; the nearest names are {nearest}" if nearest else ""),
-    )
+    remedy = (known or looked_for) + (f"; the nearest names are {nearest}" if nearest else "")
+    return NoRecurrenceError(what, where=path, remedy=remedy)
 
 
 def in_the_way(tensors: Mapping[str, TensorSpec], family: Family) -> list[str]:

@@ -216,22 +216,18 @@ class Assumed:
                 return value, "/".join(held[role] for role in roles)
         for role in assumption.roles:
             if role in held:
-                raise TensorError(
-                    f"it does not tell {assumption.key} without its other part",
-                    where=held[role],
-                    remedy=f"give {assumption.meaning}, with --assume {assumption.key}=",
-                )
+                what = f"it does not tell {assumption.key} without its other part"
+                remedy = f"give {assumption.meaning}, with --assume {assumption.key}="
+                raise TensorError(what, where=held[role], remedy=remedy)
         return None
 
     def _scalar(self, tensor: str, assumption: Assumption) -> float:
         assert self.store is not None
         shape = self.store.tensors[tensor].shape
         if math.prod(shape) != 1:
-            raise TensorError(
-                f"its shape {shown_shape(shape)} does not fit, one number is needed",
-                where=tensor,
-                remedy=f"give one for the whole layer with --assume {assumption.key}=",
-            )
+            what = f"its shape {shown_shape(shape)} does not fit, one number is needed"
+            remedy = f"give one for the whole layer with --assume {assumption.key}="
+            raise TensorError(what, where=tensor, remedy=remedy)
         return float(read_real(self.store, tensor, shape).item())
 
 

@@ -71,11 +71,9 @@ def read_layer(
 def require_layers(count: int, path: str) -> None:
     """Raise a CheckpointError where a report is to be made of more than `MOST_LAYERS`."""
     if count > MOST_LAYERS:
-        raise CheckpointError(
-            f"{count} recurrent layers are more than the {MOST_LAYERS} of one report",
-            where=path,
-            remedy="choose some of them with --layer GLOB",
-        )
+        what = f"{count} recurrent layers are more than the {MOST_LAYERS} of one report"
+        remedy = "choose some of them with --layer GLOB"
+        raise CheckpointError(what, where=path, remedy=remedy)
 
 
 _NAMED_TIED = 5

@@ -228,11 +228,9 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     # A store scales what it knows to be quantised; 0 and ±1 may be what someone wrote by hand.
     eight_bits = store.tensors[tensor].dtype in _EIGHT_BITS and np.abs(values).max() > 1
     if eight_bits and (values == np.rint(values)).all():
-        raise misfit(
-            "it holds whole numbers of eight bits, quantised weights without their scale",
-            tensor,
-            "name the checkpoint from before the weights were quantised",
-        )
+        what = "it holds whole numbers of eight bits, quantised weights without their scale"
+        remedy = "name the checkpoint from before the weights were quantised"
+        raise misfit(what, tensor, remedy)
     return values
 
 
@@ -241,11 +239,9 @@ def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) ->
     require_shape(store, tensor, shape)
     values = read_finite(store, tensor)
     if np.iscomplexobj(values):
-        raise misfit(
-            "the tensor is complex where this family has a real one",
-            tensor,
-            "name the right family with --family",
-        )
+        what = "the tensor is complex where this family has a real one"
+        remedy = "name the right family with --family"
+        raise misfit(what, tensor, remedy)
     return values.astype(np.float64, copy=False)
 
 

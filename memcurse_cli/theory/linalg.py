@@ -71,11 +71,8 @@ class Eigendecomposition:
 def validate_device(device: str) -> None:
     """Refuse a device that is none of auto, cpu, cuda and cuda:i, with a UsageError."""
     if not _DEVICE.fullmatch(device):
-        raise UsageError(
-            f"unknown device '{device}'",
-            where="--device",
-            remedy="choose auto, cpu, cuda or cuda:i",
-        )
+        what, remedy = f"unknown device '{device}'", "choose auto, cpu, cuda or cuda:i"
+        raise UsageError(what, where="--device", remedy=remedy)
 
 
 def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:

@@ -212,34 +212,26 @@ def parametrize(
                 f"'{name}' is not known", where=option, remedy=f"choose one of {', '.join(known)}"
             )
     if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
-        raise UsageError(
-            f"a step size of {step_size:g} is not between 1e-100 and 1e100",
-            where="step-size",
-            remedy="give Δ in the time unit of A, for example 0.01",
-        )
+        what = f"a step size of {step_size:g} is not between 1e-100 and 1e100"
+        remedy = "give Δ in the time unit of A, for example 0.01"
+        raise UsageError(what, where="step-size", remedy=remedy)
     if normalization == "zoh" and parametrization != "s4":
-        raise UsageError(
-            f"zoh is the gain of a discretised A, which {parametrization} does not have",
-            where="normalization",
-            remedy="use it with the parametrization s4",
-        )
+        what = f"zoh is the gain of a discretised A, which {parametrization} does not have"
+        remedy = "use it with the parametrization s4"
+        raise UsageError(what, where="normalization", remedy=remedy)
     chosen = PARAMETRIZATIONS[parametrization]
     for name, option, stable, real in (
         (parametrization, "parametrization", chosen.keeps_stable, chosen.is_real),
         (normalization, "normalization", normalization != "none", normalization == "gru"),
     ):
         if stable and np.any(log_eigenvalues.real >= 0):
-            raise UsageError(
-                f"{name} cannot reach |λ| ≥ 1",
-                where=option,
-                remedy="give moduli below 1, or real-imaginary or polar without normalization",
-            )
+            what = f"{name} cannot reach |λ| ≥ 1"
+            remedy = "give moduli below 1, or real-imaginary or polar without normalization"
+            raise UsageError(what, where=option, remedy=remedy)
         if real and np.any(log_eigenvalues.imag != 0):
-            raise UsageError(
-                f"{name} has real eigenvalues between 0 and 1 only",
-                where=option,
-                remedy="leave the angle at 0",
-            )
+            what = f"{name} has real eigenvalues between 0 and 1 only"
+            remedy = "leave the angle at 0"
+            raise UsageError(what, where=option, remedy=remedy)
 
     turned_back = chosen.derivatives(log_eigenvalues, step_size)
     phase, moved = _phase(log_eigenvalues), {}

@@ -529,18 +529,12 @@ def _item(file: File, directory: LocalDirectory) -> str:
     items = [name for name in directory.names if holds(directory, f"{name}/{TREE}")]
     weights = [name for name in items if name not in OPTIMIZER_CONTAINERS]
     if not items:
-        raise CheckpointError(
-            "an Orbax checkpoint's metadata without its arrays",
-            where=file.path,
-            remedy="copy the whole folder",
-        )
+        what, remedy = "an Orbax checkpoint's metadata without its arrays", "copy the whole folder"
+        raise CheckpointError(what, where=file.path, remedy=remedy)
     if len(weights) != 1:
         listed = ", ".join(printable(name, 60) for name in items[:4])
-        raise CheckpointError(
-            f"the step holds several items: {listed}",
-            where=file.path,
-            remedy="name the folder of one of them",
-        )
+        what, remedy = f"the step holds several items: {listed}", "name the folder of one of them"
+        raise CheckpointError(what, where=file.path, remedy=remedy)
     return weights[0]
 
 

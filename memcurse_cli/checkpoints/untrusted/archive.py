@@ -101,11 +101,9 @@ class Archive:
         except CheckpointError:
             raise
         except _BROKEN as error:
-            raise CheckpointError(
-                f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})",
-                where=file.path,
-                remedy="copy or download it again",
-            ) from error
+            what = f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})"
+            remedy = "copy or download it again"
+            raise CheckpointError(what, where=file.path, remedy=remedy) from error
         self._members = {member.filename: member for member in members}
         self.names = list(self._members)
         self._check(members)
@@ -193,11 +191,8 @@ class Archive:
                 self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
     def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
-        raise CheckpointError(
-            f"a corrupt zip archive: its member {printable(name, 60)} {fault}",
-            where=self._file.path,
-            remedy=remedy,
-        )
+        what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
+        raise CheckpointError(what, where=self._file.path, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -191,11 +191,8 @@ def opened_as(where: str, shown: str, version: Version, now: Callable[[], Versio
 
 def changed(where: str) -> CheckpointError:
     """The one line for a file of which two versions were met."""
-    return CheckpointError(
-        "the file changed while it was read",
-        where=where,
-        remedy="run this again when nothing writes to it",
-    )
+    what, remedy = "the file changed while it was read", "run this again when nothing writes to it"
+    return CheckpointError(what, where=where, remedy=remedy)
 
 
 class File(Bytes, Protocol):
@@ -402,11 +399,9 @@ def require_within(file: File, offset: int, length: int) -> None:
     try:
         require_range(offset, length, file.size)
     except ValueError as error:
-        raise CheckpointError(
-            f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}",
-            where=file.path,
-            remedy="it is truncated: copy or download it again",
-        ) from error
+        what = f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}"
+        remedy = "it is truncated: copy or download it again"
+        raise CheckpointError(what, where=file.path, remedy=remedy) from error
 
 
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
@@ -427,21 +422,17 @@ def directory_here(file: File) -> LocalDirectory:
     directory = file.directory()
     if isinstance(directory, LocalDirectory):
         return directory
-    raise CheckpointError(
-        "this checkpoint is a folder of many files, which is not read over the network",
-        where=file.path,
-        remedy="copy the folder to this machine",
-    )
+    what = "this checkpoint is a folder of many files, which is not read over the network"
+    remedy = "copy the folder to this machine"
+    raise CheckpointError(what, where=file.path, remedy=remedy)
 
 
 def listed(names: list[str], where: str) -> list[str]:
     """The names in a directory in order, of which there must not be too many."""
     if len(names) > MAX_DIRECTORY_ENTRIES:
-        raise CheckpointError(
-            f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
-            where=where,
-            remedy="name the checkpoint's file",
-        )
+        what = f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries"
+        remedy = "name the checkpoint's file"
+        raise CheckpointError(what, where=where, remedy=remedy)
     return sorted(names)
 
 
@@ -449,11 +440,9 @@ def require_inside(name: str, directory: str) -> str:
     """What to call a file; refused is a path that can lead to what is not inside its directory."""
     where = printable(f"{directory}/{name}")
     if "\\" in name or ":" in name or {"", ".", ".."} & set(name.split("/")):
-        raise CheckpointError(
-            "this name leads outside the checkpoint's directory, and is not opened",
-            where=where,
-            remedy="shards must lie beside their index",
-        )
+        what = "this name leads outside the checkpoint's directory, and is not opened"
+        remedy = "shards must lie beside their index"
+        raise CheckpointError(what, where=where, remedy=remedy)
     return where
 
 

@@ -72,11 +72,8 @@ class ElmanRNN(LayoutFamily):
             assumptions.append(f"the activation is {activation}")
         if readin is not None and readin.shape[0] != size:
             if readin.shape[1] != size:
-                raise misfit(
-                    f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units",
-                    names["weight_ih"],
-                    _EXPORT,
-                )
+                what = f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units"
+                raise misfit(what, names["weight_ih"], _EXPORT)
             matrix, readin = matrix.T, readin.T
             assumptions.append("weights multiply from the right, as the input weight's shape says")
         return dense_layer(
@@ -322,11 +319,9 @@ class OrthogonalRNN(LayoutFamily):
         stored, base = read(role, shape), read("base", shape)
         if np.abs(base.conj().T @ base - np.eye(shape[0])).max() > ROUGHLY_ORTHOGONAL:
             wanted = "unitary" if is_complex else "orthogonal"
-            raise misfit(
-                f"the base of the parametrisation is not {wanted}",
-                names["base"],
-                "another parametrisation may bear these names; export the matrix itself",
-            )
+            what = f"the base of the parametrisation is not {wanted}"
+            remedy = "another parametrisation may bear these names; export the matrix itself"
+            raise misfit(what, names["base"], remedy)
         kind = layer.assumed.choose(MAP)
         activation = layer.assumed.choose(ACTIVATION)
         if kind == "householder":

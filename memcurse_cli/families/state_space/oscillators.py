@@ -241,11 +241,9 @@ class UnICORNN(LayoutFamily):
         squared = (step * sigmoid(time)) ** 2
         turn = squared * (weight + stiffness)
         if not np.all(turn * (4 - turn)):  # λ is a double 1 or -1
-            raise misfit(
-                "a unit does not oscillate: its two eigenvalues coincide",
-                layer.names[_RECURRENT],
-                "give the values it was trained with: --assume dt=, --assume stiffness=",
-            )
+            what = "a unit does not oscillate: its two eigenvalues coincide"
+            remedy = "give the values it was trained with: --assume dt=, --assume stiffness="
+            raise misfit(what, layer.names[_RECURRENT], remedy)
         logs = 2j * np.arcsin(np.sqrt(turn.astype(np.complex128)) / 2)
         log_eigenvalues = np.stack([logs, -logs], axis=1)
         eigenvalues = np.exp(log_eigenvalues)
