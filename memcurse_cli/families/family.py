@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from memcurse_cli.families.reading import (
     read_pairs,
     read_real,
     read_vector,
+    require_size,
     shared_module,
     shown_shape,
     split_name,
@@ -399,24 +400,98 @@ class Layer:
         )
 
 
+_MEMBER = re.compile(r"\[(\d+)\]$")
+# A header that claims more is not believed.
+_MOST_MEMBERS = 4096
+
+
+def split_stack(
+    match: Match, tensors: Mapping[str, TensorSpec], axes: Mapping[str, int]
+) -> list[Match]:
+    """The layers of a match: one, or each of those that a leading axis stacks.
+
+    `jax.vmap` and `nn.scan` put an axis before all others of every tensor: every one must have it,
+    at one size. ``axes`` tells how many a single layer has, for the roles that are looked at.
+    """
+    shapes = {role: tensors[match.tensors[role]].shape for role in axes if role in match.tensors}
+    sizes = {shape[0] if len(shape) == axes[role] + 1 else None for role, shape in shapes.items()}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None or not 0 < size <= _MOST_MEMBERS:
+        return [match]
+    return [replace(match, layer=f"{match.layer}[{index}]") for index in range(size)]
+
+
+def member_of(
+    store: TensorStore, match: Match, axes: Mapping[str, int], others: Collection[str] = ("D",)
+) -> TensorStore:
+    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked.
+
+    ``others`` are names beside the layer's tensors that are stacked with them.
+    """
+    found = _MEMBER.search(match.layer)
+    role = next((role for role in axes if role in match.tensors), None)
+    if found is None or role is None:
+        return store
+    first = store.tensors[match.tensors[role]].shape
+    if len(first) != axes[role] + 1:
+        return store
+    module, _ = split_name(match.tensors[role])
+    beside = {name for name in store.tensors if split_name(name) in {(module, o) for o in others}}
+    stacked = {
+        name
+        for name in {*match.tensors.values(), *beside}
+        if store.tensors[name].shape[:1] == first[:1]
+    }
+    return cast(TensorStore, _Member(store, stacked, int(found[1])))
+
+
+class _Member:
+    """A `TensorStore` with one index of the leading axis of some tensors; all else as stored."""
+
+    def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
+        self._store, self._stacked, self._index = store, stacked, index
+        self.tensors = dict(store.tensors)
+        for name in stacked:
+            spec = store.tensors[name]
+            size, *shape = spec.shape
+            held = spec.bytes // max(int(size), 1)
+            self.tensors[name] = replace(spec, shape=tuple(shape), bytes=held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read(self, name: str) -> NDArray[Any]:
+        # One layer is read through the whole stack.
+        require_size(self._store, name)
+        values = self._store.read(name)
+        return np.ascontiguousarray(values[self._index]) if name in self._stacked else values
+
+
 class LayoutFamily(Family):
     """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
 
     layouts: tuple[Layout, ...] = ()
     layer_type: type[Layer] = Layer
+    axes: Mapping[str, int] = {}  # of a single layer's tensors, where they may be stacked
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`."""
+        """As `Family.find`, or each of those that are stacked."""
         found: list[Match] = []
         for layout in self.layouts:
             claimed = {name for match in found for name in match.tensors.values()}
             matches = layout.find(tensors, self.name)
             found += [each for each in matches if claimed.isdisjoint(each.tensors.values())]
-        return found
+        kept = (self._kept(match, tensors) for match in found)
+        return [each for match in kept for each in split_stack(match, tensors, self.axes)]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""
-        return self._recurrence(self.layer_type(self.name, store, match, options))
+        member = member_of(store, match, self.axes)
+        return self._recurrence(self.layer_type(self.name, member, match, options))
+
+    def _kept(self, match: Match, _: Mapping[str, TensorSpec]) -> Match:
+        """The match with the tensors that the layer reads."""
+        return match
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError

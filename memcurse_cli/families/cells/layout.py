@@ -26,7 +26,15 @@ from memcurse_cli.families.cells.gated_layer import (
     with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import Assumed, Assumption, Layer, Match, ReadOptions
+from memcurse_cli.families.family import (
+    Assumed,
+    Assumption,
+    Layer,
+    Match,
+    ReadOptions,
+    member_of,
+    split_stack,
+)
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -35,7 +43,6 @@ from memcurse_cli.families.gate_inputs import (
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.layers import member_of, split_stack
 from memcurse_cli.families.reading import (
     IMAGINARY,
     LARGEST_DECAY,
@@ -40,12 +40,6 @@ EXPONENTIAL = Assumption(
 )
 _LOGARITHMS = ("nu_log", "theta_log", "gamma_log")
 _STACKED = "params_log"
-# How many axes a single layer's tensors have; one more where layers are stacked.
-_AXES = {
-    **dict.fromkeys(_LOGARITHMS, 1),
-    _STACKED: 2,
-    **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
-}
 _MATRICES = (*complex_roles("B"), *complex_roles("C"), "D")
 _PROJECTIONS = {"in_proj.weight": "B", "out_proj.weight": "C"}
 
@@ -64,29 +58,28 @@ class LRU(LayoutFamily):
     equation = "λ = exp(-e^nu_log + i e^theta_log), γ = e^gamma_log"
     source = "minimal-LRU, online LRU, LRURec; Orvieto et al. 2023, arXiv 2303.06349"
     assumptions = (NORMALISATION, EXPONENTIAL)
-
+    axes: Mapping[str, int] = {
+        **dict.fromkeys(_LOGARITHMS, 1),
+        _STACKED: 2,
+        **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
+    }
     layouts = (
         Layout((_STACKED,), (*_MATRICES, *_PROJECTIONS), fits=lambda shapes: 3 in shapes[_STACKED]),
         Layout(("nu_log", "theta_log"), ("gamma_log", *_MATRICES)),
         Layout(_LOGARITHMS, _MATRICES, called={"nu_log": "nu", "theta_log": "theta"}),
     )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`."""
-        matches = []
-        for match in super().find(tensors):
-            kept = {role: name for role, name in match.tensors.items() if role not in _PROJECTIONS}
-            # LRURec keeps B and C in complex linear layers; real ones are something else.
-            for projection, role in _PROJECTIONS.items():
-                name = match.tensors.get(projection, "")
-                if name and tensors[name].dtype.startswith("complex"):
-                    kept[role] = name
-            matches += split_stack(Match(match.layer, kept), tensors, _AXES)
-        return matches
+    def _kept(self, match: Match, tensors: Mapping[str, TensorSpec]) -> Match:
+        kept = {role: name for role, name in match.tensors.items() if role not in _PROJECTIONS}
+        # LRURec keeps B and C in complex linear layers; real ones are something else.
+        for projection, role in _PROJECTIONS.items():
+            name = match.tensors.get(projection, "")
+            if name and tensors[name].dtype.startswith("complex"):
+                kept[role] = name
+        return replace(match, tensors=kept)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
-        layer.store = member_of(layer.store, layer.match, _AXES)
         stacked = _STACKED in names
         vectors = _read_exponents(layer)
         nu, theta = vectors["nu_log"], vectors["theta_log"]

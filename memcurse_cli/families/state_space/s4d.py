@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.layers import member_of, split_stack
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
 from memcurse_cli.families.reading import (
     IMAGINARY,
     REAL,
@@ -449,21 +446,14 @@ class S5(LayoutFamily):
     equation = "λ = exp(Λ Δ) or (1 + Λ Δ/2)/(1 - Λ Δ/2), Δ = exp(log_step)"
     source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
     assumptions = (S5_DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
-
+    axes = _AXES
     layouts = tuple(
         Layout((*diagonal, "log_step", ("B", "BP")), ("C", "C1", "C2"), without=("P",))
         for diagonal in (("Lambda",), ("Lambda_re", "Lambda_im"))
     )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`, or each of those that are stacked."""
-        return [
-            each for match in super().find(tensors) for each in split_stack(match, tensors, _AXES)
-        ]
-
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store = layer.store = member_of(layer.store, layer.match, _AXES)
-        names, assumed = layer.names, layer.assumed
+        store, names, assumed = layer.store, layer.names, layer.assumed
         method = assumed.choose(S5_DISCRETIZATION)
         split = "Lambda" not in names
         # The PyTorch port stores every eigenvalue and has neither option.
