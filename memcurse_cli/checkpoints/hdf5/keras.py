@@ -20,13 +20,13 @@ from typing import Any, NoReturn, TypeVar
 
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.hdf5.dataset import Dataset
-from memcurse_cli.checkpoints.hdf5.header import (
+from memcurse_cli.checkpoints.hdf5.dataset import (
     LAYOUT,
     LINK,
     LINK_INFO,
     LINK_NAMES,
     SYMBOL_TABLE,
+    Dataset,
     Messages,
     dense_objects,
     first_message,

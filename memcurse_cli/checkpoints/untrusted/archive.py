@@ -25,6 +25,11 @@ LARGE_BLOCK = 1 << 28
 MAX_ZSTD_WINDOW = 1 << 27
 
 
+def largest_ratio(size: int) -> int:
+    """How many times the compressed bytes so large a deflated block may have."""
+    return MAX_LARGE_RATIO if size > LARGE_BLOCK else MAX_DEFLATE_RATIO
+
+
 def check_ratio(size: int, compressed: int) -> None:
     """Refuse a large size that so few compressed bytes cannot honestly have."""
     if size > LARGE_BLOCK and size > compressed * MAX_LARGE_RATIO:
@@ -184,10 +189,8 @@ class Archive:
             position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
             if position > self._file.size:
                 self._refuse(name, "reaches beyond the end of the file")
-            large = member.file_size > LARGE_BLOCK
-            ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
             size, packed = member.file_size, member.compress_size
-            if size > packed * ratio:
+            if size > packed * (1 if stored else largest_ratio(size)):
                 self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
     def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
