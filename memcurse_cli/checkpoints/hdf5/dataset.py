@@ -2,7 +2,10 @@
 
 Elements are contiguous, part of the header, or in chunks, which may be deflated, shuffled and
 checksummed. Chunks are listed by version 1 B-trees, or since HDF5 1.10 by one of the indices of the
-File Format Specification 3.0, VII. Whatever would lie outside the file is refused.
+File Format Specification 3.0, VII. Whatever would lie outside the file is refused. Groups of many
+links or attributes have dense storage: a version 2 B-tree of records, each of which names an object
+in a fractal heap, whose blocks double in size from row to row (III.G).
+https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 """
 
 from __future__ import annotations
@@ -677,14 +680,11 @@ class Dataset:
         self._chunk_bytes = element_count(extent) * self._type.size
         inflated = max(spec.bytes, self._chunk_bytes)
         deflated = any(identity == DEFLATE for identity, _ in self._filters)
+        ratio = largest_ratio(inflated) if deflated else 1
         # All but the chunks that need no index are listed by an address each.
         listed = 0 if chunking.kind in (SINGLE, IMPLICIT) else 8 * count
         most = self._file.size
-        if (
-            count > MAX_CHUNKS
-            or listed > most
-            or inflated > most * (largest_ratio(inflated) if deflated else 1)
-        ):
+        if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
             raise ValueError(
                 f"it claims {spec.bytes} bytes in {count} chunks, and the file has {most} bytes"
             )
