@@ -100,9 +100,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> TensorStore:
     Headers alone are read. A format is told by its content, never by its extension. Nothing that
     the checkpoint holds is executed, and no file outside ``path`` is read, except a shard that an
     index names and the config.json of Hugging Face's weights, both beside ``path``.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
+    Raises CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
     """
     if is_url(path):
         return _open_url(os.fspath(path))
@@ -234,9 +232,7 @@ def choose_file(directory: Directory) -> str:
     That is a file with a conventional name, else DeepSpeed's, else the only index of shards, else
     the only file with a known extension that is not a trainer's, else that of the only step of a
     manager.
-
-    Raises:
-        CheckpointError: the directory holds no checkpoint, or more than one.
+    Raises CheckpointError: the directory holds no checkpoint, or more than one.
     """
     found = _candidates(directory)
     if len(found) == 1:
@@ -365,9 +361,7 @@ class MemoryStore(TensorStore):
 
     PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is
     imported. What is not an array is passed over. Messages call it ``path``.
-
-    Raises:
-        CheckpointError: the argument is not a mapping, or holds no array.
+    Raises CheckpointError: the argument is not a mapping, or holds no array.
     """
 
     def __init__(self, arrays: Mapping[str, Any], path: str = "state_dict") -> None:

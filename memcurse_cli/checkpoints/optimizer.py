@@ -63,8 +63,7 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
     """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
 
-    Raises:
-        CheckpointError: the file is missing, damaged or of no known format.
+    Raises CheckpointError: the file is missing, damaged or of no known format.
     """
     if not os.path.isdir(path):
         return open_file(LocalFile(path), weights=False)

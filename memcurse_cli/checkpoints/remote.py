@@ -59,8 +59,7 @@ Answer = TypeVar("Answer")
 def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     """What is at a URL.
 
-    Raises:
-        CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
+    Raises CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
     """
     try:
         parts = urlsplit(url)

@@ -102,9 +102,7 @@ def restore_names(store: TensorStore) -> TensorStore:
     which may hold anything. What counts is a name that is not stored with the name of a stored
     tensor as its value, so that no chain and no circle is followed. They do not say whether a
     shared tensor was a part or the transpose of the one that is stored.
-
-    Raises:
-        CheckpointError: there are more than `MAX_LEFT_OUT`, or a name is none for a tensor.
+    Raises CheckpointError: there are more than `MAX_LEFT_OUT`, or a name is none for a tensor.
     """
     entries = dict(store.entries)
     left_out = {

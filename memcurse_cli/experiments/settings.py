@@ -49,8 +49,7 @@ RECIPES = {
 class TrainingSettings:
     """Everything that determines a training run.
 
-    Raises:
-        UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
+    Raises UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
     """
 
     network: NetworkName  # the student

@@ -302,9 +302,7 @@ def train(
 
     ``report`` is called every `STEPS_PER_CALL` steps with their number and the last batch's loss,
     ``keep`` with the number and the student, at step 0, at the end and ``every`` so many steps.
-
-    Raises:
-        DivergenceError: the loss became infinite or NaN.
+    Raises DivergenceError: the loss became infinite or NaN.
     """
     initial = initialise(settings)
     # Explicit dtypes everywhere below: this only allows double precision, it does not impose it.

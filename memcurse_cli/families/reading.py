@@ -211,9 +211,8 @@ def diverged(what: str, tensor: str) -> TensorError:
 def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     """The tensor as float64 or complex128.
 
-    Raises:
-        TensorError: it is empty or larger than any that is read, or holds NaN, inf or a value
-            beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
+    Raises TensorError: it is empty or larger than any that is read, or holds NaN, inf or a value
+    beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
     """
     if 0 in store.tensors[tensor].shape:
         raise misfit("the tensor is empty", tensor, "use another checkpoint")

@@ -113,8 +113,7 @@ class Landscape:
 
             dL/dω = Re[ γ' γ̄ f(λ,λ̄) + |γ|² λ' ∂αf(λ,λ̄) - γ̄* (γ' f(λ,λ̄*) + γ λ' ∂αf(λ,λ̄*)) ]
 
-        Raises:
-            UsageError: the parametrisation cannot reach it.
+        Raises UsageError: the parametrisation cannot reach it.
         """
         logs = np.array([start])
         found = parametrize(

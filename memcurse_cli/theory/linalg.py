@@ -79,9 +79,7 @@ def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposi
     """Eigenvalues and right eigenvectors of a finite (..., n, n) matrix, in double precision.
 
     ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise the processor.
-
-    Raises:
-        UsageError: an unknown device, or a GPU was asked for and torch sees none.
+    Raises UsageError: an unknown device, or a GPU was asked for and torch sees none.
     """
     use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
@@ -150,9 +148,7 @@ def largest_eigenpairs(
 
     By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
     One start meets an eigenspace in one direction: others search beside the eigenvectors found.
-
-    Raises:
-        ArithmeticError: the iteration has not converged.
+    Raises ArithmeticError: the iteration has not converged.
     """
     count = min(count, order)
     if order <= EXPLICIT_ORDER:

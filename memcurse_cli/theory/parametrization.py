@@ -198,10 +198,8 @@ def parametrize(
     Normalisations: ``none`` γ = 1; ``lru`` γ = √(1-|λ|²), learnt on its own as ``gamma_log`` (LRU)
     but tied to ν under ``optimal``; ``coupled`` the same γ, computed from λ under every
     parametrisation; ``gru`` γ = 1-λ; ``zoh`` γ = (e^{ΔA}-1)/A, of ``s4`` alone, as is the step Δ.
-
-    Raises:
-        UsageError: an unknown name, an eigenvalue that the map cannot reach, a Δ that is not
-            positive, or ``zoh`` without ``s4``.
+    Raises UsageError: an unknown name, an eigenvalue that the map cannot reach, a Δ that is not
+    positive, or ``zoh`` without ``s4``.
     """
     for name, known, option in (
         (parametrization, PARAMETRIZATIONS, "parametrization"),

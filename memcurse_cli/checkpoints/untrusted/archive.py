@@ -131,8 +131,7 @@ class Archive:
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
         """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
 
-        Raises:
-            CheckpointError: the member ends before that or is corrupt.
+        Raises CheckpointError: the member ends before that or is corrupt.
         """
         member = self._members[name]
         if length is None:

@@ -156,9 +156,7 @@ def unchanged_while_read() -> Iterator[None]:
     """A block at whose end every file that was opened in it must be what it was at first.
 
     One that is gone by then was read as it was. Of blocks within each other the outermost counts.
-
-    Raises:
-        CheckpointError: a file has changed, so that what was read may mix two versions of it.
+    Raises CheckpointError: a file has changed, so that what was read may mix two versions of it.
     """
     if _OPENED.get() is not None:
         yield
@@ -293,8 +291,7 @@ def _version_now(path: str | os.PathLike[str]) -> Version | None:
 class LocalDirectory:
     """A directory on this machine whose files are opened by name, and none outside it.
 
-    Raises:
-        CheckpointError: the directory cannot be listed.
+    Raises CheckpointError: the directory cannot be listed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -407,8 +404,7 @@ def require_within(file: File, offset: int, length: int) -> None:
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     """The content of a regular file on this machine that has at most ``most`` bytes.
 
-    Raises:
-        CheckpointError: as `LocalFile`, or the file is larger.
+    Raises CheckpointError: as `LocalFile`, or the file is larger.
     """
     with closing(LocalFile(path)) as file:
         if file.size > most:

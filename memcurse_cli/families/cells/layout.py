@@ -334,8 +334,7 @@ def without_jacobian(
 def positive(assumed: Assumed, assumption: Assumption) -> float:
     """A number above 0 that was assumed.
 
-    Raises:
-        UsageError: the user gave another.
+    Raises UsageError: the user gave another.
     """
     value = float(assumed.choose(assumption))
     if 0 < value < np.inf:
@@ -387,9 +386,8 @@ class CellFamily:
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases of a gated cell, and the matrices where what they do is asked for.
 
-        Raises:
-            TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
-                family knows not to be this cell.
+        Raises TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
+        family knows not to be this cell.
         """
         shapes = shapes_of(store.tensors, match.tensors)
         named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
@@ -403,8 +401,7 @@ class CellFamily:
 def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
-    Raises:
-        TensorError: NaN or inf in what is read, or shapes that do not fit together.
+    Raises TensorError: NaN or inf in what is read, or shapes that do not fit together.
     """
     if layout.convolves:
         variant = replace(

@@ -210,9 +210,8 @@ class Lookalikes:
     def choose(self, store: TensorStore, match: Match, options: ReadOptions) -> Choice:
         """The cell that a layer with a role ``weight_hh`` is taken for.
 
-        Raises:
-            TensorError: a tensor beside the weight, or a name, says that it is a cell that the
-                family does not read. A norm inside the gates says so whatever the user does.
+        Raises TensorError: a tensor beside the weight, or a name, says that it is a cell that the
+        family does not read. A norm inside the gates says so whatever the user does.
         """
         given = options.assume.get(KEY)
         insists = given in (self.own, *self.read)

@@ -229,8 +229,7 @@ def kept_for_the_last(function: Callable[[Floats], Kept]) -> Callable[[Floats], 
 def schur_form(matrix: Floats) -> SchurForm:
     """The real Schur form of a real A.
 
-    Raises:
-        ArithmeticError: an entry is not finite, or the iteration has not converged.
+    Raises ArithmeticError: an entry is not finite, or the iteration has not converged.
     """
     import scipy.linalg
 
@@ -275,8 +274,7 @@ class ModalStein:
 class DoublingStein:
     """By Smith's doubling of the Schur form, ``X_2k = X_k + A^k X_k (A^k)ᵀ``, for any eigenvectors.
 
-    Raises:
-        ArithmeticError: the powers of A do not vanish.
+    Raises ArithmeticError: the powers of A do not vanish.
     """
 
     def __init__(self, matrix: Floats) -> None:
@@ -329,8 +327,7 @@ def is_undetermined(matrix: Floats, basis: Eigenbasis) -> bool:
 def stein_solver(matrix: Floats, basis: Eigenbasis | None) -> ModalStein | DoublingStein:
     """The Stein equations of an A with all |λ| < 1, by its eigenbasis where that is usable.
 
-    Raises:
-        ArithmeticError: the powers of A do not vanish, or rounding A changes the solutions.
+    Raises ArithmeticError: the powers of A do not vanish, or rounding A changes the solutions.
     """
     if basis is not None:
         return ModalStein(basis)
@@ -350,8 +347,7 @@ def rounding_of(matrix: Floats) -> float:
 def resolvents(matrix: Floats, points: Complexes) -> Complexes:
     """(points, n, n) ``(z - A)⁻¹``.
 
-    Raises:
-        ArithmeticError: a point is an eigenvalue.
+    Raises ArithmeticError: a point is an eigenvalue.
     """
     if not np.all(np.isfinite(matrix)):
         raise ArithmeticError("the matrix is not finite")

@@ -156,8 +156,7 @@ def sensitivity_without_eigenbasis(
 ) -> tuple[Floats, Floats | None]:
     """The same by lags where no power of A is large, else by frequencies; None if `TOO_LONG`.
 
-    Raises:
-        ArithmeticError: neither is to be had; it says why.
+    Raises ArithmeticError: neither is to be had; it says why.
     """
     if memory.growth > GROWN:
         return sensitivity_by_frequencies(matrix, readin, autocorrelation, decay, readout)
@@ -217,8 +216,7 @@ def sensitivity_by_lags(
 ) -> tuple[Floats, Floats | None]:
     """The same lag by lag until A^d is negligible; at inf lags only the state is known.
 
-    Raises:
-        ArithmeticError: the powers of A do not vanish.
+    Raises ArithmeticError: the powers of A do not vanish.
     """
     size = matrix.shape[0]
     identity = np.eye(size)
@@ -289,8 +287,7 @@ def sensitivity_by_frequencies(
 ) -> tuple[Floats, Floats]:
     """The same as ``1/2π ∫ S(θ) ‖C R e_i‖² (R B Bᵀ R*)_jj dθ``, R the resolvent, to 1 % or better.
 
-    Raises:
-        ArithmeticError: it costs too much, or rounding A changes it by more.
+    Raises ArithmeticError: it costs too much, or rounding A changes it by more.
     """
     points = FEWEST
     while points < PER_DECAY / decay and cost_of_frequencies(len(matrix), points) <= FLOPS:

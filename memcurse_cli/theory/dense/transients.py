@@ -42,8 +42,7 @@ class TransientGrowth(NamedTuple):
 def transient_growth(matrix: Floats) -> TransientGrowth:
     """The largest 2-norm of a power of A, over two k per octave and eight around the best.
 
-    Raises:
-        ArithmeticError: a power leaves the range of a float.
+    Raises ArithmeticError: a power leaves the range of a float.
     """
     best = TransientGrowth(1.0, 0)
     tried: dict[int, Floats] = {}
@@ -100,9 +99,7 @@ def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> fl
     ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)), which samples
     and bisection narrow down; one after a fall and rise between samples can be missed. All |λ| < 1;
     the basis is None where κ(P) is too large.
-
-    Raises:
-        ArithmeticError: a power leaves the range of a float, or rounding A changes it.
+    Raises ArithmeticError: a power leaves the range of a float, or rounding A changes it.
     """
     if basis is not None:
         low, high = int(time_constant), int(time_constant * (1 + math.log(basis.condition)))
