@@ -50,7 +50,7 @@ _ROWS = (
     _Row("selective.mixing", "SRU", "weight_c | rnn_lst"),
     _Row("selective.mixing", "QRNN", "linear *layers* | linear *rnns"),
     _Row("cells.papers", "MULTIPLICATIVE_LSTM", "*wmh*"),
-    _Row("cells.torchrecurrent", "TorchRecurrent", "*weight_hh"),
+    _Row("cells.papers", "TorchRecurrent", "*weight_hh"),
     _Row("cells.torch", "LSTM", "*_hh*"),
     _Row("cells.torch", "GRU", "*_hh*"),
     _Row("cells.libraries", "ALLENNLP_LSTM", "state_linearity"),
