@@ -43,11 +43,7 @@ _ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json"
 
 
 def _model_config(weights: File) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The configuration beside weights that have one of Hugging Face's names, and notes.
-
-    It only adds to what the tensors say, so that nothing in it can keep the weights from being
-    read: one that is not what it should be is left out, and a note says so.
-    """
+    """The configuration beside weights of Hugging Face's names, or a note on why it is left out."""
     name = weights.path.replace("\\", "/").rpartition("/")[2]
     stem = name.partition(".")[0].partition("-")[0]
     if stem not in _WEIGHTS or not name.endswith(_ENDINGS):

@@ -364,11 +364,7 @@ class _StoredObject(RemoteFile):
 
 
 def _asked(url: str, size: int, question: Callable[[], Any]) -> Any:
-    """The answer of an object store's package, of ``size`` bytes, within the time that it may take.
-
-    Some of the packages know no deadline, so that they are asked in a thread, which is left behind
-    when its time is over.
-    """
+    """The answer of a package, from a thread that is left behind: some know no deadline."""
     answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 
     def ask() -> None:

@@ -44,8 +44,8 @@ class Assumption:
 
     key: str  # its name in ``--assume KEY=VALUE``
     default: str
-    choices: tuple[str, ...]  # the values that are understood; empty where any number is
-    meaning: str  # one line for `memcurse families`
+    choices: tuple[str, ...] = ()  # the values that are understood; empty where any number is
+    meaning: str = ""  # one line for `memcurse families`
     config_keys: tuple[str, ...] = ()  # a model's configuration's, with dots into nested objects
     # What a file that holds it beside the layer calls it; ``a/b`` is a quotient of two.
     tensors: tuple[str, ...] = ()
@@ -180,12 +180,15 @@ class Assumed:
             self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
         return value if stored is None else repr(stored[0])
 
-    def fraction(self, assumption: Assumption, *, default: str | None = None) -> float:
-        """As `choose`, a number in (0, 1]; else the error of the user or of the layer."""
+    def positive(
+        self, assumption: Assumption, *, most: float = math.inf, default: str | None = None
+    ) -> float:
+        """As `choose`, a finite number in (0, most]; else the error of the user or of the layer."""
         value = float(self.choose(assumption, default=default))
-        if 0 < value <= 1:
+        if 0 < value <= most and math.isfinite(value):
             return value
-        what, remedy = f"{assumption.key}={value:g} is outside (0, 1]", f"give {assumption.meaning}"
+        fault = "not positive" if math.isinf(most) else f"outside (0, {most:g}]"
+        what, remedy = f"{assumption.key}={value:g} is {fault}", f"give {assumption.meaning}"
         if self.match is None or self.options.choose(assumption)[1]:
             raise UsageError(what, where="--assume", remedy=remedy)
         raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
@@ -381,12 +384,13 @@ class Layer:
     ) -> Recurrence:
         """The layer of these eigenvalues, in any shape, to which log γ broadcasts.
 
-        ``channels`` single-input ones have equal parts of them, ``tensors`` were read if not all of
-        the match, and ``also`` is assumed beside what was asked for.
+        ``channels`` single-input ones have equal parts of them and, unless told, a B of ones,
+        ``tensors`` were read if not all of the match, ``also`` is assumed beside what was asked.
         """
         size = log_eigenvalues.size
         if channels is not None:
             fields["channel"] = np.repeat(np.arange(channels), size // channels)
+            fields.setdefault("readin", np.ones((size, 1), dtype=np.complex128))
         log_gain = np.broadcast_to(log_gain, log_eigenvalues.shape)
         return Recurrence(
             name=self.match.layer,

@@ -266,8 +266,7 @@ def _class_and_state(node: Record) -> tuple[str, tuple[object, ...]]:
 def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     """The tensors with those of packed weights under the names of the module that was quantised.
 
-    A network numbers its layers and directions in one list. It has two directions where the shapes
-    leave no other choice.
+    A network lists layers and directions together: two where the shapes leave no other choice.
     """
     packed = {path: _PACKED.fullmatch(".".join(path[-2:])) for path in found}
     # By network and by number, the shapes of each layer's matrices.

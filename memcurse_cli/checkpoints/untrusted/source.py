@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol
@@ -346,16 +347,13 @@ class DataFile:
     def __init__(self, directory: LocalDirectory, name: str) -> None:
         self._directory, self._name = directory, name
         self.path = printable(f"{directory.path}/{name}")
-        self._size = -1
         self.claimed = 0  # the bytes of all values that are said to lie in it
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Its length in bytes."""
-        if self._size < 0:
-            with closing(self._directory.open(self._name)) as file:
-                self._size = file.size
-        return self._size
+        with closing(self._directory.open(self._name)) as file:
+            return file.size
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""

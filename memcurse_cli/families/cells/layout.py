@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -27,7 +26,6 @@ from memcurse_cli.families.cells.gated_layer import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import (
-    Assumed,
     Assumption,
     Layer,
     Match,
@@ -329,18 +327,6 @@ def without_jacobian(
         return step_spectra(weights, lambda state: state, cell.size, device, reason)
 
     return spectra
-
-
-def positive(assumed: Assumed, assumption: Assumption) -> float:
-    """A number above 0 that was assumed.
-
-    Raises UsageError: the user gave another.
-    """
-    value = float(assumed.choose(assumption))
-    if 0 < value < np.inf:
-        return value
-    what, remedy = f"{assumption.key}={value:g} is not positive", f"give {assumption.meaning}"
-    raise UsageError(what, where="--assume", remedy=remedy)
 
 
 def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:

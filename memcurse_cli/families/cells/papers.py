@@ -199,7 +199,6 @@ def fast_grnn_recurrence(
 STEP = Assumption(
     key="dt",
     default="1",
-    choices=(),
     meaning="the largest time step of a network that is an ordinary differential equation",
     tensors=("dt",),
 )
@@ -258,7 +257,7 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
         TensorError: NaN or inf in what is read, or shapes that do not fit together.
         UsageError: the user's dt is not in (0, 1].
     """
-    step, options, cell = layer.assumed.fraction(STEP), layer.options, Cell(layer, layout)
+    step, options, cell = layer.assumed.positive(STEP, most=1), layer.options, Cell(layer, layout)
     slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
     bias = GateBias(
         np.concatenate([slow.total, fast.total]),

@@ -27,7 +27,6 @@ from memcurse_cli.families.cells.layout import (
     CellFamily,
     Layout,
     Variant,
-    positive,
     shapes_of,
     stacked,
     without_jacobian,
@@ -535,7 +534,6 @@ MGU = CellFamily(
 BATCH_EPSILON = Assumption(
     key="batch_norm_epsilon",
     default="1e-05",
-    choices=(),
     meaning="ε beside the running variance of a light GRU's batch normalisation",
 )
 NZ = ("new", "update")
@@ -572,7 +570,7 @@ def _light_variant(layer: Layer) -> Variant:
     share, width = np.zeros_like(scale), np.ones_like(scale)
     batch = _RUNNING[0] in layer.names
     if batch:
-        epsilon = positive(layer.assumed, BATCH_EPSILON)
+        epsilon = layer.assumed.positive(BATCH_EPSILON)
         mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
         if np.any(variance < 0):
             below = layer.names[_RUNNING[1]]
@@ -630,13 +628,11 @@ LIGHT_GRU = CellFamily(
 UPDATE_BIAS = Assumption(
     key="update_bias",
     default="-1.0",
-    choices=(),
     meaning="what the GRU of Dreamer adds to the pre-activation of its update gate",
 )
 LAYER_EPSILON = Assumption(
     key="norm_epsilon",
     default="0.001",
-    choices=(),
     meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
 )
 RNZ = ("reset", "new", "update")

@@ -99,7 +99,6 @@ def dense_layer(
 LEAK = Assumption(
     key="alpha",
     default="0.1",
-    choices=(),
     meaning="α = dt/τ of a leaky rate network, a number in (0, 1]",
     tensors=("alpha", "leak", "leak_rate", "dt/tau"),
 )
@@ -178,7 +177,7 @@ class LeakyRNN(LayoutFamily):
             dale = layer.real("Dale_rec", weight.shape)
             if (dale < 0).any():
                 weight = np.abs(weight) @ dale
-        leak = layer.assumed.fraction(LEAK, default=naming.leak)
+        leak = layer.assumed.positive(LEAK, most=1, default=naming.leak)
         return dense_layer(
             layer,
             naming.recurrent,
@@ -236,7 +235,7 @@ class LowRankRNN(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         m, n = (layer.real(role, (None, None)) for role in "mn")
         units, rank = m.shape
-        leak = layer.assumed.fraction(LEAK, default="0.2")
+        leak = layer.assumed.positive(LEAK, most=1, default="0.2")
         scale = leak / units if layer.assumed.choose(CONNECTIVITY) == "mean" else leak
         with np.errstate(over="ignore", invalid="ignore"):
             overlap = scale * (n.T @ m)
@@ -266,14 +265,12 @@ STEP = Assumption("dt", "0.042", (), "the time step of a coRNN", tensors=("dt",)
 FREQUENCY = Assumption(
     key="gamma",
     default="2.7",
-    choices=(),
     meaning="γ of a coRNN, the squared frequency that every oscillator has beside W",
     tensors=("gamma",),
 )
 DAMPING = Assumption(
     key="epsilon",
     default="4.7",
-    choices=(),
     meaning="ε of a coRNN, the damping that every oscillator has beside W",
     tensors=("epsilon",),
 )

@@ -272,7 +272,6 @@ def _widths(layer: Layer, heads: int, count: int) -> tuple[tuple[int, int], list
 LOWER_BOUND = Assumption(
     key="kda_lower_bound",
     default="0",
-    choices=(),
     meaning="lower bound of log λ of a safe gate (-5 in GLM and Bailing); 0 where there is none",
 )
 

@@ -28,7 +28,6 @@ from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 GATE_LOGIT_NORMALIZER = Assumption(
     key="gate_logit_normalizer",
     default="16",
-    choices=(),
     meaning="τ of gated linear attention's λ = σ(b)^(1/τ); gated slot attention has 8",
 )
 
@@ -483,10 +482,7 @@ class LightningAttention(LawFamily):
 
 
 def _slope_rate(layer: Layer) -> Floats:
-    """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5.
-
-    `MiniMaxLightningAttention.get_slope_rate` in transformers.
-    """
+    """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5."""
     place, config = layer.match.place, layer.store.config
     heads, layers = (setting(config, key) for key in ("num_attention_heads", "num_hidden_layers"))
     counts = all(isinstance(n, int) and 0 < n <= _LARGEST_COUNT for n in (heads, layers))

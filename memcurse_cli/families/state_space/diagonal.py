@@ -296,7 +296,6 @@ class StripedHyena(LayoutFamily):
             log_eigenvalues,
             (group,),
             channels=filters,
-            readin=np.ones((size, 1), dtype=np.complex128),
             readout=readout,
             projections=(
                 *layer.parts("residues", "C", readout.shape, pairs=pairs),

@@ -191,7 +191,6 @@ STEP_TRANSFORM = Assumption(
 STEP_RESCALE = Assumption(
     key="step-rescale",
     default="1",
-    choices=(),
     meaning="the factor on Δ at run time (S4's rate, S5's step_rescale): 0.5 at twice the sampling"
     " rate of training",
 )

@@ -205,7 +205,6 @@ STEP = Assumption(
 CONTROL = Assumption(
     key="stiffness",
     default="30.65",
-    choices=(),
     meaning="α of UnICORNN, the stiffness that every oscillator has beside its own weight",
     tensors=("alpha",),
 )

@@ -53,7 +53,6 @@ from memcurse_cli.families.state_space.discretization import (
 KERNEL_LENGTH = Assumption(
     key="kernel-length",
     default="inf",
-    choices=(),
     meaning="the length L of DSS's softmax, which divides each mode's gain by e^(Λ Δ L) - 1;"
     " inf leaves that out, as for modes that decay within the sequence",
 )
@@ -136,7 +135,6 @@ class DSS(LayoutFamily):
             log_gain=discrete.log_gain + log_step,
             tensors=[names[role] for role in form if role != "param_D"],
             channels=channels,
-            readin=np.ones((z.size, 1), dtype=np.complex128),
             readout=readout,
             stable_by_construction=gated or "Lambda_log_neg_re" in names,
             also=(BOTH_DIRECTIONS,) if both else (),
@@ -268,7 +266,6 @@ DISCRETIZATION = Assumption(
 BAND_LIMIT = Assumption(
     key="bandlimit",
     default="inf",
-    choices=(),
     meaning="the frequency Δ |Im A|/π from which S4D leaves a mode out of its output (bandlimit)",
 )
 
@@ -397,7 +394,6 @@ class AnnotatedS4D(LayoutFamily):
             [part.group(layer, discrete) for part in parts],
             log_gain=discrete.log_gain + log_step,
             channels=channels,
-            readin=np.ones((scalar.size, 1), dtype=np.complex128),
             readout=readout,
             stable_by_construction=True,
             projections=(
