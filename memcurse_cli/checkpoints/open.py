@@ -43,11 +43,7 @@ _ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json"
 
 
 def _model_config(weights: File) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The configuration beside weights that have one of Hugging Face's names, and notes.
-
-    It only adds to what the tensors say, so that nothing in it can keep the weights from being
-    read: one that is not what it should be is left out, and a note says so.
-    """
+    """The configuration beside weights of Hugging Face's names, or a note on why it is left out."""
     name = weights.path.replace("\\", "/").rpartition("/")[2]
     stem = name.partition(".")[0].partition("-")[0]
     if stem not in _WEIGHTS or not name.endswith(_ENDINGS):
@@ -100,9 +96,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> TensorStore:
     Headers alone are read. A format is told by its content, never by its extension. Nothing that
     the checkpoint holds is executed, and no file outside ``path`` is read, except a shard that an
     index names and the config.json of Hugging Face's weights, both beside ``path``.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
+    Raises CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
     """
     if is_url(path):
         return _open_url(os.fspath(path))
@@ -170,22 +164,18 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
     except BaseException as error:
         file.close()
         if isinstance(error, MemoryError):
-            raise CheckpointError(
-                "its headers need more memory than there is",
-                where=file.path,
-                remedy="the file is probably corrupt: copy or download it again",
-            ) from error
+            what = "its headers need more memory than there is"
+            remedy = "the file is probably corrupt: copy or download it again"
+            raise CheckpointError(what, where=file.path, remedy=remedy) from error
         raise
 
 
 def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
     if weights and not store.tensors:
         why = f" ({'; '.join(store.notes)})" if store.notes else ""
-        raise CheckpointError(
-            f"the file holds no weights{why}",
-            where=store.path,
-            remedy="name the file that the model itself was saved to",
-        )
+        what = f"the file holds no weights{why}"
+        remedy = "name the file that the model itself was saved to"
+        raise CheckpointError(what, where=store.path, remedy=remedy)
     for rewrite in REWRITES:
         store = rewrite(store)
     return store
@@ -238,9 +228,7 @@ def choose_file(directory: Directory) -> str:
     That is a file with a conventional name, else DeepSpeed's, else the only index of shards, else
     the only file with a known extension that is not a trainer's, else that of the only step of a
     manager.
-
-    Raises:
-        CheckpointError: the directory holds no checkpoint, or more than one.
+    Raises CheckpointError: the directory holds no checkpoint, or more than one.
     """
     found = _candidates(directory)
     if len(found) == 1:
@@ -369,18 +357,14 @@ class MemoryStore(TensorStore):
 
     PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is
     imported. What is not an array is passed over. Messages call it ``path``.
-
-    Raises:
-        CheckpointError: the argument is not a mapping, or holds no array.
+    Raises CheckpointError: the argument is not a mapping, or holds no array.
     """
 
     def __init__(self, arrays: Mapping[str, Any], path: str = "state_dict") -> None:
         if not isinstance(arrays, Mapping):
-            raise CheckpointError(
-                f"a {type(arrays).__name__} is not a mapping from names to arrays",
-                where=path,
-                remedy="pass model.state_dict(), a tree of parameters, or a path",
-            )
+            what = f"a {type(arrays).__name__} is not a mapping from names to arrays"
+            remedy = "pass model.state_dict(), a tree of parameters, or a path"
+            raise CheckpointError(what, where=path, remedy=remedy)
 
         def expand(node: object) -> object:
             """A state of an optax transformation under a key that says so."""

@@ -63,8 +63,7 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
     """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
 
-    Raises:
-        CheckpointError: the file is missing, damaged or of no known format.
+    Raises CheckpointError: the file is missing, damaged or of no known format.
     """
     if not os.path.isdir(path):
         return open_file(LocalFile(path), weights=False)
@@ -76,11 +75,9 @@ def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
 def require_state(state: AdamState | None, path: str) -> AdamState:
     """A state that was asked for; CheckpointError where the file has none."""
     if state is None:
-        raise CheckpointError(
-            "the file holds no state of an optimiser",
-            where=path,
-            remedy="name the file that optimizer.state_dict() was saved to",
-        )
+        what = "the file holds no state of an optimiser"
+        remedy = "name the file that optimizer.state_dict() was saved to"
+        raise CheckpointError(what, where=path, remedy=remedy)
     return state
 
 

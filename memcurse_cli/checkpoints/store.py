@@ -157,9 +157,8 @@ class TensorStore:
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
         listed_names: for names that the metadata list without storing them, the name stored.
 
-    Raises:
-        CheckpointError: a name is too long, two names are the same when they are printed, or a
-            shape is one that no array can have.
+    Raises CheckpointError: a name is too long, two names are the same when they are printed, or a
+    shape is one that no array can have.
     """
 
     def __init__(

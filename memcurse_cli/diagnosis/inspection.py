@@ -25,11 +25,13 @@ from memcurse_cli.families.detect import (
     attention_layers,
     detect,
     layers_of_every_family,
+    read_layer,
+    require_layers,
     select_layers,
+    tied_notes,
     validate_assumptions,
 )
 from memcurse_cli.families.family import Family, Match, ReadOptions
-from memcurse_cli.families.layers import read_layer, require_layers, tied_notes
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.layer import OptimizerSummary
 from memcurse_cli.schema.report import (

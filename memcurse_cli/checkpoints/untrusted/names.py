@@ -95,10 +95,8 @@ def parse_json(content: bytes, *, infinity: bool = False) -> Any:
     """The JSON value in ``content``, which is UTF-8.
 
     ``infinity`` says to understand ``Infinity`` and ``-Infinity``, which are not JSON.
-
-    Raises:
-        ValueError: with the fault as a clause; the content is too large, not JSON, nested too
-            deeply, or has a key twice.
+    Raises ValueError: with the fault as a clause; the content is too large, not JSON, nested too
+    deeply, or has a key twice.
     """
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")

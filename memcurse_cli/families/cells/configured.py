@@ -34,8 +34,7 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import misfit, require_shape
+from memcurse_cli.families.reading import group_by_module, misfit, require_shape, split_name
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(

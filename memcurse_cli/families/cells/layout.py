@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -26,7 +25,14 @@ from memcurse_cli.families.cells.gated_layer import (
     with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import Assumed, Assumption, Layer, Match, ReadOptions
+from memcurse_cli.families.family import (
+    Assumption,
+    Layer,
+    Match,
+    ReadOptions,
+    member_of,
+    split_stack,
+)
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -35,9 +41,7 @@ from memcurse_cli.families.gate_inputs import (
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.families.layers import member_of, split_stack
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import misfit, shown_shape
+from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate
@@ -325,19 +329,6 @@ def without_jacobian(
     return spectra
 
 
-def positive(assumed: Assumed, assumption: Assumption) -> float:
-    """A number above 0 that was assumed.
-
-    Raises:
-        UsageError: the user gave another.
-    """
-    value = float(assumed.choose(assumption))
-    if 0 < value < np.inf:
-        return value
-    what, remedy = f"{assumption.key}={value:g} is not positive", f"give {assumption.meaning}"
-    raise UsageError(what, where="--assume", remedy=remedy)
-
-
 def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
     return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
@@ -381,9 +372,8 @@ class CellFamily:
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases of a gated cell, and the matrices where what they do is asked for.
 
-        Raises:
-            TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
-                family knows not to be this cell.
+        Raises TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
+        family knows not to be this cell.
         """
         shapes = shapes_of(store.tensors, match.tensors)
         named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
@@ -397,8 +387,7 @@ class CellFamily:
 def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
-    Raises:
-        TensorError: NaN or inf in what is read, or shapes that do not fit together.
+    Raises TensorError: NaN or inf in what is read, or shapes that do not fit together.
     """
     if layout.convolves:
         variant = replace(

@@ -13,18 +13,12 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_jacobian
-from memcurse_cli.families.cells.layout import CellFamily, Variant, positive, stacked
+from memcurse_cli.families.cells.layout import CellFamily, Variant, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    misfit,
-    require_finite,
-    sigmoid,
-    softplus,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite, sigmoid, softplus
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 
 CONSTRAINTS = Assumption(
@@ -78,7 +72,7 @@ class LTC(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         assumed = layer.assumed
         implicit = assumed.choose(CONSTRAINTS) == "yes"
-        unfolds, elapsed = (positive(assumed, one) for one in (UNFOLDS, ELAPSED))
+        unfolds, elapsed = (assumed.positive(one) for one in (UNFOLDS, ELAPSED))
         (size,) = layer.shape("cm")
         stored = {role: layer.real(role, (size,)) for role in LEAKS}
         (capacity, by_cm), (leak, by_gleak) = (

@@ -15,8 +15,12 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, exponential_decay
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    exponential_decay,
+    group_by_module,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write
@@ -268,7 +272,6 @@ def _widths(layer: Layer, heads: int, count: int) -> tuple[tuple[int, int], list
 LOWER_BOUND = Assumption(
     key="kda_lower_bound",
     default="0",
-    choices=(),
     meaning="lower bound of log λ of a safe gate (-5 in GLM and Bailing); 0 where there is none",
 )
 

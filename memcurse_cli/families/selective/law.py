@@ -19,9 +19,9 @@ from memcurse_cli.families.gate_inputs import (
     low_rank_gate,
     projected_gate,
 )
-from memcurse_cli.families.module_names import ancestors
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    ancestors,
     beside,
     first_name,
     log_sigmoid,
@@ -87,8 +87,7 @@ class Layer(family.Layer):
     def stacked_rows(self, role: str, count: int = 1) -> int:
         """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
 
-        Raises:
-            TensorError: it is no matrix, is empty, or its rows do not divide.
+        Raises TensorError: it is no matrix, is empty, or its rows do not divide.
         """
         require_shape(self.store, self.names[role], (None, None))
         shape = self.shape(role)
@@ -169,8 +168,7 @@ class Layer(family.Layer):
             stable: whether no value of what is stored gives |λ| ≥ 1.
             fields: further ones of `Recurrence`.
 
-        Raises:
-            TensorError: λ overflows.
+        Raises TensorError: λ overflows.
         """
         of_slots = [slot.tensor or self.names[slot.name.partition("[")[0]] for slot in slots]
         with np.errstate(divide="ignore", over="ignore"):

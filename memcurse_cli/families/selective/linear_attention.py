@@ -12,8 +12,15 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Match, Shapes, setting
 from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
-from memcurse_cli.families.module_names import ancestors, group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit, read_real, shown_shape
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    ancestors,
+    group_by_module,
+    misfit,
+    read_real,
+    shown_shape,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
@@ -21,7 +28,6 @@ from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 GATE_LOGIT_NORMALIZER = Assumption(
     key="gate_logit_normalizer",
     default="16",
-    choices=(),
     meaning="τ of gated linear attention's λ = σ(b)^(1/τ); gated slot attention has 8",
 )
 
@@ -476,10 +482,7 @@ class LightningAttention(LawFamily):
 
 
 def _slope_rate(layer: Layer) -> Floats:
-    """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5.
-
-    `MiniMaxLightningAttention.get_slope_rate` in transformers.
-    """
+    """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5."""
     place, config = layer.match.place, layer.store.config
     heads, layers = (setting(config, key) for key in ("num_attention_heads", "num_hidden_layers"))
     counts = all(isinstance(n, int) and 0 < n <= _LARGEST_COUNT for n in (heads, layers))

@@ -22,8 +22,14 @@ from memcurse_cli.families.gate_inputs import (
     repeated,
     squared_rows,
 )
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import read_finite, read_vector, require_shape, softplus
+from memcurse_cli.families.reading import (
+    group_by_module,
+    read_finite,
+    read_vector,
+    require_shape,
+    softplus,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform
@@ -278,7 +284,6 @@ def _bias_scale(config: Mapping[str, Any]) -> float:
 GROUPS = Assumption(
     key="groups",
     default="1",
-    choices=(),
     meaning="how many groups of heads share B and C (n_groups); the size of the state rests on it",
 )
 _CONFIGURED_GROUPS = ("n_groups", "mamba_n_groups", "mamba_ngroups", "ssm_cfg.ngroups")
@@ -484,8 +489,7 @@ def alignment(angles: Floats, rows: Floats) -> Floats:
 def _first_step_row(layer: Layer, heads: int) -> int | None:
     """Rows z, x (inner each), B, C (groups × rank × state each), step, rate, trapezoid, angles.
 
-    The angles are a half or a quarter of the state, so that what is left of the rows tells the
-    number of groups. None where nothing fits.
+    The angles are a half or a quarter of the state: the other rows tell how many groups there are.
     """
     shape, (_, inner) = layer.shape("in_proj.weight"), layer.shape("out_proj.weight")
     if len(shape) != 2:

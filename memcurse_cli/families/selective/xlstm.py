@@ -26,7 +26,6 @@ from memcurse_cli.theory.linalg import eigenvalues
 GATE_SOFT_CAP = Assumption(
     key="gate_soft_cap",
     default="15",
-    choices=(),
     meaning="c of the soft cap c tanh(b/c) on the gates of a large xLSTM; 0 for none",
     config_keys=("gate_soft_cap",),
 )
