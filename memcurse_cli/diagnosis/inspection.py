@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -153,7 +154,7 @@ def inspect(
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
-        settings = _told(settings, store, source, horizon=horizon)
+        settings = _trained_by(_told(settings, store, horizon=horizon), store, source)
         found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
         matches = select_layers(found, layers)
 
@@ -306,14 +307,8 @@ def _summarise_checkpoint(store: TensorStore, found: Found) -> CheckpointSummary
     )
 
 
-def _told(
-    settings: Settings,
-    store: TensorStore,
-    source: TensorStore | None = None,
-    *,
-    horizon: float | None,
-) -> Settings:
-    """The settings, with what a checkpoint says of the horizon and of the optimizer."""
+def _told(settings: Settings, store: TensorStore, *, horizon: float | None) -> Settings:
+    """The settings, with what a checkpoint says of the horizon."""
     stored = store.metadata.get(HORIZON_KEY, "")
     steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
     if horizon is None and steps >= 1:
@@ -322,3 +317,28 @@ def _told(
         settings = replace(settings, horizon=ASSUMED_HORIZON, horizon_source="assumed")
     settings.check_readout_has_horizon()
     return settings
+
+
+def _trained_by(settings: Settings, store: TensorStore, source: TensorStore) -> Settings:
+    """The settings, with what a checkpoint records of its optimizer; an option overrides a rate."""
+    if source.contents is None and store.beside is None:  # the file has tensors alone
+        return settings
+    from memcurse_cli.checkpoints.recorded_rates import recorded_rates
+
+    recorded = recorded_rates(store, source)
+    if recorded is None:
+        return settings
+    settings = replace(settings, optimizer=recorded.optimizer or None, adaptive=recorded.adaptive)
+    if recorded.largest is None or settings.learning_rate_source == "option":
+        return settings
+    # An optimizer may have a weight that modules share under another name.
+    held = {name: store.aliases.get(name, name) for name in store.tensors}
+    now = recorded.current  # and may keep in single precision what is also written in double
+    moved = now is not None and not math.isclose(now, recorded.largest, rel_tol=1e-6)
+    return replace(
+        settings,
+        learning_rate=recorded.largest,
+        learning_rate_source=recorded.source,
+        rates={name: recorded.groups[one] for name, one in held.items() if one in recorded.groups},
+        current_learning_rate=now if moved else None,
+    )

@@ -105,7 +105,8 @@ def usable_rate(
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why nothing that was measured applies to the layer, or None where it does."""
     if settings.adaptive is False:
-        return f"usable rates were measured with Adam, and {settings.optimizer} steps otherwise"
+        other = settings.optimizer or "the optimizer that the checkpoint records"
+        return f"usable rates were measured with Adam, not with {other}"
     if recurrence.hidden_feedback:
         return "its gates alone were read, not what the hidden weights carry"
     if recurrence.input_dependent:

@@ -7,6 +7,7 @@ run code; storages are read by range. Nothing is extracted from an archive.
 from __future__ import annotations
 
 import tarfile
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -38,7 +39,12 @@ from memcurse_cli.checkpoints.torch.pickled_tensors import (
 )
 from memcurse_cli.checkpoints.torch.pickled_tree import store_of
 from memcurse_cli.checkpoints.untrusted.archive import LARGE_BLOCK, Archive, Stream, inflate
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_JSON_BYTES,
+    NOT_FINITE,
+    parse_object,
+    printable,
+)
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
@@ -203,13 +209,26 @@ def _weights(content: Bytes) -> ByteRange:
     raise ValueError(f"it holds no {WEIGHTS}")
 
 
-POLICY = "policy.pth"
+POLICY, POLICY_OPTIMIZER = "policy.pth", "policy.optimizer.pth"
+# A member of the archive, and the key of the store's contents that its rate is under.
+SB3_SETTINGS, SB3_DATA = "data", "the agent's data"
 
 
 def open_policy(file: File, archive: Archive) -> TensorStore:
-    """Read the policy as the PyTorch file that it is."""
+    """Read the policy as the PyTorch file that it is, and its optimizer where that can be read."""
     remedy = "save the agent again with model.save()"
-    return _open_inside(file, POLICY, archive.member(POLICY), remedy)
+    store = _open_inside(file, POLICY, archive.member(POLICY), remedy)
+    held: dict[str, object] = {POLICY: store.contents}
+    # Neither keeps the weights from being read.
+    with suppress(CheckpointError, KeyError):
+        state = archive.member(POLICY_OPTIMIZER)
+        held[POLICY_OPTIMIZER] = _open_inside(file, POLICY_OPTIMIZER, state, remedy).contents
+    with suppress(CheckpointError, KeyError, ValueError):
+        content = archive.read(SB3_SETTINGS, 0, min(archive.size(SB3_SETTINGS), MAX_JSON_BYTES))
+        settings = parse_object(bytes(content), understood=NOT_FINITE)
+        held[SB3_DATA] = {"learning_rate": settings.get("learning_rate")}
+    store.contents = held
+    return store
 
 
 # torch.distributed.checkpoint (DCP, FSDP) keeps a pickle ``.metadata`` beside files of shards. It

@@ -37,7 +37,8 @@ def store_of(root: object, file: File) -> TensorStore:
     search = _Search()
     found = collect(weights, search.leaf, search.expand)
     found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
-    if not found:
+    # An optimizer without momentum keeps settings alone.
+    if not found and not (isinstance(root, dict) and "param_groups" in root):
         raise ValueError(f"it holds {_described(weights)} and no tensor")
     if () in found:
         found = {("tensor",): found[()]}
@@ -61,6 +62,7 @@ def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     """
     if not isinstance(root, dict) or not {"module", "ds_version"} <= root.keys():
         return root, []
+    collect(root, lambda _: None)  # what is beside the weights is bounded as they are
     module: Any = root["module"]
     named = root.get("param_shapes")
     groups = named if isinstance(named, list) else [named]
