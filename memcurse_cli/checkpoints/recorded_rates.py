@@ -118,20 +118,22 @@ class _Found:
     kinds: set[str] = field(default_factory=set)
     rates: dict[str, float] = field(default_factory=dict)  # the largest of each source
     last: list[float] = field(default_factory=list)
-    groups: dict[str, float] = field(default_factory=dict)
+    groups: set[float] = field(default_factory=set)  # their rates
+    weights: dict[str, float] = field(default_factory=dict)  # and those of weights in them
 
     def add(self, source: str, *nodes: object) -> list[float]:
         """Take what is a rate among nodes, and return it."""
         numbers = [number(leaf(node) or node) for node in nodes]
-        rates = [rate for rate in numbers if rate is not None and 0 < rate < 1]
+        rates = [_rounded(rate) for rate in numbers if rate is not None and 0 < rate < 1]
         if rates:
             self.rates[source] = max(*rates, self.rates.get(source, 0))
         return rates
 
     def take_groups(self, state: AdamState | None) -> None:
         """Take the rate of each weight whose state is known."""
-        slots = state.slots.items() if state else ()
-        self.groups |= {name: slot.learning_rate for name, slot in slots if slot.learning_rate}
+        for name, slot in state.slots.items() if state else ():
+            if slot.learning_rate:
+                self.weights[name] = _rounded(slot.learning_rate)
 
     def told(self) -> RecordedRates | None:
         if not self.rates and not self.kinds:
@@ -139,14 +141,23 @@ class _Found:
         adaptive = {_ADAPTIVE[kind] for kind in self.kinds or ("",)}
         name = " and ".join(sorted(self.kinds)) if self.kinds.isdisjoint(_UNNAMED) else ""
         source = max(self.rates, key=self.rates.__getitem__, default="")
+        largest, several = self.rates.get(source), len(self.groups) > 1
+        said = source.replace(_OPTIMIZER, name) if name in _ADAPTIVE and name else source
+        if several and largest == max(self.groups):
+            said += ", the largest of its groups"
         return RecordedRates(
             optimizer=name,
             adaptive=False if False in adaptive else None if None in adaptive else True,
-            largest=self.rates.get(source),
+            largest=largest,
             current=max(self.last, default=None),
-            groups=self.groups if len(set(self.groups.values())) > 1 else {},
-            source=source.replace(_OPTIMIZER, name) if name in _ADAPTIVE and name else source,
+            groups=self.weights if several else {},
+            source=said,
         )
+
+
+def _rounded(rate: float) -> float:
+    """A rate with the seven digits of single precision, which it may be kept in."""
+    return float(f"{rate:.7g}")
 
 
 def _mapping(node: object) -> Mapping[Any, Any]:
@@ -169,6 +180,7 @@ def _read_torch(found: _Found, contents: object, weights: TensorStore) -> None:
             found.last += rates[-1]
             rate = max((rate for some in rates for rate in some), default=None)
             largest.append({**group, "lr": rate})
+            found.groups |= {rate} if rate else set()
         optimizers.append({"state": _moments(_mapping(node.get("state"))), "param_groups": largest})
     # As if they were Adam's: torch_state finds the weights that states and groups belong to.
     found.take_groups(torch_state(optimizers, weights))
@@ -204,6 +216,7 @@ def _read_tree(found: _Found, contents: object, weights: TensorStore) -> None:
         found.kinds |= {_STATES.get(path[-1]) or next(trees, "")} - {""}
         if path[-2:] == OPTAX_RATE and (rates := found.add("optax's hyperparams", tensor)):
             found.last += rates
+            found.groups |= {*rates}
             groups[path[:-2]] = {}
     if not 1 < len(groups) <= MAX_CHILDREN:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -333,12 +332,10 @@ def _trained_by(settings: Settings, store: TensorStore, source: TensorStore) -> 
         return settings
     # An optimizer may have a weight that modules share under another name.
     held = {name: store.aliases.get(name, name) for name in store.tensors}
-    now = recorded.current  # and may keep in single precision what is also written in double
-    moved = now is not None and not math.isclose(now, recorded.largest, rel_tol=1e-6)
     return replace(
         settings,
         learning_rate=recorded.largest,
         learning_rate_source=recorded.source,
         rates={name: recorded.groups[one] for name, one in held.items() if one in recorded.groups},
-        current_learning_rate=now if moved else None,
+        current_learning_rate=recorded.current if recorded.current != recorded.largest else None,
     )

@@ -71,7 +71,7 @@ def model_verdict(
 
 def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
     """The verdict in words: what a step does, the rate that training bears, what is not judged."""
-    said = [*_rate_words(layers), *_memory_words(layers, settings), *_open_words(layers)]
+    said = [*_rate_words(layers, settings), *_memory_words(layers, settings), *_open_words(layers)]
     return " ".join(said) or "Nothing of the recurrence is trained: no step is too large for it."
 
 
@@ -85,7 +85,7 @@ def _by_rate(layers: Sequence[LayerReport]) -> list[tuple[float, LayerReport, fl
     return sorted(ratios, key=lambda judged: judged[0], reverse=True)
 
 
-def _rate_words(layers: Sequence[LayerReport]) -> Iterator[str]:
+def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
     judged = _by_rate(layers)
     if not judged:
         return
@@ -94,14 +94,18 @@ def _rate_words(layers: Sequence[LayerReport]) -> Iterator[str]:
     group = max(layer.parameters, key=effect_rank, default=None)
     if layer.verdict != "ok" and group is not None and group.step_effect is not None:
         where = "the state" if len(layers) == 1 else f"the state of {layer.name}"
+        step = f"One {settings.optimizer if settings.adaptive else 'Adam'} step"
         yield (
-            f"One Adam step at {number(group.learning_rate)} on {group.name} changes {where} by "
+            f"{step} at {number(group.learning_rate)} on {group.name} changes {where} by "
             f"{percent(group.step_effect)}."
         )
-    yours = {
-        "cursed": f"yours, {number(rate)}, is {about(ratio)} times that",
-        "watch": f"yours, {number(rate)}, is within that range",
-    }.get(layer.verdict, f"yours, {number(rate)}, is {about(1 / ratio)} times smaller")
+    recorded = settings.learning_rate_source not in (None, "option", "assumed")
+    source = settings.learning_rate_source if rate == settings.learning_rate else "of its group"
+    yours = f"yours, {number(rate)}{f' ({source})' if recorded else ''}, is "
+    yours += {
+        "cursed": f"{about(ratio)} times that",
+        "watch": "within that range",
+    }.get(layer.verdict, f"{about(1 / ratio)} times smaller")
     ends = f"{about(usable / FACTOR)} to {about(usable * FACTOR)}"
     yield f"Training bears a rate of about {about(usable)} ({ends}); {yours}."
 

@@ -109,7 +109,7 @@ def test_an_optimizer_beside_one_that_is_not_told_has_no_name(tmp_path: Path) ->
     content["other"] = {"state": {}, "param_groups": [{"lr": 2e-3, "params": [0]}]}
     rates = told(content, tmp_path)
     assert (rates.optimizer, rates.adaptive) == ("", None)
-    assert rates.source == "the optimizer's lr"
+    assert rates.source == "the optimizer's lr, the largest of its groups"
 
 
 def test_a_parameter_called_trace_is_no_state_of_sgd(tmp_path: Path) -> None:
@@ -263,9 +263,8 @@ def test_keras_keeps_its_optimizer(ending: str, tmp_path: Path) -> None:
             return recorded_rates(store)
 
     decay = keras.optimizers.schedules.CosineDecay
-    single = float(np.float32(3e-3))
     rates = saved(keras.optimizers.AdamW(3e-3))
-    assert rates == RecordedRates("AdamW", True, single, single, {}, "Keras's optimizer")
+    assert rates == RecordedRates("AdamW", True, 3e-3, 3e-3, {}, "Keras's optimizer")
     rates = saved(keras.optimizers.SGD(decay(1e-4, 9, warmup_target=2e-3, warmup_steps=3)))
     assert rates is not None
     assert (rates.optimizer, rates.adaptive) == ("SGD", False)
@@ -306,10 +305,9 @@ def test_injected_hyperparams_are_optax_s_rate(
 ) -> None:
     optax = pytest.importorskip("optax")
     save(jax_tree(optax.inject_hyperparams(optax.adamw)(3e-3)), tmp_path / "a")
-    single = float(np.float32(3e-3))
     with open_checkpoint(tmp_path / "a") as store:
         rates = recorded_rates(store)
-    assert rates == RecordedRates("", True, single, single, {}, "optax's hyperparams")
+    assert rates == RecordedRates("", True, 3e-3, 3e-3, {}, "optax's hyperparams")
 
 
 @pytest.mark.parametrize("save", SAVERS)
