@@ -62,7 +62,8 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
         return ()
     try:
         directory = weights.directory()
-        if isinstance(directory, LocalDirectory) and not RECORDS.isdisjoint(directory.names):
+        local = isinstance(directory, LocalDirectory)
+        if local and not set(RECORDS).isdisjoint(directory.names):
             store.beside = directory
         with closing(directory.open(CONFIG_NAME)) as file:
             if file.size > MAX_CONFIG_BYTES:
@@ -227,7 +228,7 @@ TRAINER_FILES = (
 )
 # Of these HF Trainer and Accelerate keep the optimizer in the first two, and Trainer its log.
 OPTIMIZERS, TRAINER_LOG = ("optimizer.pt", "optimizer.bin"), "trainer_state.json"
-RECORDS = {*OPTIMIZERS, TRAINER_LOG}
+RECORDS = (*OPTIMIZERS, TRAINER_LOG)
 INDEX_SUFFIXES = (".index.json", ".weights.json")
 
 # TensorFlow: the index of a checkpoint, and the file that names the latest of several.

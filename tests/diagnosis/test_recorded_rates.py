@@ -26,17 +26,17 @@ def lru() -> torch.nn.ParameterDict:
     return torch.nn.ParameterDict({name: torch.tensor(value) for name, value in drawn.items()})
 
 
-def trained(path: Path, lru: torch.nn.ParameterDict, optimizer: torch.optim.Optimizer) -> Path:
+def trained(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Path:
     """A checkpoint whose optimizer has the rates that it was made with."""
     now = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0
-    for parameter in lru.parameters():
+    for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     for group, rate in zip(optimizer.param_groups, now, strict=True):
         group["lr"] = rate
-    torch.save({"model": lru.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
     return path
 
 
@@ -94,7 +94,7 @@ def test_a_tied_weight_has_the_rate_of_the_one_that_is_stored(
         {"params": [one for one in named if one[0].startswith(start)], "lr": rate}
         for start, rate in (("first", CALM), ("head", CURSED))
     ]
-    path = trained(tmp_path / "model.pt", model, torch.optim.Adam(groups))  # type: ignore[arg-type]
+    path = trained(tmp_path / "model.pt", model, torch.optim.Adam(groups))
     assert {layer.learning_rate for layer in inspect(path).layers} == {CALM}
 
 
@@ -105,8 +105,8 @@ def test_what_does_not_step_as_adam_does_is_not_judged(
     make: Make, name: str, lru: torch.nn.ParameterDict, tmp_path: Path
 ) -> None:
     path = trained(tmp_path / "model.pt", lru, make(lru.parameters(), lr=CURSED))
-    for options in ({}, {"learning_rate": CALM}):
-        report = inspect(path, **options)
+    for rate in (None, CALM):
+        report = inspect(path, learning_rate=rate)
         (layer,) = report.layers
         assert report.verdict == "not_judged"
         assert layer.not_judged == f"usable rates were measured with Adam, not with {name}"
