@@ -13,22 +13,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import TensorError
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import (
     Cell,
     CellFamily,
-    Layout,
     Variant,
     positive,
     shapes_of,
+    stacked,
     without_jacobian,
 )
 from memcurse_cli.families.cells.torch import ACTIVATION
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import parameter_group, read_real, sigmoid
+from memcurse_cli.families.reading import misfit, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.theory.gates.moments import RELU
 
@@ -41,10 +40,9 @@ BATCH_EPSILON = Assumption(
 NZ = ("new", "update")
 _SCALE, _BIAS, _STATE_BIAS = "norm.weight", "norm.bias", "layer_norm.bias"
 _RUNNING = ("norm.running_mean", "norm.running_var")
-LIGHT = Layout(
-    {"w.weight": NZ},
-    {"u.weight": NZ},
-    {_BIAS: NZ, _STATE_BIAS: NZ},
+LIGHT = stacked(
+    NZ,
+    *("w.weight", "u.weight", _BIAS, _STATE_BIAS),
     columns=False,
     resets=False,
     others=(_SCALE, *_RUNNING),
@@ -67,15 +65,19 @@ def _light_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match
     return found
 
 
-def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _light_variant(layer: Layer) -> Variant:
     """What the normalisation adds to the biases, and what it shows of the input."""
-    names, assumed = match.tensors, Assumed(options)
-    rows = store.tensors[names[_SCALE]].shape
-    scale = read_real(store, names[_SCALE], rows)
-    share, width = np.zeros(rows), np.ones(rows)
-    batch = _RUNNING[0] in names
+    scale = layer.real(_SCALE, layer.shape(_SCALE))
+    share, width = np.zeros_like(scale), np.ones_like(scale)
+    batch = _RUNNING[0] in layer.names
     if batch:
-        share, width = _running(store, names, positive(assumed, BATCH_EPSILON))
+        epsilon = positive(layer.assumed, BATCH_EPSILON)
+        mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
+        if np.any(variance < 0):
+            below = layer.names[_RUNNING[1]]
+            raise misfit("a running variance is below 0", below, "export the layer again")
+        width = np.sqrt(variance + epsilon)
+        share = -mean / width
     shown = dict(zip(NZ, np.split((scale / width) ** 2, len(NZ)), strict=True))
 
     def seen(cell: Cell) -> dict[str, GateInput]:
@@ -93,37 +95,21 @@ def _light_variant(store: TensorStore, match: Match, options: ReadOptions) -> Va
 
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
         total, moved, own = cell.biases["update"].total, share[cell.size :], scale[cell.size :]
-        kept, tensor = sigmoid(total), names[_SCALE]
+        kept = sigmoid(total)
         by_scale = kept * sigmoid(-total) * moved, -kept * moved
-        dtype = store.tensors[tensor].dtype
-        group = parameter_group(f"{_SCALE}[update]", tensor, own, dtype, *by_scale)
+        group = layer.group(_SCALE, own, *by_scale, name=f"{_SCALE}[update]")
         return replace(found, parameters=(*found.parameters, group))
 
-    driven = options.gates and _STATE_BIAS not in names
+    normalised = _STATE_BIAS in layer.names
     return Variant(
-        assumptions=(*assumed.sentences, *((_RELU,) if driven else ())),
+        assumptions=(_RELU,) if layer.options.gates and not normalised else (),
         added=dict(zip(NZ, np.split(scale * share, len(NZ)), strict=True)),
         candidate=RELU,
         spectra=without_jacobian(ACTIVATION),
         seen=seen,
-        undriven=_STATE_NORMALISED if _STATE_BIAS in names else None,
+        undriven=_STATE_NORMALISED if normalised else None,
         finish=finish if batch else None,
     )
-
-
-def _running(store: TensorStore, names: Mapping[str, str], epsilon: float) -> tuple[Floats, Floats]:
-    """-μ/√(v + ε), and √(v + ε)."""
-    mean, variance = (
-        read_real(store, names[role], store.tensors[names[role]].shape) for role in _RUNNING
-    )
-    if np.any(variance < 0):
-        raise TensorError(
-            "a running variance is below 0",
-            where=names[_RUNNING[1]],
-            remedy="export the layer again",
-        )
-    width: Floats = np.sqrt(variance + epsilon)
-    return -mean / width, width
 
 
 # h' = z h + (1-z) a(n), z = σ(N(W x)_z + U_z h)
@@ -153,7 +139,7 @@ LAYER_EPSILON = Assumption(
     meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
 )
 RNZ = ("reset", "new", "update")
-DREAMER = Layout({"weight": RNZ}, {"weight": RNZ}, {"bias": RNZ}, columns=False, keeps=False)
+DREAMER = stacked(RNZ, "weight", "weight", "bias", columns=False, keeps=False)
 # dreamerv3-torch, its later version, and SheepRL, which puts h before x.
 _NAMES = (("_layer", "_norm"), ("GRU_linear", "GRU_norm"), ("linear", "layer_norm"))
 _STATE_FIRST = "linear"
@@ -191,19 +177,19 @@ def _dreamer_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Mat
     return found
 
 
-def _dreamer_variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _dreamer_variant(layer: Layer) -> Variant:
     """What is added to β."""
-    names, assumed = match.tensors, Assumed(options)
-    rows = store.tensors[names["bias"]].shape
-    shift = float(assumed.choose(UPDATE_BIAS))
+    names, rows = layer.names, layer.shape("bias")
+    shift = float(layer.assumed.choose(UPDATE_BIAS))
     added: Floats | float = shift
     scale = None
-    if "scale" in names and (options.gates or "linear_bias" in names):
-        scale = read_real(store, names["scale"], rows)
+    if "scale" in names and (layer.options.gates or "linear_bias" in names):
+        scale = layer.real("scale", rows)
     if "linear_bias" in names and scale is not None:
-        shown = read_real(store, names["linear_bias"], rows)
+        shown = layer.real("linear_bias", rows)
         centred = shown - shown.mean()
-        normal = centred / np.sqrt(np.mean(centred**2) + float(assumed.choose(LAYER_EPSILON)))
+        epsilon = float(layer.assumed.choose(LAYER_EPSILON))
+        normal = centred / np.sqrt(np.mean(centred**2) + epsilon)
         added = shift + _update(scale * normal)
 
     def seen(cell: Cell) -> dict[str, GateInput]:
@@ -216,7 +202,6 @@ def _dreamer_variant(store: TensorStore, match: Match, options: ReadOptions) -> 
 
     linear = split_name(split_name(names["weight"])[0])[1]
     return Variant(
-        assumptions=tuple(assumed.sentences),
         layout=replace(DREAMER, state_first=linear == _STATE_FIRST),
         added={"update": added},
         spectra=without_jacobian(NORMALISED),

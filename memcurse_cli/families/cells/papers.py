@@ -18,7 +18,7 @@ from memcurse_cli.families.cells.gated_layer import (
     step_spectra,
 )
 from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, ReadOptions, Shapes
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
@@ -76,34 +76,26 @@ class FastGRNN(LayoutFamily):
     layouts = (TensorLayout(_REQUIRED, optional=_INPUT + _HIDDEN, fits=_fits),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names = layer.store, layer.names
-        gate = layer.vector(_GATE)
-        part = Part(_GATE, names[_GATE], gate, store.tensors[names[_GATE]].dtype)
+        gate, tensor = layer.vector(_GATE), layer.names[_GATE]
+        part = Part(_GATE, tensor, gate, layer.store.tensors[tensor].dtype)
         layer.assumed.sentences.append(_FUNCTIONS)
+
+        def matrix(whole: str, inner: str, outer: str) -> Floats | None:
+            """(H, sources), whole or the product of its factors; None where it is not there."""
+            if whole in layer.names:
+                return layer.real(whole, (gate.size, None))
+            if not {inner, outer} <= layer.names.keys():
+                return None
+            below = layer.real(inner, (None, None))
+            return layer.real(outer, (gate.size, len(below))) @ below
+
         return fast_grnn_recurrence(
             layer,
             gate=GateBias(gate, (part,)),
             block="",
             update=lambda: layer.vector(_UPDATE, gate.size),
-            matrices=lambda: (
-                _matrix(store, names, _INPUT, gate.size),
-                _matrix(store, names, _HIDDEN, gate.size),
-            ),
+            matrices=lambda: (matrix(*_INPUT), matrix(*_HIDDEN)),
         )
-
-
-def _matrix(
-    store: TensorStore, names: Mapping[str, str], roles: tuple[str, str, str], size: int
-) -> Floats | None:
-    """(H, sources), whole or the product of its factors; None where it is not there."""
-    whole, inner, outer = roles
-    if whole in names:
-        return read_real(store, names[whole], (size, None))
-    if inner not in names or outer not in names:
-        return None
-    below = read_real(store, names[inner], (None, None))
-    product: Floats = read_real(store, names[outer], (size, len(below))) @ below
-    return product
 
 
 def fast_grnn_recurrence(
@@ -115,18 +107,11 @@ def fast_grnn_recurrence(
     matrices: Callable[[], tuple[Floats | None, Floats | None]],
     bent: bool = False,
 ) -> Recurrence:
-    """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ or a tanh.
+    """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ, or a tanh if the gate is ``bent``.
 
     One ζ and one ν move the gain of every unit: d log γ/db_z = -σ(ζ) a'(b_z) / γ,
-    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ.
-
-    Args:
-        layer: where ζ and ν have roles.
-        gate: b_z.
-        block: what the gate's block of a bias is called, or "" where a bias is the gate's alone.
-        update: reads (H,) b_h, the candidate's bias.
-        matrices: reads W and U, None for what is not there.
-        bent: a tanh opens the gate, so that λ is negative where b_z is.
+    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ. ``block`` is what the gate's block of a
+    bias is called, or ""; ``update`` reads (H,) b_h, and ``matrices`` W and U, None for neither.
     """
     bias = gate.total
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
@@ -142,15 +127,10 @@ def fast_grnn_recurrence(
     groups = gate.groups(block, slope, -opened * slope / gain)
     by_scale = opened * sigmoid(-scale) * lost / gain
     by_floor = sigmoid(floor) * sigmoid(-floor) / gain
-    scalars = [
-        layer.group(role, value, 0.0, by, scalar=0)
-        for role, value, by in ((SCALE, scale, by_scale), (FLOOR, floor, by_floor))
-    ]
 
     def spectra() -> HiddenSpectra:
-        _, hidden = matrices()
+        taken, (_, hidden) = update(), matrices()
         assert hidden is not None  # a layer without it is not found
-        taken = update()
 
         def step(h: Any) -> Any:
             seen = h @ hidden.T
@@ -160,7 +140,6 @@ def fast_grnn_recurrence(
         return step_spectra({"shared": hidden}, step, bias.size, layer.options.device)
 
     def drive() -> GateDrive | NoDrive | None:
-        """What W and U show to the gate and, with another bias, to the candidate."""
         if bent:
             return _UNLAWFUL
         inputs, hidden = matrices()
@@ -182,7 +161,11 @@ def fast_grnn_recurrence(
     log_kept = log_of_eigenvalues(kept) if bent else log_sigmoid(bias).astype(np.complex128)
     return layer.recurrence(
         log_kept,
-        (*groups, *scalars),
+        (
+            *groups,
+            layer.group(SCALE, scale, 0.0, by_scale, scalar=0),
+            layer.group(FLOOR, floor, 0.0, by_floor, scalar=0),
+        ),
         log_gain=log_gain,
         input_dependent=True,
         stable_by_construction=True,
@@ -204,10 +187,7 @@ STEP = Assumption(
 def lem_layout(
     weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
 ) -> Layout:
-    """Where the rows are of the linears of x, of y and of z, by what ``{}`` stands for.
-
-    The last two blocks of rows of the first lead into ``states``.
-    """
+    """The linears of x, whose last rows lead into ``states``, of y and of z, for ``{}``."""
     steps = ("step of y", "step of z")
     sides = dict(zip(linears, ((*steps, *states), (*steps, "z"), ("y",)), strict=True))
     of_x, *of_state = linears
@@ -257,8 +237,7 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
         TensorError: NaN or inf in what is read, or shapes that do not fit together.
         UsageError: the user's dt is not in (0, 1].
     """
-    step, options = layer.assumed.fraction(STEP), layer.options
-    cell = Cell(layer, layout)
+    step, options, cell = layer.assumed.fraction(STEP), layer.options, Cell(layer, layout)
     slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
     bias = GateBias(
         np.concatenate([slow.total, fast.total]),
@@ -271,10 +250,12 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
     # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
     kept = closed + (1 - step) * sigmoid(bias.total)
     groups = bias.groups("steps", -opened * closed, closed)
-    hidden = None
+    hidden = drive = None
     if options.spectra:
         whole = _whole_step(cell, step, delayed)
         hidden = step_spectra(cell.hidden, whole, 2 * cell.size, options.device)
+    if options.gates:
+        drive = _drive(cell, bias.total, step, [group.name for group in groups])
     return layer.recurrence(
         np.where(opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)),
         groups,
@@ -283,9 +264,7 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
         stable_by_construction=True,
         hidden_feedback=True,
         hidden=hidden,
-        gate=_drive(cell, bias.total, step, [group.name for group in groups])
-        if options.gates
-        else None,
+        gate=drive,
     )
 
 
@@ -333,10 +312,6 @@ _MULTIPLIED = re.compile(
 )
 
 
-def _layout(bias: str) -> Layout:
-    return Layout({"wx": _IFOG}, {"wmh": ("state of m",)}, {bias: _IFOG})
-
-
 def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     """Modules with the four matrices under one naming, and the bias of the gates."""
     matches = []
@@ -345,44 +320,36 @@ def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> lis
         if parts is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1]:
             continue
         before, after = parts["before"], parts["after"]
-        bias = "wh.bias" if after.startswith(".") else "b"
         roles = {weight: f"{before}{weight}{after}" for weight in WEIGHTS}
-        roles[bias] = f"{before}wh.bias" if bias == "wh.bias" else f"{before}b{after}"
+        bias = "wh.bias" if after.startswith(".") else "b"
+        roles[bias] = f"{before}{bias}{'' if after.startswith('.') else after}"
         held = all(role in tensors for role in roles.values())
         if held and tensors[roles[bias]].shape == (4 * spec.shape[0],):
             matches.append(Match(before.rstrip("./,_") or family, roles))
     return matches
 
 
-def _variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _spectra(cell: Cell, _: str) -> HiddenSpectra:
     """At zero input m is zero, whatever the state: the Jacobian has σ(b_f) and 0 alone."""
-
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        kept = sigmoid(cell.biases["forget"].total)
-        return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
-
-    return Variant(
-        layout=_layout("wh.bias" if "wh.bias" in match.tensors else "b"),
-        spectra=spectra,
-        seen=lambda cell: _seen(store, match.tensors, cell),
-    )
+    kept = sigmoid(cell.biases["forget"].total)
+    return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
 
 
-def _seen(store: TensorStore, names: Mapping[str, str], cell: Cell) -> dict[str, GateInput]:
+def _seen(layer: Layer, cell: Cell) -> dict[str, GateInput]:
     """What the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
 
     Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
     """
-    weights = {role: _weight(store, names[role], role) for role in WEIGHTS}
-    if any(weight is None for weight in weights.values()):
+    found = [_weight(layer.store, layer.names[role], role) for role in WEIGHTS]
+    weights = [weight for weight in found if weight is not None]
+    if len(weights) < len(found):
         return {}
-    wx, wh, wmx, wmh = (weight for weight in weights.values() if weight is not None)
+    wx, wh, wmx, wmh = weights
     units = len(wmh)
     if len(wx) != 4 * units or wh.shape != (4 * units, units) or len(wmx) != units:
         return {}
-    product = squared_rows(wmx) * squared_rows(wmh)
     inputs = np.split(squared_rows(wx), len(_IFOG))
-    products = np.split(np.square(wh) @ product, len(_IFOG))
+    products = np.split(np.square(wh) @ (squared_rows(wmx) * squared_rows(wmh)), len(_IFOG))
     return {
         gate: GateInput(cell.biases[gate].total, RowNorms(own, np.zeros(units), both))
         for gate, own, both in zip(_IFOG, inputs, products, strict=True)
@@ -414,7 +381,7 @@ MULTIPLICATIVE_LSTM = CellFamily(
         "openai/generating-reviews-discovering-sentiment; tape's UniRep; Krause et al. 2017, "
         "arXiv 1609.07959"
     ),
-    layouts=(_layout("b"),),
+    layouts=(Layout({"wx": _IFOG}, {"wmh": ("state of m",)}, {"b": _IFOG, "wh.bias": _IFOG}),),
     matches=_multiplicative_lstms,
-    variant=_variant,
+    variant=lambda layer: Variant(spectra=_spectra, seen=lambda cell: _seen(layer, cell)),
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_spectra
 from memcurse_cli.families.cells.layout import PLAIN, Cell, Layout, Variant, read_cell, shapes_of
@@ -26,7 +26,7 @@ from memcurse_cli.families.cells.papers import (
     lem_layout,
     read_lem,
 )
-from memcurse_cli.families.cells.torch_names import (
+from memcurse_cli.families.cells.torch import (
     KEY,
     MEANING,
     beside,
@@ -35,9 +35,9 @@ from memcurse_cli.families.cells.torch_names import (
     split_hidden_weight,
     title_of,
 )
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import parameter_group, sigmoid
+from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import HiddenSpectra, Recurrence
 
 GATE_FUNCTION = Assumption(
@@ -50,15 +50,11 @@ GATE_FUNCTION = Assumption(
 Rows = tuple[str, ...]
 
 
-def _layout(inputs: Rows, hidden: Rows, bias_ih: Rows, bias_hh: Rows, keeps: bool = True) -> Layout:
-    return Layout(
-        {"weight_ih": inputs},
-        {"weight_hh": hidden},
-        {"bias_ih": bias_ih, "bias_hh": bias_hh},
-        columns=False,
-        keeps=keeps,
-        resets=False,
-    )
+def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -> Layout:
+    """Biases have the rows of their weights unless they have others."""
+    rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
+    sides = {"weight_ih": inputs}, {"weight_hh": hidden}
+    return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
 
 
 def _spectra(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
@@ -147,23 +143,21 @@ def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
 
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
         total = cell.biases["update"].total
-        kept, lost = sigmoid(total), sigmoid(-total)
         unit, source = np.indices((size, size))  # of every entry of V
-        ((role, held, values, dtype),) = latent.parts
-        moved = mixed * (1 - shown**2)[source]
-        by_latent = (kept * lost)[unit] * moved, -kept[unit] * moved
-        moved = shown[source]
-        by_entry = (kept * lost)[unit] * moved, -kept[unit] * moved
+        slope, by_gain = (sigmoid(total) * sigmoid(-total))[unit], -sigmoid(total)[unit]
+        by_latent, by_entry = mixed * (1 - shown**2)[source], shown[source]
+        ((role, _, values, _),) = latent.parts
+        by_bias, by_mixed = ((slope * by, by_gain * by) for by in (by_latent, by_entry))
         groups = (
-            parameter_group(role, held, values, dtype, *by_latent, scalar=source, eigenvalue=unit),
-            layer.group("weight_mm", mixed, *by_entry, eigenvalue=unit),
+            layer.group(role, values, *by_bias, scalar=source, eigenvalue=unit),
+            layer.group("weight_mm", mixed, *by_mixed, eigenvalue=unit),
         )
         return replace(found, parameters=(*found.parameters, *groups))
 
     variant = Variant(
         added={"update": mixed @ shown},
         spectra=spectra,
-        undriven=_MINIMAL_DRIVE,
+        undriven=NoDrive("its gate sees the input through a tanh, and so has no Gaussian drive"),
         finish=finish,
     )
     return read_cell(layer, layout, variant)
@@ -188,7 +182,6 @@ _RAN_DRIVE = NoDrive(
 )
 _CFN_DRIVE = NoDrive("its state comes back through a tanh, which no law of gates has")
 _STAR_DRIVE = NoDrive("a tanh stands around its new state, which no law of gates has")
-_MINIMAL_DRIVE = NoDrive("its gate sees the input through a tanh, and so has no Gaussian drive")
 
 
 @dataclass(frozen=True)
@@ -204,38 +197,31 @@ class _Own:
 
 _CFN, _MUT1 = ("forget", "input", "new"), ("update", "reset", "new")
 _TWO, _GATED = ("input", "forget"), ("new", "gate")
-_BOTH = ("gate", "new")
-_LEM = lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y"))
 _CELLS = {
     "ran": _Own(
-        _layout(("new", *_TWO), _TWO, _TWO, _TWO),
+        _layout(("new", *_TWO), _TWO, _TWO),
         Variant(spectra=_spectra(_ran_step), undriven=_RAN_DRIVE),
     ),
-    "cfn": _Own(
-        _layout(_CFN, _CFN[:2], _CFN, _CFN[:2]),
-        Variant(spectra=_spectra(_cfn_step), undriven=_CFN_DRIVE),
-    ),
-    "mut1": _Own(
-        _layout(_MUT1, _MUT1[1:], _MUT1, _MUT1[1:], keeps=False),
-        Variant(spectra=_spectra(_mut1_step)),
-    ),
+    "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=_spectra(_cfn_step), undriven=_CFN_DRIVE)),
+    "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=_spectra(_mut1_step))),
     # h' = (1-f) h + f tanh(W x + b_x), whose gate f alone sees the state.
-    "light_ru": _Own(_layout(_GATED, _GATED[1:], _GATED, _GATED[1:], keeps=False)),
+    "light_ru": _Own(_layout(_GATED, _GATED[1:], keeps=False)),
     "star": _Own(
-        _layout(_GATED, _GATED[1:], _GATED, _GATED[1:], keeps=False),
+        _layout(_GATED, _GATED[1:], keeps=False),
         Variant(spectra=_spectra(_star_step), undriven=_STAR_DRIVE, finish=_finish_star),
     ),
     "minimal_rnn": _Own(
-        _layout(("latent",), ("update",), ("latent",), ("update",)),
-        read=_read_minimal_rnn,
-        beside={"weight_mm": 2},
+        _layout(("latent",), ("update",)), read=_read_minimal_rnn, beside={"weight_mm": 2}
     ),
     "fast_grnn": _Own(
-        _layout(("shared",), ("shared",), _BOTH, _BOTH),
+        _layout(("shared",), ("shared",), ("gate", "new")),
         read=_read_fast_grnn,
         beside={SCALE: 0, FLOOR: 0},
     ),
-    "lem": _Own(_LEM, read=partial(read_lem, delayed=True)),
+    "lem": _Own(
+        lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y")),
+        read=partial(read_lem, delayed=True),
+    ),
 }
 # Cells that are stored as those of the library that are read, and are not.
 _REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
@@ -272,9 +258,7 @@ class TorchRecurrent(LayoutFamily):
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        name, assumptions = _told(layer.store, layer.match, layer.options)
-        layer.assumed.sentences += assumptions
-        cell = _CELLS[name]
+        cell = _CELLS[_told(layer)]
         if cell.read is not None:
             return cell.read(layer, cell.layout)
         return read_cell(layer, cell.layout, cell.variant)
@@ -282,33 +266,33 @@ class TorchRecurrent(LayoutFamily):
 
 def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     """The cells that are read whose tensors these are, and no more than these."""
-    found = []
-    for name, cell in _CELLS.items():
-        own = {*cell.layout.matrices, *cell.layout.biases}
-        if shapes.keys() != own | cell.beside.keys() or not cell.layout.fits(shapes):
-            continue
-        size = shapes["weight_hh"][1]
-        if all(
-            shapes[role] == (size,) * rank if rank else prod(shapes[role]) == 1
+    return [
+        name
+        for name, cell in _CELLS.items()
+        if shapes.keys() == {*cell.layout.matrices, *cell.layout.biases, *cell.beside}
+        and cell.layout.fits(shapes)
+        and all(
+            shapes[role] == shapes["weight_hh"][1:] * rank if rank else prod(shapes[role]) == 1
             for role, rank in cell.beside.items()
-        ):
-            found.append(name)
-    return found
+        )
+    ]
 
 
-def _told(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, tuple[str, ...]]:
-    """The cell that the user, the name or its shapes alone tell, and what that assumes."""
-    read = _stored_alike(shapes_of(store.tensors, match.tensors))
-    given = options.assume.get(KEY)
+def _told(layer: Layer) -> str:
+    """The cell that the user, the name or its shapes alone tell."""
+    read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
+    given = layer.options.assume.get(KEY, "")
     if given in read:
-        return given, (f"{KEY}={given} (as given): {MEANING}",)
-    cells = (*read, *_REFUSED.get(read[0], ()))
+        layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
+        return given
+    cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
     if len(cells) == 1:
-        return cells[0], ()
-    weight = match.tensors["weight_hh"]
-    named = named_cell(split_hidden_weight(weight)[0], store.path, cells)
+        return cells[0]
+    weight = layer.names["weight_hh"]
+    named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
     if named in read:
-        return named, (f"{KEY}={named} (by its name): {MEANING}",)
+        layer.assumed.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
+        return named
     alike = " and ".join(title_of(cell) for cell in cells)
     what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"
     if named is not None:

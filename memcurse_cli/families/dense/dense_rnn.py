@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
-from memcurse_cli.families.cells.torch_names import Lookalikes, hidden_weights, torch_layout
+from memcurse_cli.families.cells.torch import (
+    Lookalikes,
+    hidden_weights,
+    torch_layout,
+)
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.module_names import group_by_module

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.cells.torch_names import KEY, Lookalikes
+from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, ReadOptions
 from memcurse_cli.families.module_names import split_name
