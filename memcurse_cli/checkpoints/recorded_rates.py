@@ -180,7 +180,8 @@ def _read_torch(found: _Found, contents: object, weights: TensorStore) -> None:
             found.last += rates[-1]
             rate = max((rate for some in rates for rate in some), default=None)
             largest.append({**group, "lr": rate})
-            found.groups |= {rate} if rate else set()
+            if rate:
+                found.groups.add(rate)
         optimizers.append({"state": _moments(_mapping(node.get("state"))), "param_groups": largest})
     # As if they were Adam's: torch_state finds the weights that states and groups belong to.
     found.take_groups(torch_state(optimizers, weights))

@@ -118,7 +118,9 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
             "warning",
             f"{share_having(frozen, log_modulus.size, 'eigenvalue')} a memory beyond "
             f"{number(limit)} steps: they sum their input",
-            "check that the decay parameter still trains; at the rounding of its type it may not",
+            "check that the decay parameter still trains; at the rounding of its type it may not"
+            if facts.layer.dense is None
+            else "",
         )
     if horizon is None:
         return
@@ -132,7 +134,8 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     endless = moments(log, facts.settings.autocorrelation).sensitivity[0]
     overstated = ""
     if 0 < finite < endless < np.inf:
-        overstated = f": on an endless one E|dh/dλ|² would be {number(endless / finite)} times this"
+        ratio = number(endless / finite)
+        overstated = f": on an endless one the sensitivity would be {ratio} times this"
     yield finding_of(
         "MC105",
         "info",
@@ -188,7 +191,9 @@ def _sensitivities(facts: Facts) -> Iterator[Finding]:
             f"a rate of {number(layer.learning_rate)} is "
             + (f"{about(layer.learning_rate / usable.rate)} times" if cursed else "close to")
             + f" {about(usable.rate)}, beyond which {ENDS[usable.limited_by or 'stall']}",
-            f"give its recurrent parameters {about(usable.rate)} at most",
+            f"give its recurrent parameters {about(usable.rate)} at most"
+            if layer.learning_rate > usable.rate
+            else "",
         )
     second_moment = layer.state.second_moment.p99
     own_gain = bool(facts.recurrence.log_gain.any())

@@ -181,14 +181,15 @@ def inspect(
         everything = found if family is None else layers_of_every_family(store.tensors)
         claimed = [name for _, match in everything for name in match.tensors.values()]
         attention = attention_layers(store.tensors, claimed, store.aliases)
-        of_model = model_findings(reports, settings, attention=bool(attention))
+        whole = len(reports) == len(found)
+        of_model = model_findings(reports, settings, attention=bool(attention), whole=whole)
         return Report(
             version=VERSION,
             checkpoint=_summarise_checkpoint(store, matches),
             input=settings.input,
             device=options.device,
-            verdict=model_verdict(reports, of_model, skipped=bool(skipped)),
-            sentence=sentence(reports, settings),
+            verdict=model_verdict(reports, of_model, skipped=len(skipped)),
+            sentence=sentence(reports, of_model, settings, skipped=len(skipped)),
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
             memory=longest_memory(layer.memory for layer in reports),
             findings=of_model,
