@@ -117,11 +117,13 @@ def test_what_does_not_step_as_adam_does_is_not_judged(
     assert ("MC302" in codes(inspect(path).layers[0])) == (name == "SGD")
 
 
-def test_an_optimizer_that_is_not_told_is_taken_for_adam(
-    lru: torch.nn.ParameterDict, tmp_path: Path
+@pytest.mark.parametrize("make", [torch.optim.Rprop, torch.optim.Adamax])
+def test_an_optimizer_without_a_name_is_taken_for_adam(
+    make: Make, lru: torch.nn.ParameterDict, tmp_path: Path
 ) -> None:
-    path = trained(tmp_path / "model.pt", lru, torch.optim.Rprop(lru.parameters(), lr=CURSED))
-    assert said(inspect(path)) == ("cursed", CURSED, "the optimizer's lr", None)
+    report = inspect(trained(tmp_path / "model.pt", lru, make(lru.parameters(), lr=CURSED)))
+    assert said(report) == ("cursed", CURSED, "the optimizer's lr", None)
+    assert report.sentence.startswith("One Adam step at 0.1 on ")
 
 
 def test_a_log_beside_the_weights_is_used(lru: torch.nn.ParameterDict, tmp_path: Path) -> None:
