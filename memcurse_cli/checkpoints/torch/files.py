@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,12 @@ from memcurse_cli.checkpoints.torch.pickled_tensors import (
     torch_type,
 )
 from memcurse_cli.checkpoints.untrusted.archive import LARGE_BLOCK, Archive, Stream, inflate
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_JSON_BYTES,
+    NOT_FINITE,
+    parse_object,
+    printable,
+)
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
@@ -73,7 +79,8 @@ def store_of(root: object, file: File) -> TensorStore:
     search = _Search()
     found = collect(weights, search.leaf, search.expand)
     found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
-    if not found:
+    # An optimizer without momentum keeps settings alone.
+    if not found and not (isinstance(root, dict) and "param_groups" in root):
         raise ValueError(f"it holds {_described(weights)} and no tensor")
     if () in found:
         found = {("tensor",): found[()]}
@@ -97,6 +104,7 @@ def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     """
     if not isinstance(root, dict) or not {"module", "ds_version"} <= root.keys():
         return root, []
+    collect(root, lambda _: None)  # what is beside the weights is bounded as they are
     module: Any = root["module"]
     named = root.get("param_shapes")
     groups = named if isinstance(named, list) else [named]
@@ -463,13 +471,26 @@ def _weights(content: Bytes) -> ByteRange:
     raise ValueError(f"it holds no {WEIGHTS}")
 
 
-POLICY = "policy.pth"
+POLICY, POLICY_OPTIMIZER = "policy.pth", "policy.optimizer.pth"
+# A member of the archive, and the key of the store's contents that its rate is under.
+SB3_SETTINGS, SB3_DATA = "data", "the agent's data"
 
 
 def open_policy(file: File, archive: Archive) -> TensorStore:
-    """Read the policy as the PyTorch file that it is."""
+    """Read the policy as the PyTorch file that it is, and its optimizer where that can be read."""
     remedy = "save the agent again with model.save()"
-    return _open_inside(file, POLICY, archive.member(POLICY), remedy)
+    store = _open_inside(file, POLICY, archive.member(POLICY), remedy)
+    held: dict[str, object] = {POLICY: store.contents}
+    # Neither keeps the weights from being read.
+    with suppress(CheckpointError, KeyError):
+        state = archive.member(POLICY_OPTIMIZER)
+        held[POLICY_OPTIMIZER] = _open_inside(file, POLICY_OPTIMIZER, state, remedy).contents
+    with suppress(CheckpointError, KeyError, ValueError):
+        content = archive.read(SB3_SETTINGS, 0, min(archive.size(SB3_SETTINGS), MAX_JSON_BYTES))
+        settings = parse_object(bytes(content), understood=NOT_FINITE)
+        held[SB3_DATA] = {"learning_rate": settings.get("learning_rate")}
+    store.contents = held
+    return store
 
 
 # torch.distributed.checkpoint (DCP, FSDP) keeps a pickle ``.metadata`` beside files of shards. It
