@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import Screen
 from memcurse_cli.reports.grid import Column
 from memcurse_cli.reports.numbers import (
     ABSENT,
@@ -20,7 +19,7 @@ from memcurse_cli.reports.numbers import (
     setting,
 )
 from memcurse_cli.reports.ranking import hidden_rank
-from memcurse_cli.reports.terminal.tables import LayerTable, notes, whose
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, figure
 from memcurse_cli.schema.figures import Quantiles
 from memcurse_cli.schema.layer import (
     AGREEMENT,
@@ -38,8 +37,7 @@ from memcurse_cli.schema.report import LayerReport
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 
 
-def _given(part: Any) -> list[Any]:
-    return [] if part is None else [part]
+Key = TypeVar("Key")
 
 
 def at_least(value: float, error: float) -> str:
@@ -57,7 +55,7 @@ def _estimate(share: float, error: float) -> str:
 HESSIAN = LayerTable(
     "Hessian at a perfect fit",
     (
-        Column("N", lambda one: str(one.order)),
+        figure("N", "order", write=str),
         Column(
             "diagonal",
             lambda one: _estimate(one.diagonality, one.diagonality_error),
@@ -69,23 +67,19 @@ HESSIAN = LayerTable(
             meaning="Adam left: the curvature that an ideal diagonal preconditioner leaves, 1 to "
             "N.",
         ),
-        Column(
-            "spread",
-            lambda one: number_or_absent(one.concentration),
-            leaves=3,
-            meaning="Spread: coordinates that carry a top eigenvector.",
-        ),
+        figure("spread", "concentration", 3, "Spread: coordinates that carry a top eigenvector."),
         Column("sharpness", lambda one: at_least(one.sharpness, one.sharpness_error), leaves=2),
-        Column("max SGD lr", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
-        Column(
+        Column("SGD limit", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
+        figure(
             "output",
-            lambda one: percent_or_absent(one.output_step_effect),
-            leaves=4,
-            meaning="Output: its change by one step on all N, signs independent; signs in concert "
-            "reach at most √(Adam left) times that.",
+            "output_step_effect",
+            4,
+            "Output: its change by one step on all N, signs independent; signs in concert reach at "
+            "most √(Adam left) times that.",
+            percent_or_absent,
         ),
     ),
-    entries=lambda layer: _given(layer.hessian),
+    entries=lambda layer: [layer.hessian] if layer.hessian else [],
     rank=lambda layer: layer.hessian.adam_residual,  # type: ignore[union-attr]  # it has entries
     more=" with less left to Adam",
 )
@@ -102,32 +96,23 @@ DENSE = LayerTable(
             ),
             meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix.",
         ),
-        Column(
+        figure(
             "departure",
-            lambda one: percent(one.henrici_departure),
+            "henrici_departure",
             meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
+            write=percent,
         ),
-        Column(
+        figure(
             "memory",
-            lambda one: number_or_absent(one.memory),
+            "memory",
             meaning="Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; equal "
             "if normal.",
         ),
-        Column(
-            "E‖dh/dA‖²",
-            lambda one: number_or_absent(one.sensitivity),
-            leaves=2,
-            meaning="E‖dh/dA‖²: over all entries.",
-        ),
-        Column(
-            "κ(A)",
-            lambda one: number_or_absent(one.relative_sensitivity),
-            leaves=3,
-            meaning="κ(A): that over E‖h‖².",
-        ),
+        figure("E‖dh/dA‖²", "sensitivity", 2, "E‖dh/dA‖²: over all entries."),
+        figure("κ(A)", "relative_sensitivity", 3, "κ(A): that over E‖h‖²."),
         Column("activation", lambda one: one.activation, align="left", leaves=1),
     ),
-    entries=lambda layer: _given(layer.dense),
+    entries=lambda layer: [layer.dense] if layer.dense else [],
     rank=lambda layer: layer.dense.henrici_departure,  # type: ignore[union-attr]
     more=" nearer to normal",
 )
@@ -153,35 +138,31 @@ def _worst_condition(layer: LayerReport) -> float:
 STRUCTURE = LayerTable(
     "Beyond eigenvalues",
     (
-        Column(
+        figure(
             "λ part",
-            lambda one: percent_or_absent(one.eigenvalue_part),
-            leaves=1,
-            meaning="λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
-            "alone; with what both share they add up to 100 %.",
+            "eigenvalue_part",
+            1,
+            "λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors alone; "
+            "with what both share they add up to 100 %.",
+            percent_or_absent,
         ),
-        Column("P part", lambda one: percent_or_absent(one.eigenvector_part), leaves=2),
-        Column("both", lambda one: percent_or_absent(one.cross_part), leaves=3),
+        figure("P part", "eigenvector_part", 2, write=percent_or_absent),
+        figure("both", "cross_part", 3, write=percent_or_absent),
+        Column("cond λ p50", lambda one: number_or_absent(one.eigenvalue_condition.p50), leaves=5),
         Column(
-            "cond λ p50",
-            lambda one: number_or_absent(one.eigenvalue_condition.p50),
-            leaves=5,
+            "cond λ max",
+            lambda one: number_or_absent(one.eigenvalue_condition.max),
             meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is "
             "normal.",
         ),
-        Column("cond λ max", lambda one: number_or_absent(one.eigenvalue_condition.max)),
-        Column(
+        figure(
             "max ‖A^k‖",
-            lambda one: number_or_absent(one.transient_growth),
+            "transient_growth",
             meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
             "constant.",
         ),
-        Column(
-            "k",
-            lambda one: ABSENT if one.transient_step is None else str(one.transient_step),
-            leaves=4,
-        ),
-        Column("Kreiss ≥", lambda one: number_or_absent(one.kreiss_bound), leaves=6),
+        figure("k", "transient_step", 4, write=lambda k: ABSENT if k is None else str(k)),
+        figure("Kreiss ≥", "kreiss_bound", 6),
     ),
     entries=_structures,
     rank=_worst_condition,
@@ -207,13 +188,9 @@ HIDDEN = LayerTable(
             meaning="Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at "
             "zero input and zero state.",
         ),
-        Column("n", lambda one: str(one.order), leaves=2),
-        Column(
-            "radius",
-            lambda one: number(one.spectral_radius),
-            meaning="Radius: the largest |λ|.",
-        ),
-        Column("|λ|≥1", lambda one: str(one.unstable), leaves=1),
+        figure("n", "order", 2, write=str),
+        figure("radius", "spectral_radius", meaning="Radius: the largest |λ|."),
+        figure("|λ|≥1", "unstable", 1, write=str),
         Column("τ", _jacobian_memory, meaning="τ: the Jacobian's longest, in steps."),
     ),
     entries=lambda layer: layer.hidden_spectra,
@@ -232,11 +209,7 @@ def _states(layer: LayerReport) -> list[WorkRow]:
         return []
     rows = (
         ("mean field", point.predicted, _singular_values(point)),
-        (
-            "simulated",
-            point.simulated,
-            ABSENT,
-        ),
+        ("simulated", point.simulated, ABSENT),
     )
     return [(source, state, values) for source, state, values in rows if state is not None]
 
@@ -292,26 +265,30 @@ STATE_AT_WORK = LayerTable(
 )
 
 
-def mean_field_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
+def mean_field_lines(page: Page) -> Iterator[Text]:
     """E h², gates and χ of each layer, those that forget last first."""
-    points = [(layer.name, layer.operating_point) for layer in layers if layer.operating_point]
-    yield from STATE_AT_WORK.lines(screen, layers, all_layers=all_layers)
+    points = [(layer.name, layer.operating_point) for layer in page.layers if layer.operating_point]
+    yield from STATE_AT_WORK.lines(page)
     if points:
-        yield from notes(screen, [mean_field_assumes(points[0][1])])
+        yield from page.notes([mean_field_assumes(points[0][1])])
     apart = [name for name, point in points if point.agrees is False]
     if apart:
         said = (
-            f"{whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; weights "
-            "that stay, or that were learnt, make the difference. Go by the simulated layer."
+            f"{page.whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; "
+            "weights that stay, or that were learnt, make the difference. Go by the simulated "
+            "layer."
         )
-        yield from notes(screen, [said])
-    reasons: dict[str, list[str]] = {}
-    for name, point in points:
-        if point.reason is not None:
-            reasons.setdefault(point.reason, []).append(name)
-    yield from notes(screen, [f"{whose(of)}: {reason}." for reason, of in reasons.items()])
+        yield from page.notes([said])
+    reasons = [(point.reason, name) for name, point in points if point.reason is not None]
+    yield from page.notes(f"{page.whose(of)}: {reason}." for reason, of in _of_each(reasons))
+
+
+def _of_each(pairs: Iterable[tuple[Key, str]]) -> Iterable[tuple[Key, list[str]]]:
+    """Each key, with the layers that it was said of."""
+    found: dict[Key, list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found.items()
 
 
 def mean_field_assumes(point: GatedOperatingPoint) -> str:
@@ -401,21 +378,19 @@ MOVING_GATES = LayerTable(
 )
 
 
-def gate_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
+def gate_lines(page: Page) -> Iterator[Text]:
     """What gates that move make of τ, E h² and κ, those that move farthest first."""
-    yield from MOVING_GATES.lines(screen, layers, all_layers=all_layers)
-    taken = [gates for layer in layers for gates in MOVING_GATES.entries(layer)]
+    yield from MOVING_GATES.lines(page)
+    taken = [gates for layer in page.layers for gates in MOVING_GATES.entries(layer)]
     if taken:
-        yield from notes(screen, [gates_assume(taken)])
-    missing: dict[tuple[str, str], list[str]] = {}
-    for layer in layers:
-        if layer.gates is not None and layer.gates.reason is not None:
-            key = missing_part(layer.gates), layer.gates.reason
-            missing.setdefault(key, []).append(layer.name)
-    yield from notes(
-        screen, [f"{whose(of)} {lacks}: {reason}." for (lacks, reason), of in missing.items()]
+        yield from page.notes([gates_assume(taken)])
+    missing = [
+        ((missing_part(layer.gates), layer.gates.reason), layer.name)
+        for layer in page.layers
+        if layer.gates is not None and layer.gates.reason is not None
+    ]
+    yield from page.notes(
+        f"{page.whose(of)} {lacks}: {reason}." for (lacks, reason), of in _of_each(missing)
     )
 
 
