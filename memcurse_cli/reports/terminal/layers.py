@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from rich.text import Text
@@ -19,7 +19,14 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import Cell, Column, cells
 from memcurse_cli.reports.numbers import ABSENT, count, largest, number_or_absent, percent
 from memcurse_cli.reports.ranking import layer_rank, shared, together, worst_parameter
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable, Page, effect_cell
+from memcurse_cli.reports.terminal.tables import (
+    GUTTER_COLUMN,
+    LayerTable,
+    Page,
+    effect_cell,
+    explained,
+    figure,
+)
 from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, ParameterSummary, effect_rank
 from memcurse_cli.schema.report import LayerReport
 
@@ -75,9 +82,14 @@ def _unstable(layer: LayerReport) -> Cell:
     return Cell(str(unstable), ALARM if unstable else LABEL)
 
 
-def _worst(layer: LayerReport) -> tuple[str, Cell]:
+def _worst(layer: LayerReport) -> str:
     group = worst_parameter(layer)
-    return (ABSENT, Cell(ABSENT)) if group is None else (group.name, effect_cell(group))
+    return ABSENT if group is None else group.name
+
+
+def _effect(layer: LayerReport) -> Cell | str:
+    group = worst_parameter(layer)
+    return ABSENT if group is None else effect_cell(group)
 
 
 def _usable(layer: LayerReport) -> str:
@@ -93,33 +105,21 @@ def _layer_table(glyphs: Glyphs, resolution: Resolution) -> LayerTable:
 
     return LayerTable(
         "Layers",
-        (
-            Column("n", lambda one: str(one.eigenvalues.count), leaves=6),
-            Column(
-                AXES[resolution],
-                bars,
-                align="left",
-                leaves=4,
-                called="bars",
-                meaning="Bars: eigenvalues by log τ, the first τ < 1, the last |λ| ≥ 1.",
-            ),
-            Column(
-                "τ p50",
-                lambda one: largest([one.eigenvalues.time_constant], "p50"),
-                leaves=7,
-                meaning="τ = -1/log|λ|, the memory of an eigenvalue in steps.",
-            ),
+        explained(
+            {
+                AXES[resolution]: "Bars: eigenvalues by log τ, the first τ < 1, the last |λ| ≥ 1.",
+                "τ max": "τ = -1/log|λ|, the memory of an eigenvalue in steps.",
+                "E|h|²": "E|h|²: the largest, for a drive of unit variance.",
+            },
+            figure("n", "eigenvalues.count", 6, str),
+            Column(AXES[resolution], bars, align="left", leaves=4, called="bars"),
+            Column("τ p50", lambda one: largest([one.eigenvalues.time_constant], "p50"), leaves=7),
             Column("τ max", lambda one: largest([one.eigenvalues.time_constant], "max")),
             Column("|λ|≥1", _unstable, leaves=5),
-            Column(
-                "E|h|²",
-                lambda one: largest([one.state.second_moment], "max"),
-                leaves=8,
-                meaning="E|h|²: the largest, for a drive of unit variance.",
-            ),
+            Column("E|h|²", lambda one: largest([one.state.second_moment], "max"), leaves=8),
             Column("usable rate", _usable, leaves=3),
-            Column("worst step", lambda one: _worst(one)[0], align="left", shrinks=True, leaves=1),
-            Column("effect", lambda one: _worst(one)[1]),
+            Column("worst step", _worst, align="left", shrinks=True, leaves=1),
+            Column("effect", _effect),
         ),
         entries=lambda layer: [layer],
         rank=layer_rank,
@@ -167,9 +167,7 @@ Entry = tuple[ParameterSummary, str, int]
 def parameter_lines(page: Page) -> Iterator[Text]:
     """The worst parameter groups, one row per name and family; every single one for all layers."""
     found = shared(page.layers, lambda layer: layer.parameters, effect_rank, every=page.all_layers)
-    shown = found if page.all_layers else found[:SHOWN]
-    if not shown:
-        return
+    shown, more = page.shown(found, SHOWN, "group with smaller effects")
     columns = [
         column
         for column in _PARAMETER_COLUMNS
@@ -180,12 +178,13 @@ def parameter_lines(page: Page) -> Iterator[Text]:
         cells(columns, (together(groups), page.names[layer], len(groups)))
         for groups, layer in shown
     ]
-    left = len(found) - len(shown)
-    more = f"{count(left, 'more group')} with smaller effects" if left else ""
-    yield from page.table("Parameters", columns, rows, more)
+    if rows:
+        yield from page.table("Parameters", columns, rows, more)
 
 
-def _rounded(dtype: str) -> Callable[[Entry], Cell]:
+def _rounding(heading: str, dtype: str, leaves: int) -> Column:
+    """The error in per cent, of which less than a hundredth is not told apart."""
+
     def value(one: Entry) -> Cell:
         error = getattr(one[0].rounding, dtype)
         if error is None:
@@ -193,42 +192,31 @@ def _rounded(dtype: str) -> Callable[[Entry], Cell]:
         said = percent(error, 2).removesuffix(" %") if error >= LEAST_ERROR else "<0.01"
         return Cell(said, LABEL)
 
-    return value
+    return Column(heading, value, leaves=leaves)
 
 
-_PARAMETER_COLUMNS = (
+def _place(one: Entry) -> str:
+    return one[1] + (f" +{one[2] - 1}" if one[2] > 1 else "")
+
+
+_PARAMETER_COLUMNS = explained(
+    {
+        "worst in": "Where layers share a row, each figure is their worst.",
+        "effect": "Effect: the state's change by one step on the p99 element, lr √κ; of a dense "
+        "matrix on all entries, signs independent, lr √κ(A).",
+        "bf16": "bf16, fp16, fp32: the state's error, in %, when the group is stored so.",
+        "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
+    },
     GUTTER_COLUMN,
     Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
-    Column(
-        "worst in",
-        lambda one: one[1] + (f" +{one[2] - 1}" if one[2] > 1 else ""),
-        align="left",
-        shrinks=True,
-        leaves=4,
-        meaning="Where layers share a row, each figure is their worst.",
-    ),
+    Column("worst in", _place, align="left", shrinks=True, leaves=4),
     Column("κ p99", lambda one: largest([one[0].relative_sensitivity], "p99"), leaves=6),
-    Column(
-        "effect",
-        lambda one: effect_cell(one[0]),
-        meaning="Effect: the state's change by one step on the p99 element, lr √κ; of a dense "
-        "matrix on all entries, signs independent, lr √κ(A).",
-    ),
+    Column("effect", lambda one: effect_cell(one[0])),
     Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
-    Column(
-        "bf16",
-        _rounded("bfloat16"),
-        leaves=3,
-        meaning="bf16, fp16, fp32: the state's error, in %, when the group is stored so.",
-    ),
-    Column("fp16", _rounded("float16"), leaves=5),
-    Column("fp32", _rounded("float32"), leaves=7),
-    Column(
-        "int8",
-        _rounded("int8"),
-        leaves=8,
-        meaning="int8: one scale per tensor; e4m3 and e5m2: float8.",
-    ),
-    Column("e4m3", _rounded("float8_e4m3fn"), leaves=9),
-    Column("e5m2", _rounded("float8_e5m2"), leaves=10),
+    _rounding("bf16", "bfloat16", 3),
+    _rounding("fp16", "float16", 5),
+    _rounding("fp32", "float32", 7),
+    _rounding("int8", "int8", 8),
+    _rounding("e4m3", "float8_e4m3fn", 9),
+    _rounding("e5m2", "float8_e5m2", 10),
 )

@@ -21,7 +21,7 @@ from memcurse_cli.reports.console import (
     Screen,
     text_of,
 )
-from memcurse_cli.reports.grid import GUTTER, facts, paragraph
+from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import Told, told_once
 from memcurse_cli.reports.terminal.layers import layer_lines, parameter_lines
@@ -41,9 +41,10 @@ from memcurse_cli.reports.terminal.structure import (
     STRUCTURE,
     gate_lines,
     mean_field_lines,
+    of_each,
 )
 from memcurse_cli.reports.terminal.tables import Page
-from memcurse_cli.schema.report import LayerReport, NotRecurrent, Report, SkippedLayer
+from memcurse_cli.schema.report import LayerReport, Report
 
 
 def to_text(
@@ -104,8 +105,10 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
     title, tell = SECTIONS[name]
     lines = [*tell(page)]
     if name in asked and not lines:
-        reasons = [*_said_of(page, "left out", _missing)] if name == "hessian" else []
-        lines = reasons or [*page.notes(["Nothing to show of this checkpoint."])]
+        reasons = _of_layers(page, _missing) if name == "hessian" else ()
+        lines = [*_said_of(page, "left out", reasons)] or [
+            *page.notes(["Nothing to show of this checkpoint."])
+        ]
     return [Text(title, TITLE), *lines] if lines else []
 
 
@@ -146,25 +149,25 @@ def _about(screen: Screen, report: Report) -> Iterator[Text]:
 
 
 FINDINGS_SHOWN = 12
-SKIPPED_SHOWN = 6
-PLACE_WIDTH = 48
+NAMED = 3
 
 
 def _finding_lines(page: Page) -> Iterator[Text]:
     """Every finding once, with the number of layers that share it; the severest first."""
-    told = told_once(page.layers, page.report.findings)
-    shown = told if page.all_layers else told[:FINDINGS_SHOWN]
+    shown, more = page.shown(
+        told_once(page.layers, page.report.findings), FINDINGS_SHOWN, "finding"
+    )
     for one in shown:
         yield from _finding(page, one)
-    if len(told) > len(shown):
-        yield from page.notes([f"{count(len(told) - len(shown), 'more finding')}: --all."])
+    yield from page.notes([f"{more}: --all."] if more else [])
 
 
 def _finding(page: Page, told: Told) -> Iterator[Text]:
     screen, finding = page.screen, told.finding
     said = [screen.sentence(finding.message)]
     if told.layer is not None and len(page.layers) > 1:
-        place = _place(screen, page.names[told.layer.name], told.layers).append(": ", LABEL)
+        more = f" and {count(told.layers - 1, 'more layer')}" if told.layers > 1 else ""
+        place = screen.sentence(page.names[told.layer.name], NAME).append(f"{more}: ", LABEL)
         said = [place.append_text(said[0])]
     if finding.advice:
         advice = Text(f"{screen.glyphs.advice} ", LABEL)
@@ -177,38 +180,25 @@ def _finding(page: Page, told: Told) -> Iterator[Text]:
 
 
 def _note_lines(page: Page) -> Iterator[Text]:
-    yield from _skipped_lines(page)
-    yield from _not_recurrent_lines(page.screen, page.report.not_recurrent)
-    yield from _said_of(page, "assumed", lambda layer: layer.assumptions)
-    yield from _said_of(page, "left out", _missing)
+    """What was not read, not recurrent, assumed or left out, each thing once."""
+    yield from _said_of(
+        page, "skipped", ((f"{one.reason} ({one.family})", one.name) for one in page.report.skipped)
+    )
+    for other in page.report.not_recurrent:
+        more = ["…"] if other.count > NAMED else []
+        names = ", ".join([*other.names[:NAMED], *more])
+        said = f"{count(other.count, f'{other.kind} layer')}, with no recurrence: {names}"
+        yield from facts(page.screen, {"also": said})
+    yield from _said_of(page, "assumed", _of_layers(page, lambda layer: layer.assumptions))
+    yield from _said_of(page, "left out", _of_layers(page, _missing))
 
 
-def _skipped_lines(page: Page) -> Iterator[Text]:
-    """Layers that could not be read, those with the same reason together."""
-    screen, skipped = page.screen, page.report.skipped
-    groups: dict[tuple[str, str], list[SkippedLayer]] = {}
-    for layer in skipped:
-        groups.setdefault((layer.family, layer.reason), []).append(layer)
-    shown = list(groups.items()) if page.all_layers else list(groups.items())[:SKIPPED_SHOWN]
-    for (family, reason), members in shown:
-        text = _place(screen, members[0].name, len(members))
-        text.append(f" ({screen.shorten(screen.clean(family), PLACE_WIDTH)}): ", LABEL)
-        text.append_text(screen.sentence(reason))
-        yield from paragraph(screen, text, gutter=[("skipped", SEVERITY_STYLES["warning"])])
-    hidden = len(skipped) - sum(len(members) for _, members in shown)
-    if hidden:
-        yield from page.notes([f"{count(hidden, 'more layer')}: --all."])
-
-
-def _not_recurrent_lines(screen: Screen, others: Sequence[NotRecurrent]) -> Iterator[Text]:
-    """The layers that have no recurrence: how many, and the names of the first."""
-    for other in others:
-        named = [_name(screen, name) for name in other.names[:3]]
-        if other.count > len(named):
-            named.append(screen.glyphs.ellipsis)
-        text = screen.sentence(f"{count(other.count, f'{other.kind} layer')}, with no recurrence: ")
-        text.append(", ".join(named), LABEL)
-        yield from paragraph(screen, text, gutter=[("also", LABEL)])
+def _of_layers(
+    page: Page, say: Callable[[LayerReport], Iterable[str]]
+) -> Iterator[tuple[str, str]]:
+    """What is said of each layer, and its name."""
+    for layer in page.layers:
+        yield from ((words, layer.name) for words in dict.fromkeys(say(layer)))
 
 
 def _missing(layer: LayerReport) -> Iterator[str]:
@@ -221,30 +211,11 @@ def _missing(layer: LayerReport) -> Iterator[str]:
         yield f"spectra of hidden weights: {layer.hidden_spectra_reason}"
 
 
-def _said_of(page: Page, label: str, say: Callable[[LayerReport], Iterable[str]]) -> Iterator[Text]:
-    """Each thing once, and of how many layers it holds."""
-    said: dict[str, list[str]] = {}
-    for layer in page.layers:
-        for words in dict.fromkeys(say(layer)):
-            said.setdefault(words, []).append(layer.name)
-    for words, names in said.items():
-        text = page.screen.sentence(words)
-        if len(names) < len(page.layers):
-            text.append(f" ({page.screen.clean(page.whose(names))})", LABEL)
-        yield from paragraph(page.screen, text, gutter=[(label, LABEL)])
-
-
-def _place(screen: Screen, name: str, layers: int) -> Text:
-    """A layer's name, and how many more there are."""
-    text = Text().append(_name(screen, name), NAME)
-    if layers > 1:
-        text.append(f" and {count(layers - 1, 'more layer')}", LABEL)
-    return text
-
-
-def _name(screen: Screen, name: str) -> str:
-    # Two cells are left for the punctuation that follows.
-    return screen.shorten(screen.clean(name), min(PLACE_WIDTH, screen.width - GUTTER - 2))
+def _said_of(page: Page, label: str, said: Iterable[tuple[str, str]]) -> Iterator[Text]:
+    """Each thing once, with the layers that it was said of where these are not all."""
+    for words, names in of_each(said):
+        whose = "" if len(names) == len(page.layers) else f": {page.whose(names)}"
+        yield from facts(page.screen, {label: words + whose})
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -27,6 +27,7 @@ from memcurse_cli.reports.terminal.tables import (
     Names,
     Page,
     effect_cell,
+    explained,
 )
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import AdamGroup, GroupRate, OptimizerSummary
@@ -50,31 +51,25 @@ def _rate_to_give(rate: GroupRate) -> str:
     return write(rate.learning_rate)
 
 
+def _rate_name(one: Rate) -> Cell:
+    shared_by = f" in {count(one[2], 'layer')}" if one[2] > 1 else ""
+    return Cell(one[0].name + shared_by, NAME)
+
+
 def rate_columns(limit: float) -> tuple[Column, ...]:
     """The columns of groups; ``limit`` is the step effect that one of them is about."""
-    return (
+    step = f"{percent(limit, 2)} step at"
+    return explained(
+        {
+            step: f"{step}: the rate at which one step of Adam changes the state by that much; a "
+            "figure, not a rate to use.",
+            "give": "Give: the usable rate of its layer, or lr where that is smaller.",
+        },
         GUTTER_COLUMN,
-        Column(
-            "group",
-            lambda one: Cell(
-                f"{one[0].name} in {count(one[2], 'layer')}" if one[2] > 1 else one[0].name, NAME
-            ),
-            align="left",
-            shrinks=True,
-        ),
+        Column("group", _rate_name, align="left", shrinks=True),
         Column("tensor", lambda one: one[0].tensor or one[1], align="left", shrinks=True, leaves=2),
-        Column(
-            f"{percent(limit, 2)} step at",
-            lambda one: number_or_absent(one[0].effect_rate, 2),
-            leaves=1,
-            meaning=f"{percent(limit, 2)} step at: the rate at which one step of Adam changes the "
-            "state by that much; a figure, not a rate to use.",
-        ),
-        Column(
-            "give",
-            lambda one: _rate_to_give(one[0]),
-            meaning="Give: the usable rate of its layer, or lr where that is smaller.",
-        ),
+        Column(step, lambda one: number_or_absent(one[0].effect_rate, 2), leaves=1),
+        Column("give", lambda one: _rate_to_give(one[0])),
     )
 
 
@@ -93,12 +88,10 @@ def learning_rate_lines(page: Page) -> Iterator[Text]:
         lambda rate: (rate.name, _rate_to_give(rate)),
         every=page.all_layers,
     )
-    shown = found if page.all_layers else found[:SHOWN]
+    shown, more = page.shown(found, SHOWN, "group with larger rates")
     columns, rest = rate_columns(derived[0].limit), setting(page.report.input.learning_rate)
     rows = [cells(columns, (rates[0], page.names[layer], len(rates))) for rates, layer in shown]
     rows.append([Cell(""), *map(Cell, (REST, ABSENT, ABSENT, rest))])
-    left = len(found) - len(shown)
-    more = f"{count(left, 'more group')} with larger rates" if left else ""
     yield from page.table("Learning rates", columns, rows, more)
     unjudged = [layer.not_judged for layer in page.layers if layer.not_judged]
     yield from page.notes(f"No rate is given to what was not judged: {why}." for why in unjudged)
@@ -162,39 +155,29 @@ def _group_name(one: Stepped) -> Cell:
     return Cell(group.name, NAME if group.recurrent else LABEL)
 
 
-ADAM_COLUMNS = (
+def _layer_name(one: Stepped) -> str:
+    return one[1] + (f" +{len(one[0]) - 1}" if len(one[0]) > 1 else "")
+
+
+ADAM_COLUMNS = explained(
+    {
+        "p50": "lr/√v: what Adam multiplies a gradient with. Where layers share a row, it spans "
+        "them all, and the rest is their worst.",
+        "with κ": "With κ, with H: the correlation of its logarithm with that of κ, and of the "
+        "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
+        "spread": "Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
+    },
     GUTTER_COLUMN,
     Column("parameter", _group_name, align="left", shrinks=True),
-    Column(
-        "layer",
-        lambda one: one[1] + (f" +{len(one[0]) - 1}" if len(one[0]) > 1 else ""),
-        align="left",
-        shrinks=True,
-        leaves=3,
-    ),
+    Column("layer", _layer_name, align="left", shrinks=True, leaves=3),
     Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
-    Column(
-        "p50",
-        lambda one: span(_steps(one, "p50"), 2),
-        meaning="lr/√v: what Adam multiplies a gradient with.",
-    ),
+    Column("p50", lambda one: span(_steps(one, "p50"), 2)),
     Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
-    Column(
-        "with κ",
-        lambda one: _correlation(group.correlation for group in one[0]),
-        meaning="With κ, with H: the correlation of its logarithm with that of κ, and of the "
-        "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
-    ),
+    Column("with κ", lambda one: _correlation(group.correlation for group in one[0])),
     Column(
         "with H", lambda one: _correlation(group.hessian_correlation for group in one[0]), leaves=2
     ),
-    Column(
-        "spread",
-        _spread,
-        align="left",
-        leaves=1,
-        meaning="Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
-    ),
+    Column("spread", _spread, align="left", leaves=1),
 )
 
 
@@ -213,12 +196,10 @@ def adam_lines(page: Page) -> Iterator[Text]:
         every=page.all_layers,
     )
     described.sort(key=lambda one: not one[0][0].recurrent)
-    shown = described if page.all_layers else described[:SHOWN]
-    if shown:
-        columns = [one for one in ADAM_COLUMNS if one.heading != "layer" or len(page.layers) > 1]
-        rows = [cells(columns, (groups, page.names[layer])) for groups, layer in shown]
-        hidden = len(described) - len(shown)
-        more = count(hidden, "more tensor") if hidden else ""
+    shown, more = page.shown(described, SHOWN, "tensor")
+    columns = [one for one in ADAM_COLUMNS if one.heading != "layer" or len(page.layers) > 1]
+    rows = [cells(columns, (groups, page.names[layer])) for groups, layer in shown]
+    if rows:
         yield from page.table("Adam's effective steps", columns, rows, more)
     groups = [group for layer in page.layers for group in layer.adam]
     yield from page.notes(adam_notes(groups, optimizer))
@@ -279,22 +260,26 @@ def _versions(layer: LayerReport) -> list[Version]:
     return found
 
 
+def _of_group(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[Version], Cell | str]:
+    """What is said of a version's group, where it has one."""
+    return lambda version: ABSENT if version[1] is None else say(version[1])
+
+
+def _sensitivity(group: ParameterSummary) -> str:
+    return largest([group.relative_sensitivity], "p99")
+
+
 WHAT_IF = LayerTable(
     "What if",
     (
         Column("written as", lambda row: row[0], align="left"),
         Column(
-            "parameter",
-            lambda row: Cell(row[1].name, NAME) if row[1] else ABSENT,
-            align="left",
-            shrinks=True,
+            "parameter", _of_group(lambda one: Cell(one.name, NAME)), align="left", shrinks=True
         ),
         Column(
-            "κ p99",
-            lambda row: largest([row[1].relative_sensitivity], "p99") if row[1] else ABSENT,
-            leaves=3,
+            "κ p99", _of_group(lambda one: largest([one.relative_sensitivity], "p99")), leaves=3
         ),
-        Column("effect", lambda row: effect_cell(row[1]) if row[1] else ABSENT),
+        Column("effect", _of_group(effect_cell)),
         Column("Adam left", lambda row: row[2][0], leaves=4),
         Column("output", lambda row: row[2][1], leaves=5),
     ),

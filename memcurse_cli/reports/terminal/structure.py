@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -19,7 +19,7 @@ from memcurse_cli.reports.numbers import (
     setting,
 )
 from memcurse_cli.reports.ranking import hidden_rank
-from memcurse_cli.reports.terminal.tables import LayerTable, Page, figure
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.figures import Quantiles
 from memcurse_cli.schema.layer import (
     AGREEMENT,
@@ -35,7 +35,6 @@ from memcurse_cli.schema.layer import (
 from memcurse_cli.schema.report import LayerReport
 
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
-
 
 Key = TypeVar("Key")
 
@@ -54,62 +53,49 @@ def _estimate(share: float, error: float) -> str:
 
 HESSIAN = LayerTable(
     "Hessian at a perfect fit",
-    (
+    explained(
+        {
+            "diagonal": "Diagonal: 100 % if no two parameters interact.",
+            "Adam left": "Adam left: the curvature that an ideal diagonal preconditioner leaves, "
+            "1 to N.",
+            "spread": "Spread: coordinates that carry a top eigenvector.",
+            "output": "Output: its change by one step on all N, signs independent; signs in "
+            "concert reach at most √(Adam left) times that.",
+        },
         figure("N", "order", write=str),
-        Column(
-            "diagonal",
-            lambda one: _estimate(one.diagonality, one.diagonality_error),
-            meaning="Diagonal: 100 % if no two parameters interact.",
-        ),
-        Column(
-            "Adam left",
-            lambda one: at_least(one.adam_residual, one.adam_residual_error),
-            meaning="Adam left: the curvature that an ideal diagonal preconditioner leaves, 1 to "
-            "N.",
-        ),
-        figure("spread", "concentration", 3, "Spread: coordinates that carry a top eigenvector."),
+        Column("diagonal", lambda one: _estimate(one.diagonality, one.diagonality_error)),
+        Column("Adam left", lambda one: at_least(one.adam_residual, one.adam_residual_error)),
+        figure("spread", "concentration", 3),
         Column("sharpness", lambda one: at_least(one.sharpness, one.sharpness_error), leaves=2),
         Column("SGD limit", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
-        figure(
-            "output",
-            "output_step_effect",
-            4,
-            "Output: its change by one step on all N, signs independent; signs in concert reach at "
-            "most √(Adam left) times that.",
-            percent_or_absent,
-        ),
+        figure("output", "output_step_effect", 4, percent_or_absent),
     ),
     entries=lambda layer: [layer.hessian] if layer.hessian else [],
     rank=lambda layer: layer.hessian.adam_residual,  # type: ignore[union-attr]  # it has entries
     more=" with less left to Adam",
 )
 
+
+def _normality(condition: float | None) -> str:
+    return "not diagonalisable" if condition is None else number(condition)
+
+
 DENSE = LayerTable(
     "Dense matrices",
-    (
-        Column(
-            "κ(P)",
-            lambda one: (
-                "not diagonalisable"
-                if one.eigenvector_condition is None
-                else number(one.eigenvector_condition)
-            ),
-            meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix.",
-        ),
-        figure(
-            "departure",
-            "henrici_departure",
-            meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
-            write=percent,
-        ),
-        figure(
-            "memory",
-            "memory",
-            meaning="Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; equal "
-            "if normal.",
-        ),
-        figure("E‖dh/dA‖²", "sensitivity", 2, "E‖dh/dA‖²: over all entries."),
-        figure("κ(A)", "relative_sensitivity", 3, "κ(A): that over E‖h‖²."),
+    explained(
+        {
+            "κ(P)": "κ(P): condition of the eigenvectors, 1 for a normal matrix.",
+            "departure": "Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
+            "memory": "Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; "
+            "equal if normal.",
+            "E‖dh/dA‖²": "E‖dh/dA‖²: over all entries.",
+            "κ(A)": "κ(A): that over E‖h‖².",
+        },
+        figure("κ(P)", "eigenvector_condition", write=_normality),
+        figure("departure", "henrici_departure", write=percent),
+        figure("memory", "memory"),
+        figure("E‖dh/dA‖²", "sensitivity", 2),
+        figure("κ(A)", "relative_sensitivity", 3),
         Column("activation", lambda one: one.activation, align="left", leaves=1),
     ),
     entries=lambda layer: [layer.dense] if layer.dense else [],
@@ -137,31 +123,22 @@ def _worst_condition(layer: LayerReport) -> float:
 
 STRUCTURE = LayerTable(
     "Beyond eigenvalues",
-    (
-        figure(
-            "λ part",
-            "eigenvalue_part",
-            1,
-            "λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors alone; "
-            "with what both share they add up to 100 %.",
-            percent_or_absent,
-        ),
-        figure("P part", "eigenvector_part", 2, write=percent_or_absent),
-        figure("both", "cross_part", 3, write=percent_or_absent),
-        Column("cond λ p50", lambda one: number_or_absent(one.eigenvalue_condition.p50), leaves=5),
-        Column(
-            "cond λ max",
-            lambda one: number_or_absent(one.eigenvalue_condition.max),
-            meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is "
+    explained(
+        {
+            "λ part": "λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
+            "alone; with what both share they add up to 100 %.",
+            "cond λ max": "Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is "
             "normal.",
-        ),
-        figure(
-            "max ‖A^k‖",
-            "transient_growth",
-            meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
+            "max ‖A^k‖": "Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
             "constant.",
-        ),
-        figure("k", "transient_step", 4, write=lambda k: ABSENT if k is None else str(k)),
+        },
+        figure("λ part", "eigenvalue_part", 1, percent_or_absent),
+        figure("P part", "eigenvector_part", 2, percent_or_absent),
+        figure("both", "cross_part", 3, percent_or_absent),
+        figure("cond λ p50", "eigenvalue_condition.p50", 5),
+        figure("cond λ max", "eigenvalue_condition.max"),
+        figure("max ‖A^k‖", "transient_growth"),
+        figure("k", "transient_step", 4, lambda step: ABSENT if step is None else str(step)),
         figure("Kreiss ≥", "kreiss_bound", 6),
     ),
     entries=_structures,
@@ -179,19 +156,18 @@ def _jacobian_memory(spectrum: HiddenSpectrum) -> str:
 
 HIDDEN = LayerTable(
     "Hidden weights",
-    (
-        Column(
-            "matrix",
-            lambda one: one.name,
-            align="left",
-            shrinks=True,
-            meaning="Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at "
+    explained(
+        {
+            "matrix": "Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at "
             "zero input and zero state.",
-        ),
-        figure("n", "order", 2, write=str),
-        figure("radius", "spectral_radius", meaning="Radius: the largest |λ|."),
-        figure("|λ|≥1", "unstable", 1, write=str),
-        Column("τ", _jacobian_memory, meaning="τ: the Jacobian's longest, in steps."),
+            "radius": "Radius: the largest |λ|.",
+            "τ": "τ: the Jacobian's longest, in steps.",
+        },
+        Column("matrix", lambda one: one.name, align="left", shrinks=True),
+        figure("n", "order", 2, str),
+        figure("radius", "spectral_radius"),
+        figure("|λ|≥1", "unstable", 1, str),
+        Column("τ", _jacobian_memory),
     ),
     entries=lambda layer: layer.hidden_spectra,
     rank=hidden_rank,
@@ -226,38 +202,28 @@ def _gate(gate: GateAtWork) -> str:
     return f"{gate.name[:1]} {mean}±{spread}"
 
 
+def _decay(row: WorkRow) -> str:
+    steps = row[1].time_constant
+    return "no decay" if steps is None else number(steps)
+
+
 STATE_AT_WORK = LayerTable(
     "State at work",
-    (
-        Column("", lambda row: row[0], align="left"),
-        Column("E h²", lambda row: number(row[1].second_moment), meaning="E h²: of a unit."),
-        Column(
-            "gates",
-            lambda row: " ".join(map(_gate, row[1].gates)),
-            align="left",
-            leaves=1,
-            meaning="Gates: mean ± spread of how far they are open, over units and steps.",
-        ),
-        Column(
-            "s²",
-            lambda row: row[2],
-            optional=True,
-            leaves=2,
-            meaning="s²: squared singular values of dh'/dh, mean ± spread; 1 ± 0 keeps every "
+    explained(
+        {
+            "E h²": "E h²: of a unit.",
+            "gates": "Gates: mean ± spread of how far they are open, over units and steps.",
+            "s²": "s²: squared singular values of dh'/dh, mean ± spread; 1 ± 0 keeps every "
             "gradient.",
-        ),
-        Column(
-            "χ",
-            lambda row: number(row[1].growth),
-            meaning="χ: what a step makes of the square of a small change of the state.",
-        ),
-        Column(
-            "τ",
-            lambda row: (
-                "no decay" if row[1].time_constant is None else number(row[1].time_constant)
-            ),
-            meaning="τ = -2/log χ: the steps in which the change itself falls to 1/e.",
-        ),
+            "χ": "χ: what a step makes of the square of a small change of the state.",
+            "τ": "τ = -2/log χ: the steps in which the change itself falls to 1/e.",
+        },
+        Column("", lambda row: row[0], align="left"),
+        Column("E h²", lambda row: number(row[1].second_moment)),
+        Column("gates", lambda row: " ".join(map(_gate, row[1].gates)), align="left", leaves=1),
+        Column("s²", lambda row: row[2], optional=True, leaves=2),
+        Column("χ", lambda row: number(row[1].growth)),
+        Column("τ", _decay),
     ),
     entries=_states,
     rank=lambda layer: _states(layer)[-1][1].growth,
@@ -280,10 +246,10 @@ def mean_field_lines(page: Page) -> Iterator[Text]:
         )
         yield from page.notes([said])
     reasons = [(point.reason, name) for name, point in points if point.reason is not None]
-    yield from page.notes(f"{page.whose(of)}: {reason}." for reason, of in _of_each(reasons))
+    yield from page.notes(f"{page.whose(of)}: {reason}." for reason, of in of_each(reasons))
 
 
-def _of_each(pairs: Iterable[tuple[Key, str]]) -> Iterable[tuple[Key, list[str]]]:
+def of_each(pairs: Iterable[tuple[Key, str]]) -> Iterable[tuple[Key, list[str]]]:
     """Each key, with the layers that it was said of."""
     found: dict[Key, list[str]] = {}
     for key, name in pairs:
@@ -300,79 +266,62 @@ def mean_field_assumes(point: GatedOperatingPoint) -> str:
     )
 
 
-def _band(index: int) -> Any:
-    """The τ of a band of one layer's gates."""
-
-    def value(gates: GateSummary) -> str:
-        if index >= len(gates.bands):
-            return ABSENT
-        return _level(gates.bands[index].time_constant, "p50")
-
-    return value
-
-
-def _moved(level: str) -> Any:
-    """The change of κ in the group that changes most."""
-
-    def value(gates: GateSummary) -> str:
-        figures = [one.relative_sensitivity for one in gates.parameters]
-        ratios = [ratio for figure in figures if (ratio := _ratio(figure, level))]
-        if not ratios:
-            return ABSENT
-        return f"×{number(max(ratios, key=lambda ratio: max(ratio, 1 / ratio)), 2)}"
-
-    return value
-
-
-def _level(quantiles: Quantiles, level: str) -> str:
+def _level(quantiles: Quantiles, level: str = "p50") -> str:
     value = getattr(quantiles, level)
     if value is not None:
         return number(value)
     return DIVERGENT if quantiles.divergent else ABSENT
 
 
-def _ratio(figure: GateFigure | None, level: str) -> float | None:
-    """Of two quantiles, where both are finite and above 0."""
-    if figure is None:
-        return None
-    nominal, moving = getattr(figure.nominal, level), getattr(figure.moving, level)
-    ratio = moving / nominal if nominal and moving else 0.0
-    return ratio if 0 < ratio < math.inf else None
+def _band(heading: str, index: int, leaves: int) -> Column:
+    """The τ of a band of one layer's gates."""
+
+    def value(gates: GateSummary) -> str:
+        bands = gates.bands[index : index + 1]
+        return _level(bands[0].time_constant) if bands else ABSENT
+
+    return Column(heading, value, leaves=leaves)
 
 
-def _state_change(gates: GateSummary) -> str:
-    ratio = _ratio(gates.second_moment, "p50")
-    return ABSENT if ratio is None else f"×{number(ratio, 2)}"
+def _changed(figures: Iterable[GateFigure | None], level: str) -> str:
+    """How many times larger the figure that changes most is with gates that move."""
+    ratios = []
+    for one in filter(None, figures):
+        nominal, moving = getattr(one.nominal, level), getattr(one.moving, level)
+        ratio = moving / nominal if nominal and moving else 0.0
+        ratios += [ratio] if 0 < ratio < math.inf else []
+    most = max(ratios, key=lambda ratio: max(ratio, 1 / ratio), default=None)
+    return ABSENT if most is None else f"×{number(most, 2)}"
+
+
+def _moved(level: str, leaves: int = 0) -> Column:
+    """The change of κ in the group that changes most."""
+
+    def value(gates: GateSummary) -> str:
+        return _changed((one.relative_sensitivity for one in gates.parameters), level)
+
+    return Column(f"κ {level}", value, leaves=leaves)
 
 
 MOVING_GATES = LayerTable(
     "Moving gates",
-    (
-        Column(
-            "σ_z",
-            lambda one: _level(one.spread, "p50"),
-            meaning="σ_z: of the gates' pre-activations, median unit.",
-        ),
-        Column("τ 5 %", _band(0), leaves=2),
-        Column("τ -σ", _band(1), leaves=4),
-        Column("τ +σ", _band(2), leaves=3),
-        Column(
-            "τ 95 %",
-            _band(3),
-            leaves=1,
-            meaning="τ: of the median unit, in steps, at these points of its gate's distribution.",
-        ),
-        Column(
-            "E h²",
-            _state_change,
-            meaning="E h² (p50), κ: with gates that move, over that of gates at their bias.",
-        ),
-        Column("κ p50", _moved("p50"), leaves=5),
-        Column("κ p99", _moved("p99")),
+    explained(
+        {
+            "σ_z": "σ_z: of the gates' pre-activations, median unit.",
+            "τ 95 %": "τ: of the median unit, in steps, at these points of its gate's "
+            "distribution.",
+            "E h²": "E h² (p50), κ: with gates that move, over that of gates at their bias.",
+        },
+        figure("σ_z", "spread", write=_level),
+        _band("τ 5 %", 0, 2),
+        _band("τ -σ", 1, 4),
+        _band("τ +σ", 2, 3),
+        _band("τ 95 %", 3, 1),
+        Column("E h²", lambda one: _changed([one.second_moment], "p50")),
+        _moved("p50", 5),
+        _moved("p99"),
     ),
-    entries=lambda layer: (
-        [] if layer.gates is None or layer.gates.spread is None else [layer.gates]
-    ),
+    entries=lambda layer: [layer.gates] if layer.gates and layer.gates.spread else [],
     rank=lambda layer: layer.gates.spread.p50 or 0.0,  # type: ignore[union-attr]
     more=" that move less",
 )
@@ -390,7 +339,7 @@ def gate_lines(page: Page) -> Iterator[Text]:
         if layer.gates is not None and layer.gates.reason is not None
     ]
     yield from page.notes(
-        f"{page.whose(of)} {lacks}: {reason}." for (lacks, reason), of in _of_each(missing)
+        f"{page.whose(of)} {lacks}: {reason}." for (lacks, reason), of in of_each(missing)
     )
 
 

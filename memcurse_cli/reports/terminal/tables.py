@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from rich.text import Text
 
@@ -19,18 +20,22 @@ from memcurse_cli.schema.report import LayerReport, Report
 Names = Mapping[str, str]
 """What each layer is called in a table."""
 
+Item = TypeVar("Item")
+
 GUTTER_COLUMN = Column("", align="left")
 
 
 def figure(
-    heading: str,
-    name: str,
-    leaves: int = 0,
-    meaning: str = "",
-    write: Callable[[Any], str] = number_or_absent,
+    heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number_or_absent
 ) -> Column:
     """The column of an attribute of its entries."""
-    return Column(heading, lambda one: write(getattr(one, name)), leaves=leaves, meaning=meaning)
+    value = attrgetter(name)
+    return Column(heading, lambda one: write(value(one)), leaves=leaves)
+
+
+def explained(meanings: Mapping[str, str], *columns: Column) -> tuple[Column, ...]:
+    """Columns with what the legend says of them, by their headings."""
+    return tuple(replace(one, meaning=meanings.get(one.heading, "")) for one in columns)
 
 
 @dataclass
@@ -61,6 +66,12 @@ class Page:
         if hidden:
             yield from self.notes([f"{hidden}: --all."])
 
+    def shown(self, ranked: Sequence[Item], most: int, more: str) -> tuple[Sequence[Item], str]:
+        """The first of some items, or all, and what those are that are not shown."""
+        hidden = 0 if self.all_layers else max(len(ranked) - most, 0)
+        said = f"{count(hidden, f'more {more.split()[0]}')} {more.partition(' ')[2]}".strip()
+        return ranked[: len(ranked) - hidden], said if hidden else ""
+
     def notes(self, sentences: Iterable[str]) -> Iterator[Text]:
         """Sentences below a table, each of them once."""
         for words in dict.fromkeys(sentences):
@@ -68,7 +79,9 @@ class Page:
 
     def whose(self, layers: Sequence[str]) -> str:
         """The name of one layer, or how many there are."""
-        return self.names[layers[0]] if len(layers) == 1 else count(len(layers), "layer")
+        if len(layers) > 1:
+            return count(len(layers), "layer")
+        return self.names.get(layers[0], layers[0])
 
     def legend(self) -> Iterator[Text]:
         """What the columns of all tables mean, and how names were shortened."""
@@ -100,30 +113,22 @@ class LayerTable:
             for index, one in enumerate(self.entries(layer))
         ]
 
-    def taken(self, page: Page) -> tuple[list[LayerReport], int]:
-        """The layers that have rows on a page, and how many more have a place in the table."""
+    def taken(self, page: Page) -> tuple[Sequence[LayerReport], str]:
+        """The layers that have rows on a page, and what those are that have none."""
         taken = [layer for layer in page.layers if self.entries(layer)]
-        if page.all_layers or len(taken) <= self.shown:
-            return taken, 0
-        return sorted(taken, key=self.rank, reverse=True)[: self.shown], len(taken) - self.shown
+        if not page.all_layers and len(taken) > self.shown:
+            taken.sort(key=self.rank, reverse=True)
+        return page.shown(taken, self.shown, f"layer{self.more}")
 
     def lines(self, page: Page) -> Iterator[Text]:
         """The table of those layers that have a place in it; nothing without one."""
         shown, hidden = self.taken(page)
-        name = Column(
-            "layer",
-            align="left",
-            shrinks=True,
-            optional=not (self.alone or len(page.layers) > 1),
-        )
-        rows = [
-            row
-            for layer in shown
-            for row in self.rows(layer, "" if name.optional else page.names[layer.name])
-        ]
+        alone = not self.alone and len(page.layers) == 1
+        name = Column("layer", align="left", shrinks=True, optional=alone)
+        names = {layer.name: "" for layer in shown} if alone else page.names
+        rows = [row for layer in shown for row in self.rows(layer, names[layer.name])]
         if rows:
-            more = f"{count(hidden, 'more layer')}{self.more}" if hidden else ""
-            yield from page.table(self.title, [GUTTER_COLUMN, name, *self.columns], rows, more)
+            yield from page.table(self.title, [GUTTER_COLUMN, name, *self.columns], rows, hidden)
 
 
 def legend(
