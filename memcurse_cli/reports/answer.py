@@ -218,8 +218,7 @@ def _error(group: ParameterSummary) -> float:
 
 def assumed_words(assumed: InputAssumption) -> str:
     """Under what the figures were taken, and who said so or what would."""
-    words, formula, _ = describe_input(assumed).partition(", R(Δ)")
-    parts = [f"{words} input" if formula else f"input {words}"]
+    parts = [input_words(assumed)]
     if assumed.horizon is None:
         parts.append("a sequence without end")
     else:
@@ -231,6 +230,12 @@ def assumed_words(assumed: InputAssumption) -> str:
     if assumed.current_learning_rate is not None:
         parts[-1] += f", now {setting(assumed.current_learning_rate)}"
     return "; ".join(parts)
+
+
+def input_words(assumed: InputAssumption) -> str:
+    """The drive in a few words: `white noise input`."""
+    words, formula, _ = describe_input(assumed).partition(", R(Δ)")
+    return f"{words} input" if formula else f"input {words}"
 
 
 def describe_input(assumed: InputAssumption) -> str:

@@ -41,7 +41,6 @@ class Column:
     shrinks: bool = False  # may be cut in the middle, down to 12 cells
     leaves: int = 0  # 0 stays at any width; otherwise the highest leaves first
     meaning: str = ""  # the sentence that the legend explains it with
-    called: str = ""  # what the legend calls it, where that is not its heading
     optional: bool = False  # left out where no row says anything in it
 
 
@@ -125,7 +124,7 @@ class _Grid:
             lines=tuple(self.line(row, kept, widths, gap) for row in (headings, *self.rows)),
             meanings=tuple(self.columns[index].meaning for index in kept),
             left_out=tuple(
-                column.called or column.heading
+                column.heading
                 for index, column in enumerate(self.columns)
                 if index not in kept and not (column.optional and not says(self.rows, index))
             ),

@@ -46,8 +46,8 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting
-from memcurse_cli.reports.terminal.layers import added, spectrum
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN
+from memcurse_cli.reports.terminal.layers import spectrum
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, verdict_cell
 from memcurse_cli.schema.figures import ORDER
 from memcurse_cli.schema.report import LayerReport, Report
 
@@ -173,12 +173,7 @@ def _figures(screen: Screen, report: Report) -> Iterator[Text]:
 def _spectrum(screen: Screen, report: Report) -> Text:
     """The bars with their ends, and the memory in words; the axis is named where there is room."""
     spectra = [layer.eigenvalues for layer in report.layers]
-    bars = spectrum(
-        added([one.time_constant_histogram for one in spectra]),
-        sum(one.unstable for one in spectra),
-        screen.glyphs,
-        "half-decade",
-    )
+    bars = spectrum(spectra, screen.glyphs)
     words = screen.clean(memory_words(report))
     if not bars:
         return Text(words)
@@ -257,16 +252,12 @@ def _effect(group: Group) -> str:
     return f"{found[1].name} {percent(found[1].step_effect)}"
 
 
-def _verdict(verdict: str) -> Cell:
-    return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
-
-
 GROUP_COLUMNS = (
     Column("memory", _memory),
     Column("usable rate", _rate, leaves=1, optional=True),
     Column("step effect", _effect, align="left", leaves=2, optional=True),
 )
-VERDICT_COLUMN = Column("verdict", lambda one: _verdict(one[1][0].verdict), align="left")
+VERDICT_COLUMN = Column("verdict", lambda one: verdict_cell(one[1][0].verdict), align="left")
 
 
 def _depth_lines(screen: Screen, depth: Sequence[Depth]) -> Iterator[Text]:
@@ -321,7 +312,7 @@ def _rates(report: Report) -> str:
 
 
 SEVERAL_COLUMNS = (
-    Column("", lambda one: _verdict(one[1].verdict), align="left"),
+    Column("", lambda one: verdict_cell(one[1].verdict), align="left"),
     Column("checkpoint", lambda one: Cell(one[0], NAME), align="left", shrinks=True),
     Column("memory", lambda one: steps(one[1].memory) if one[1].layers else "-", leaves=1),
     Column("usable rate", lambda one: rate_words(one[1].usable_rate.rate)),

@@ -12,11 +12,11 @@ from memcurse_cli.reports.grid import Cell, Column, cells
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
-    largest,
     number,
     number_or_absent,
     percent,
     percent_or_absent,
+    quantile,
     setting,
     span,
 )
@@ -265,10 +265,7 @@ def _of_group(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[Versio
     return lambda version: ABSENT if version[1] is None else say(version[1])
 
 
-def _sensitivity(group: ParameterSummary) -> str:
-    return largest([group.relative_sensitivity], "p99")
-
-
+P99 = quantile("p99")
 WHAT_IF = LayerTable(
     "What if",
     (
@@ -276,9 +273,7 @@ WHAT_IF = LayerTable(
         Column(
             "parameter", _of_group(lambda one: Cell(one.name, NAME)), align="left", shrinks=True
         ),
-        Column(
-            "κ p99", _of_group(lambda one: largest([one.relative_sensitivity], "p99")), leaves=3
-        ),
+        Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
         Column("effect", _of_group(effect_cell)),
         Column("Adam left", lambda row: row[2][0], leaves=4),
         Column("output", lambda row: row[2][1], leaves=5),
@@ -286,7 +281,6 @@ WHAT_IF = LayerTable(
     entries=_versions,
     rank=layer_rank,
     shown=3,
-    alone=False,
 )
 
 

@@ -16,11 +16,11 @@ from memcurse_cli.reports.numbers import (
     number_or_absent,
     percent,
     percent_or_absent,
+    quantile,
     setting,
 )
 from memcurse_cli.reports.ranking import hidden_rank
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
-from memcurse_cli.schema.figures import Quantiles
 from memcurse_cli.schema.layer import (
     AGREEMENT,
     JACOBIAN,
@@ -266,19 +266,12 @@ def mean_field_assumes(point: GatedOperatingPoint) -> str:
     )
 
 
-def _level(quantiles: Quantiles, level: str = "p50") -> str:
-    value = getattr(quantiles, level)
-    if value is not None:
-        return number(value)
-    return DIVERGENT if quantiles.divergent else ABSENT
-
-
 def _band(heading: str, index: int, leaves: int) -> Column:
     """The τ of a band of one layer's gates."""
 
     def value(gates: GateSummary) -> str:
         bands = gates.bands[index : index + 1]
-        return _level(bands[0].time_constant) if bands else ABSENT
+        return quantile("p50")(bands[0].time_constant) if bands else ABSENT
 
     return Column(heading, value, leaves=leaves)
 
@@ -312,7 +305,7 @@ MOVING_GATES = LayerTable(
             "distribution.",
             "E h²": "E h² (p50), κ: with gates that move, over that of gates at their bias.",
         },
-        figure("σ_z", "spread", write=_level),
+        figure("σ_z", "spread", write=quantile("p50")),
         _band("τ 5 %", 0, 2),
         _band("τ -σ", 1, 4),
         _band("τ +σ", 2, 3),

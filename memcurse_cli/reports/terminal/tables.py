@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rich.text import Text
 
 from memcurse_cli.reports.answer import short_names
-from memcurse_cli.reports.console import LABEL, NAME, Screen
+from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw, paragraph
 from memcurse_cli.reports.numbers import count, effect, number_or_absent
 from memcurse_cli.schema.figures import ParameterSummary
@@ -23,6 +23,7 @@ Names = Mapping[str, str]
 Item = TypeVar("Item")
 
 GUTTER_COLUMN = Column("", align="left")
+NAME_COLUMN = Column("layer", align="left", shrinks=True)
 
 
 def figure(
@@ -104,7 +105,6 @@ class LayerTable:
     more: str = ""  # what the layers have in common that are not shown
     shown: int = 6  # how many layers are
     gutter: Callable[[Any], Cell] = lambda _: Cell("")  # what a row says there
-    alone: bool = True  # whether the name stands even where there is one layer
 
     def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
         """Those of one layer, the first of them under its name."""
@@ -123,12 +123,11 @@ class LayerTable:
     def lines(self, page: Page) -> Iterator[Text]:
         """The table of those layers that have a place in it; nothing without one."""
         shown, hidden = self.taken(page)
-        alone = not self.alone and len(page.layers) == 1
-        name = Column("layer", align="left", shrinks=True, optional=alone)
-        names = {layer.name: "" for layer in shown} if alone else page.names
-        rows = [row for layer in shown for row in self.rows(layer, names[layer.name])]
+        rows = [row for layer in shown for row in self.rows(layer, page.names[layer.name])]
         if rows:
-            yield from page.table(self.title, [GUTTER_COLUMN, name, *self.columns], rows, hidden)
+            yield from page.table(
+                self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
+            )
 
 
 def legend(
@@ -148,3 +147,8 @@ def legend(
 def effect_cell(group: ParameterSummary) -> Cell:
     """What one step on a group does to the state."""
     return Cell(effect(group.step_effect, divergent=group.relative_sensitivity.divergent))
+
+
+def verdict_cell(verdict: str) -> Cell:
+    """A verdict in its colour."""
+    return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
