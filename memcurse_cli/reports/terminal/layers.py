@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, Glyphs
-from memcurse_cli.reports.grid import Cell, Column, cells
+from memcurse_cli.reports.grid import Cell, Column
 from memcurse_cli.reports.numbers import ABSENT, count, number_or_absent, percent, quantile
 from memcurse_cli.reports.ranking import layer_rank, shared, together, worst_parameter
 from memcurse_cli.reports.terminal.tables import (
@@ -121,7 +121,6 @@ def _shared_by(family: str, layers: Sequence[LayerReport]) -> str:
     return f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}." if said else ""
 
 
-SHOWN = 8
 EIGHT_BITS = ("int8", "float8_e4m3fn", "float8_e5m2")
 LEAST_ERROR = 1e-4
 
@@ -132,18 +131,13 @@ Entry = tuple[ParameterSummary, str, int]
 def parameter_lines(page: Page) -> Iterator[Text]:
     """The worst parameter groups, one row per name and family; every single one for all layers."""
     found = shared(page.layers, lambda layer: layer.parameters, effect_rank, every=page.all_layers)
-    shown, more = page.shown(found, SHOWN, "group with smaller effects")
-    columns = [
-        column
-        for column in _PARAMETER_COLUMNS
-        if column.heading != "worst in" or len(page.layers) > 1
-    ]
-    rows = [
-        cells(columns, (together(groups), page.names[layer], len(groups)))
-        for groups, layer in shown
-    ]
-    if rows:
-        yield from page.table("Parameters", columns, rows, more)
+    yield from page.merged(
+        "Parameters",
+        _PARAMETER_COLUMNS,
+        found,
+        lambda groups, layer: (together(groups), layer, len(groups)),
+        "group with smaller effects",
+    )
 
 
 def _rounding(heading: str, dtype: str, leaves: int) -> Column:
@@ -173,7 +167,7 @@ _PARAMETER_COLUMNS = explained(
     },
     GUTTER_COLUMN,
     Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
-    Column("worst in", _place, align="left", shrinks=True, leaves=4),
+    Column("worst in", _place, align="left", shrinks=True, leaves=4, optional=True),
     Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
     Column("effect", lambda one: effect_cell(one[0])),
     Column("a step is", lambda one: one[0].direction, align="left", leaves=2),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.console import CODE, LABEL, NAME
-from memcurse_cli.reports.grid import Cell, Column, cells
+from memcurse_cli.reports.grid import Cell, Column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
@@ -33,7 +33,6 @@ from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import AdamGroup, GroupRate, OptimizerSummary
 from memcurse_cli.schema.report import LayerReport, WhatIf
 
-SHOWN = 8
 NAMED = 4
 REST = "everything else"
 
@@ -88,11 +87,15 @@ def learning_rate_lines(page: Page) -> Iterator[Text]:
         lambda rate: (rate.name, _rate_to_give(rate)),
         every=page.all_layers,
     )
-    shown, more = page.shown(found, SHOWN, "group with larger rates")
-    columns, rest = rate_columns(derived[0].limit), setting(page.report.input.learning_rate)
-    rows = [cells(columns, (rates[0], page.names[layer], len(rates))) for rates, layer in shown]
-    rows.append([Cell(""), *map(Cell, (REST, ABSENT, ABSENT, rest))])
-    yield from page.table("Learning rates", columns, rows, more)
+    rest = setting(page.report.input.learning_rate)
+    yield from page.merged(
+        "Learning rates",
+        rate_columns(derived[0].limit),
+        found,
+        lambda rates, layer: (rates[0], layer, len(rates)),
+        "group with larger rates",
+        [Cell(""), *map(Cell, (REST, ABSENT, ABSENT, rest))],
+    )
     unjudged = [layer.not_judged for layer in page.layers if layer.not_judged]
     yield from page.notes(f"No rate is given to what was not judged: {why}." for why in unjudged)
     if any(rates[0].learning_rate is not None for rates, _ in found):
@@ -169,7 +172,7 @@ ADAM_COLUMNS = explained(
     },
     GUTTER_COLUMN,
     Column("parameter", _group_name, align="left", shrinks=True),
-    Column("layer", _layer_name, align="left", shrinks=True, leaves=3),
+    Column("layer", _layer_name, align="left", shrinks=True, leaves=3, optional=True),
     Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
     Column("p50", lambda one: span(_steps(one, "p50"), 2)),
     Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
@@ -196,11 +199,9 @@ def adam_lines(page: Page) -> Iterator[Text]:
         every=page.all_layers,
     )
     described.sort(key=lambda one: not one[0][0].recurrent)
-    shown, more = page.shown(described, SHOWN, "tensor")
-    columns = [one for one in ADAM_COLUMNS if one.heading != "layer" or len(page.layers) > 1]
-    rows = [cells(columns, (groups, page.names[layer])) for groups, layer in shown]
-    if rows:
-        yield from page.table("Adam's effective steps", columns, rows, more)
+    yield from page.merged(
+        "Adam's effective steps", ADAM_COLUMNS, described, lambda *one: one, "tensor"
+    )
     groups = [group for layer in page.layers for group in layer.adam]
     yield from page.notes(adam_notes(groups, optimizer))
 
@@ -235,7 +236,7 @@ def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iter
 GAINS = {"held": "", "own": ", γ own", "coupled": ", γ coupled"}
 
 Version = tuple[str, ParameterSummary | None, Sequence[str]]
-"""How a group is written, the group, and the scores of the Hessian, which is that of all."""
+"""How a group is written, the group, and the figures of all groups together."""
 
 
 def _title(version: WhatIf) -> str:
@@ -251,12 +252,14 @@ def _versions(layer: LayerReport) -> list[Version]:
     versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
     versions += [(_title(one), one) for one in layer.what_if]
     for said, one in versions:
-        scores = [ABSENT, ABSENT]
-        if one.hessian is not None:
-            output = percent_or_absent(one.hessian.output_step_effect)
-            scores = [number(one.hessian.adam_residual), output]
+        hessian, usable = one.hessian, one.usable_rate
+        scores = (
+            number_or_absent(None if usable is None else usable.rate, 2),
+            number_or_absent(None if hessian is None else hessian.adam_residual),
+            percent_or_absent(None if hessian is None else hessian.output_step_effect),
+        )
         first, *rest = one.parameters or (None,)
-        found += [(said, first, scores), *(("", group, ("", "")) for group in rest)]
+        found += [(said, first, scores), *(("", group, ("", "", "")) for group in rest)]
     return found
 
 
@@ -275,8 +278,9 @@ WHAT_IF = LayerTable(
         ),
         Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
         Column("effect", _of_group(effect_cell)),
-        Column("Adam left", lambda row: row[2][0], leaves=4),
-        Column("output", lambda row: row[2][1], leaves=5),
+        Column("usable rate", lambda row: row[2][0], optional=True),
+        Column("Adam left", lambda row: row[2][1], leaves=4),
+        Column("output", lambda row: row[2][2], leaves=5),
     ),
     entries=_versions,
     rank=layer_rank,

@@ -21,9 +21,10 @@ Names = Mapping[str, str]
 """What each layer is called in a table."""
 
 Item = TypeVar("Item")
+SHOWN = 8
 
 GUTTER_COLUMN = Column("", align="left")
-NAME_COLUMN = Column("layer", align="left", shrinks=True)
+NAME_COLUMN = Column("layer", align="left", shrinks=True, optional=True)
 
 
 def figure(
@@ -66,6 +67,25 @@ class Page:
         yield from self.drawn[title].lines
         if hidden:
             yield from self.notes([f"{hidden}: --all."])
+
+    def merged(
+        self,
+        title: str,
+        columns: Sequence[Column],
+        found: Sequence[tuple[list[Item], str]],
+        entry: Callable[[list[Item], str], Any],
+        more: str,
+        *rest: Row,
+    ) -> Iterator[Text]:
+        """A table of parts that layers share, as `ranking.shared` finds them."""
+        shown, hidden = self.shown(found, SHOWN, more)
+        rows = [cells(columns, entry(parts, self.label(layer))) for parts, layer in shown]
+        if rows:
+            yield from self.table(title, columns, [*rows, *rest], hidden)
+
+    def label(self, layer: str) -> str:
+        """What stands beside a row of a layer: nothing where there is no other."""
+        return self.names[layer] if len(self.layers) > 1 else ""
 
     def shown(self, ranked: Sequence[Item], most: int, more: str) -> tuple[Sequence[Item], str]:
         """The first of some items, or all, and what those are that are not shown."""
@@ -123,7 +143,7 @@ class LayerTable:
     def lines(self, page: Page) -> Iterator[Text]:
         """The table of those layers that have a place in it; nothing without one."""
         shown, hidden = self.taken(page)
-        rows = [row for layer in shown for row in self.rows(layer, page.names[layer.name])]
+        rows = [row for layer in shown for row in self.rows(layer, page.label(layer.name))]
         if rows:
             yield from page.table(
                 self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
