@@ -95,6 +95,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
         rank=layer_rank,
         more=" that are better",
         gutter=lambda layer: verdict_cell(layer.verdict),
+        named=True,
     )
 
 

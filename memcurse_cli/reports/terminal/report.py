@@ -106,10 +106,16 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
     lines = [*tell(page)]
     if name in asked and not lines:
         reasons = _of_layers(page, _missing) if name == "hessian" else ()
-        lines = [*_said_of(page, "left out", reasons)] or [
-            *page.notes(["Nothing to show of this checkpoint."])
-        ]
+        why = f"Nothing to show of this checkpoint{ASKED_BY.get(name, '')}."
+        lines = [*_said_of(page, "left out", reasons)] or [*page.notes([why])]
     return [Text(title, TITLE), *lines] if lines else []
+
+
+ASKED_BY = {
+    "what-if": ": --as lru, or another parametrisation, rewrites its eigenvalues",
+    "adam": ": --optimizer FILE reads the state of its optimizer from there",
+}
+"""The options that fill a section, where its name alone does not."""
 
 
 def check_sections(names: Sequence[str]) -> None:

@@ -125,6 +125,7 @@ class LayerTable:
     more: str = ""  # what the layers have in common that are not shown
     shown: int = 6  # how many layers are
     gutter: Callable[[Any], Cell] = lambda _: Cell("")  # what a row says there
+    named: bool = False  # whether a layer is named where there is no other
 
     def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
         """Those of one layer, the first of them under its name."""
@@ -143,7 +144,8 @@ class LayerTable:
     def lines(self, page: Page) -> Iterator[Text]:
         """The table of those layers that have a place in it; nothing without one."""
         shown, hidden = self.taken(page)
-        rows = [row for layer in shown for row in self.rows(layer, page.label(layer.name))]
+        label = page.names.__getitem__ if self.named else page.label
+        rows = [row for layer in shown for row in self.rows(layer, label(layer.name))]
         if rows:
             yield from page.table(
                 self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
