@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memcurse_cli.reports.numbers import count, decay_words, number, percent, setting
-from memcurse_cli.reports.ranking import Told, together, told_once
+from memcurse_cli.reports.ranking import Told, shared, together, told_once
 from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import InputAssumption, LayerReport, Report
 
@@ -187,27 +187,26 @@ def hessian_words(report: Report) -> str:
 
 def storing_words(report: Report) -> str:
     """Which recurrent groups bfloat16 is fine for, and which are to be kept in single precision."""
-    named: dict[str, list[ParameterSummary]] = {}
-    for layer in report.layers:
-        for group in layer.parameters:
-            known = any(one is not None for one in vars(group.rounding).values())
-            if known:
-                named.setdefault(group.name, []).append(group)
-    groups = [together(same) for same in named.values()]
-    coarse = [one for one in groups if _error(one) > COARSE]
-    if not groups:
-        return ""
+    found = [together(same) for same, _ in shared(report.layers, _rounded, _error)]
+    coarse = [one for one in found if _error(one) > COARSE]
     if not coarse:
-        worst = max(map(_error, groups))
-        return f"bf16 is fine for all: {percent(worst, 2)} of the state at most"
-    coarse.sort(key=_error, reverse=True)
+        worst = percent(max(map(_error, found), default=0.0), 2)
+        return f"bf16 is fine for all: {worst} of the state at most" if found else ""
     said = []
     for place, one in enumerate(coarse[:KEPT_SHOWN]):
         off = "diverges" if math.isinf(_error(one)) else percent(_error(one), 2)
-        off += " off in bf16" if place == 0 else ""
-        said.append(f"{one.name} ({off})")
+        said.append(f"{one.name} ({off}{' off in bf16' * (place == 0)})")
     said += [f"{len(coarse) - KEPT_SHOWN} more"] * (len(coarse) > KEPT_SHOWN)
     return f"keep in fp32: {', '.join(said)}"
+
+
+def _rounded(layer: LayerReport) -> list[ParameterSummary]:
+    """The groups of which it is known what fewer bits do."""
+    return [
+        one
+        for one in layer.parameters
+        if any(error is not None for error in vars(one.rounding).values())
+    ]
 
 
 def _error(group: ParameterSummary) -> float:

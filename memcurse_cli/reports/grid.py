@@ -117,7 +117,8 @@ class _Grid:
             widths[index] += more
             spare -= more
         if spare < 0:  # not even the essential columns fit
-            name = next(index for index in kept[1:] if self.columns[index].shrinks)
+            names = [index for index in kept[1:] if self.columns[index].shrinks]
+            name = names[0] if names else max(kept[1:], key=widths.__getitem__)
             widths[name] = max(1, widths[name] + spare)
         headings = [Cell(heading, LABEL) for heading in self.headings]
         return RenderedTable(

@@ -20,6 +20,7 @@ from memcurse_cli.reports.answer import (
     Depth,
     assumed_words,
     by_depth,
+    by_rate,
     hessian_words,
     memory_words,
     rate_words,
@@ -304,11 +305,10 @@ def _closing(screen: Screen, report: Report) -> Iterator[Text]:
     yield from paragraph(screen, text, margin=0)
 
 
-def _rates(report: Report) -> str:
-    """The rates of the layers, the largest first where they have their own."""
-    rates = {layer.learning_rate for layer in report.layers} or {report.input.learning_rate}
-    low, high = min(rates), max(rates)
-    return setting(high) if low == high else f"{setting(low)} - {setting(high)}"
+def _yours(report: Report) -> str:
+    """The rate of the layer that bears it least."""
+    worst = by_rate(report)
+    return setting(report.input.learning_rate if worst is None else worst[0].learning_rate)
 
 
 SEVERAL_COLUMNS = (
@@ -316,7 +316,7 @@ SEVERAL_COLUMNS = (
     Column("checkpoint", lambda one: Cell(one[0], NAME), align="left", shrinks=True),
     Column("memory", lambda one: steps(one[1].memory) if one[1].layers else "-", leaves=1),
     Column("usable rate", lambda one: rate_words(one[1].usable_rate.rate)),
-    Column("yours", lambda one: _rates(one[1])),
+    Column("yours", lambda one: _yours(one[1])),
     Column("why", lambda one: why(one[1]), align="left", shrinks=True, leaves=2),
 )
 
