@@ -26,6 +26,7 @@ from reports.strategies import instances
 from reports.streams import Stream
 from rich.cells import cell_len
 
+import memcurse_cli
 from memcurse_cli import inspect
 from memcurse_cli.reports.answer import describe_input, short_names
 from memcurse_cli.reports.console import Lines, text_for, text_for_file
@@ -208,3 +209,15 @@ def test_a_group_is_given_one_rate_and_the_limit_is_only_a_figure() -> None:
     text = text_for_file(render(wide, sections=["learning-rates"]))
     assert "20 % step at" in text
     assert text.split().count(usable) == 1
+
+
+def test_the_code_to_paste_gives_the_groups_of_the_page() -> None:
+    path = str(build.SAMPLES / "dense_linear_rnn.safetensors")
+    asked = {"learning_rate": 3e-3, "horizon": 50, "rho": 0.5, "readout": "every"}
+    made = inspect(path, learning_rates=True, **asked)
+    lines = text_for_file(render(made, sections=["learning-rates"]), width=300).splitlines()
+    (code,) = (line.strip() for line in lines if "memcurse_cli.inspect" in line)
+    again: dict[str, Report] = {}
+    exec(code, {"memcurse_cli": memcurse_cli}, again)
+    assert again["report"].groups() == made.groups()
+    assert len(made.groups()) == 2
