@@ -89,7 +89,8 @@ def _lines(report: Report, screen: Screen) -> Iterator[Text]:
 
 def headline(screen: Screen, report: Report) -> Iterator[Text]:
     """The verdict, the checkpoint and what it holds; and below it the sentence."""
-    line = Text(f"{verdict_words(report.verdict)}  ", VERDICT_STYLES[report.verdict], no_wrap=True)
+    line = Text(no_wrap=True).append(verdict_words(report.verdict), VERDICT_STYLES[report.verdict])
+    line.append("  ")
     about = screen.clean(subject(report))
     room = screen.width - cell_len(line.plain) - cell_len(about) - 2
     beside = room >= LEAST_ROOM
@@ -281,7 +282,7 @@ def _depth_lines(screen: Screen, depth: Sequence[Depth]) -> Iterator[Text]:
             return bars[last]
         return bars[max(1, math.ceil(last / top * math.log10(max(*group, 1.0))))]
 
-    line = Text(f"  {POWERS.get(top, f'1e{top}'):<5} ", LABEL, no_wrap=True)
+    line = Text(no_wrap=True).append(f"  {POWERS.get(top, f'1e{top}'):<5} ", LABEL)
     yield line.append("".join(map(bar, memories)), SPECTRUM)
     ticks, apart = "", max(8, len(bins) // 4)
     for place in (*range(0, max(len(bins) - apart // 2, 1), apart), len(bins) - 1):
