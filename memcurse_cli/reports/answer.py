@@ -36,9 +36,8 @@ def subject(report: Report) -> str:
     families = dict.fromkeys(layer.family for layer in layers)
     kind = next(iter(families)).replace("_", " ") if len(families) == 1 else "recurrent"
     if attention:
-        said = (
-            f"{len(layers) + attention:,} layers: {len(layers):,} {kind}, {attention:,} attention"
-        )
+        whole = count(len(layers) + attention, "layer")
+        said = f"{whole}: {len(layers):,} {kind}, {attention:,} attention"
     else:
         said = count(len(layers), f"{kind} layer")
         sizes = {layer.eigenvalues.count * layer.eigenvalues.multiplicity for layer in layers}
@@ -64,6 +63,15 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
         for name, part in zip(names, parts, strict=True)
     }
     return short if len(set(short.values())) == len(short) else {name: name for name in names}
+
+
+def in_short(report: Report, text: str) -> str:
+    """A text in which layers are called by their short names."""
+    names = short_names([layer.name for layer in report.layers])
+    for full in sorted(names, key=len, reverse=True):
+        if full != names[full]:
+            text = text.replace(full, names[full])
+    return text
 
 
 def _common(parts: Sequence[Sequence[str]]) -> int:
@@ -194,8 +202,8 @@ def storing_words(report: Report) -> str:
         return f"bf16 is fine for all: {worst} of the state at most" if found else ""
     said = []
     for place, one in enumerate(coarse[:KEPT_SHOWN]):
-        off = "diverges" if math.isinf(_error(one)) else percent(_error(one), 2)
-        said.append(f"{one.name} ({off}{' off in bf16' * (place == 0)})")
+        off = "diverges" if math.isinf(_error(one)) else f"{percent(_error(one), 2)} off"
+        said.append(f"{one.name} ({off}{' in bf16' * (place == 0)})")
     said += [f"{len(coarse) - KEPT_SHOWN} more"] * (len(coarse) > KEPT_SHOWN)
     return f"keep in fp32: {', '.join(said)}"
 

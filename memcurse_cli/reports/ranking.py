@@ -166,12 +166,16 @@ def _wording(finding: Finding) -> object:
     return finding.code, NUMBER.sub("#", _plural(finding.message))
 
 
+def figures(finding: Finding) -> list[float]:
+    """The numbers of a message, the larger the worse."""
+    sign = -1 if finding.code in RATES else 1
+    return [sign * float(figure) for figure in NUMBER.findall(finding.message)]
+
+
 def _finding_rank(finding: Finding, layer: LayerReport) -> Rank:
     """The severity, the numbers of the message, and where these are the same the layer."""
-    sign = -1 if finding.code in RATES else 1
-    figures = [sign * float(figure) for figure in NUMBER.findall(finding.message)]
     rest = memory_rank(layer) if finding.code.startswith("MC1") else layer_rank(layer)
-    return SEVERITIES.index(finding.severity), *figures, *rest
+    return SEVERITIES.index(finding.severity), *figures(finding), *rest
 
 
 def _merged(worst: str, texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str:

@@ -34,7 +34,7 @@ from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal import page
 from memcurse_cli.reports.terminal.report import render, to_text
-from memcurse_cli.schema.report import InputAssumption, Report
+from memcurse_cli.schema.report import Action, Finding, InputAssumption, Report
 
 GOLDEN = Path(__file__).parent / "golden"
 DENSE, LRU, GRU = (
@@ -186,6 +186,25 @@ def test_several_checkpoints_stand_in_a_table_and_only_what_needs_attention_belo
     assert rows[1:] == ["cursed a 20 1e-5 0.001 100 times too large", "ok b 700 1.0 0.001"]
     assert "CURSED  a/model.safetensors" in below[0]
     assert not any("b/model" in part for part in below)
+
+
+def test_layers_are_called_by_what_tells_them_apart_and_a_code_is_told_of_its_worst() -> None:
+    found = [
+        Finding("MC201", "warning", f"a step on {name} by {size} %", "", "")
+        for name, size in (("P", 20), ("Q", 90))
+    ]
+    names = [f"model.layers.{index}.kernel" for index in (0, 1)]
+    made = build.report(
+        *(build.layer(name, "s4", [9.0], [], tuple(found)) for name in names),
+        sentence=f"The state of {names[1]} changes.",
+        actions=(Action(f"train Q of {names[1]} at 1e-5"),),
+    )
+    text = text_for_file(page.render(made))
+    assert "The state of layers.1 changes." in text
+    assert "train Q of layers.1 at 1e-5" in text
+    assert "a step on Q by 90 % (layers.0 and 1 more)" in text
+    assert "a step on P" not in text
+    assert "1 more reason: --full" in text
 
 
 def test_layers_that_forget_are_told_from_the_rest_of_a_stack() -> None:

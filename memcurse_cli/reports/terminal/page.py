@@ -22,6 +22,7 @@ from memcurse_cli.reports.answer import (
     by_depth,
     by_rate,
     hessian_words,
+    in_short,
     memory_words,
     rate_words,
     reasons,
@@ -47,10 +48,11 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting
+from memcurse_cli.reports.ranking import Told, figures
 from memcurse_cli.reports.terminal.layers import spectrum
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, verdict_cell
 from memcurse_cli.schema.figures import ORDER
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, smallest_rate
 
 ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
 EACH = 6
@@ -101,7 +103,7 @@ def headline(screen: Screen, report: Report) -> Iterator[Text]:
     if not beside:
         yield from even(screen, Text(about, LABEL), margin=2)
     yield Text()
-    yield from even(screen, screen.sentence(report.sentence, TITLE), margin=2)
+    yield from even(screen, screen.sentence(in_short(report, report.sentence), TITLE), margin=2)
 
 
 LEAST_ROOM = 16
@@ -124,7 +126,7 @@ def actions(screen: Screen, report: Report) -> Iterator[Text]:
     yield Text()
     yield Text("What to do", TITLE)
     for place, action in enumerate(report.actions[:ACTIONS_SHOWN], 1):
-        text = screen.sentence(action.text)
+        text = screen.sentence(in_short(report, action.text))
         command = screen.clean(action.command)
         if cell_len(text.plain) + cell_len(command) + 8 > screen.width:
             path = screen.clean(shlex.quote(report.checkpoint.path))
@@ -139,13 +141,20 @@ def actions(screen: Screen, report: Report) -> Iterator[Text]:
 
 
 def _reasons(screen: Screen, report: Report) -> Iterator[Text]:
+    """Of each code the worst finding."""
     told, _ = reasons(report)
     if not told:
         return
     names = short_names([layer.name for layer in report.layers])
+    worst: dict[str, Told] = {}
+    for one in told:
+        other = worst.setdefault(one.finding.code, one)
+        if figures(one.finding) > figures(other.finding):
+            worst[one.finding.code] = one
+    shown = list(worst.values())[:REASONS_SHOWN]
     yield Text()
     yield Text("Also" if report.verdict == "ok" else "Why", TITLE)
-    for one in told[:REASONS_SHOWN]:
+    for one in shown:
         text = screen.sentence(one.finding.message)
         if one.layer is not None and len(report.layers) > 1:
             more = f" and {one.layers - 1} more" if one.layers > 1 else ""
@@ -154,8 +163,8 @@ def _reasons(screen: Screen, report: Report) -> Iterator[Text]:
         yield from even(
             screen, text, gutter=[(f"  {screen.clean(one.finding.code)}", style)], margin=8
         )
-    if len(told) > REASONS_SHOWN:
-        hidden = count(len(told) - REASONS_SHOWN, "more reason")
+    if len(told) > len(shown):
+        hidden = count(len(told) - len(shown), "more reason")
         yield Text(f"  {hidden}: --full", LABEL)
 
 
@@ -243,8 +252,7 @@ def _memory(group: Group) -> str:
 
 
 def _rate(group: Group) -> str:
-    rates = [layer.usable_rate.rate for layer in group[1] if layer.usable_rate]
-    return rate_words(min((rate for rate in rates if rate is not None), default=None))
+    return rate_words(smallest_rate(layer.usable_rate for layer in group[1]).rate)
 
 
 def _effect(group: Group) -> str:

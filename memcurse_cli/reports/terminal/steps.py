@@ -106,19 +106,13 @@ def _to_paste(page: Page) -> Iterator[Text]:
     """The groups as an optimizer of PyTorch takes them."""
     report, given, screen = page.report, page.report.input, page.screen
     parts = (":".join(map(setting, part)) for part in given.autocorrelation)
-    arguments = {
-        "learning_rate": setting(given.learning_rate),
-        "horizon": given.horizon,
-        "readout": repr(given.readout),
-        "autocorrelation": repr(",".join(parts)),
-    }
     asked = {
-        "learning_rate": given.learning_rate_source == "option",
-        "horizon": given.horizon_source == "option",
-        "readout": given.readout is not None,
-        "autocorrelation": given.autocorrelation != ((1.0, 0.0),),
+        "learning_rate": given.learning_rate_source == "option" and setting(given.learning_rate),
+        "horizon": given.horizon_source == "option" and given.horizon,
+        "readout": given.readout and repr(given.readout),
+        "autocorrelation": given.autocorrelation != ((1.0, 0.0),) and repr(",".join(parts)),
     }
-    options = "".join(f", {name}={said}" for name, said in arguments.items() if asked[name])
+    options = "".join(f", {name}={said}" for name, said in asked.items() if said)
     code = [
         screen.clean(f"report = memcurse_cli.inspect({path!r}{options})")
         for path in (report.checkpoint.path, "FILE")
