@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,9 +86,26 @@ def inspect(
             help="Read Adam's state from here, where the checkpoint does not hold it.",
         ),
     ] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Show every layer, also those that look alike.")
+    full: Annotated[
+        bool, typer.Option("--full", help="Print every section of the report.")
     ] = False,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Print this section alone, as layers, parameters, hessian; repeatable.",
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain the columns of --full or of its sections.")
+    ] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every layer, with --full or in its sections.")
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the page for a browser into FILE too."),
+    ] = None,
     report_format: FormatOption = None,
     as_json: JsonOption = False,
     plot: Annotated[
@@ -105,16 +123,31 @@ def inspect(
     """
     chosen = choose_format(report_format, FORMATS, as_json=as_json)
     figure_format = "" if plot is None else check_figure(plot)
-    drawn = chosen == "html"
+    if section:
+        from memcurse_cli.reports.terminal.report import check_sections
+
+        check_sections(section)
+    asked = {
+        "gates": gates or input_scale is not None,
+        "hidden": request.spectra,
+        "state": request.spectra,
+        "what-if": bool(rewrite_as) or normalize is not None,
+        "learning-rates": learning_rates,
+        "adam": optimizer is not None,
+    }
+    wanted = {**asked, **dict.fromkeys(section or (), True)}
+    if wanted["hidden"] or wanted["state"]:
+        request = replace(request, spectra=True)
+    drawn = chosen == "html" or html is not None
     reports = [
         request.inspect(
             path,
             values=values or plot is not None or drawn,
-            gates=gates,
+            gates=wanted["gates"],
             input_scale=input_scale,
             rewrite_as=rewrite_as or (),
             normalize=normalize,
-            learning_rates=learning_rates,
+            learning_rates=wanted["learning-rates"],
             optimizer=optimizer,
             pictures=drawn,
         )
@@ -124,20 +157,41 @@ def inspect(
         from memcurse_cli.reports.figures import spectrum_figure
 
         write_file(plot, spectrum_figure(reports, figure_format))
+    if drawn:
+        from memcurse_cli.reports.html.report import to_html
+
+        browser_page = to_html(reports)
+        if html is not None:
+            write_file(html, browser_page.encode())
     if chosen == "json":
         from memcurse_cli.schema.json_codec import dumps
 
         emit(dumps(reports, values=values), output)
-    elif drawn:
-        from memcurse_cli.reports.html.report import to_html
-
-        emit(to_html(reports), output)
+    elif chosen == "html":
+        emit(browser_page, output)
     else:
-        from memcurse_cli.reports.terminal.report import summary_text, to_text
+        from memcurse_cli.reports.terminal import page as short
+        from memcurse_cli.reports.terminal.report import to_text
 
-        pages = [to_text(report, all_layers=show_all, file=output) for report in reports]
-        if len(reports) > 1:
-            pages.append(summary_text(reports, file=output))
+        sections = section or [name for name, given in asked.items() if given]
+        whole = not section and (full or (not sections and (explain or show_all)))
+        pages = []
+        if len(reports) > 1 and not section:
+            pages.append(short.several(reports, file=output))
+        elif not whole and not section:
+            pages.append(short.to_text(reports[0], file=output))
+        if whole or sections:
+            pages += [
+                to_text(
+                    report,
+                    sections=() if whole else sections,
+                    titled=len(reports) > 1,
+                    all_layers=show_all,
+                    explain=explain,
+                    file=output,
+                )
+                for report in reports
+            ]
         emit("\n".join(pages), output)
 
 

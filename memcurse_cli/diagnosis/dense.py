@@ -224,7 +224,7 @@ def _matrix_group(
             relative_entries = quantiles(per_entry / state)
             rounding, own_scale = _rounding(recurrence, dynamics, per_entry / state, settings)
     return ParameterSummary(
-        name=dynamics.tensor.rpartition(".")[2],
+        name=_name(recurrence, dynamics.tensor),
         tensor=dynamics.tensor,
         size=dynamics.matrix.size,
         dtype=dynamics.dtype,
@@ -236,6 +236,14 @@ def _matrix_group(
         rounding=rounding,
         int8_own_scale=own_scale,
     )
+
+
+def _name(recurrence: Recurrence, tensor: str) -> str:
+    """A tensor within its layer; Keras 3 stores the recurrent kernel as the second of ``vars``."""
+    if tensor.endswith("vars/1"):
+        return "recurrent_kernel"
+    inside = tensor.removeprefix(recurrence.name)
+    return inside.strip("./") if inside[:1] in ("/", ".") else tensor.rpartition(".")[2]
 
 
 def _rounding(

@@ -10,7 +10,7 @@ def number(value: float) -> str:
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.2e}".split("e")
         return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{float(f'{value:.2e}'):.0f}"
 
 
 def percent(fraction: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memcurse_cli.reports.numbers import count, decay_words, number, percent, setting
-from memcurse_cli.reports.ranking import Told, together, told_once
+from memcurse_cli.reports.ranking import Told, shared, together, told_once
 from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import InputAssumption, LayerReport, Report
 
@@ -19,7 +19,10 @@ COARSE = 0.01
 """The error of the state above which a group is to be kept in single precision."""
 
 NEVER = "never"
-DIGITS = re.compile(r"\d+")
+DIGITS = re.compile(r"[0-9]{1,18}")
+PARTS = re.compile(r"(?<=[./,])")
+COMPONENTS_SHOWN = 4
+KEPT_SHOWN = 3
 
 
 def verdict_words(verdict: str) -> str:
@@ -28,17 +31,82 @@ def verdict_words(verdict: str) -> str:
 
 
 def subject(report: Report) -> str:
-    """What the checkpoint holds: `1 dense layer, 64 units`, `48 layers: 36 recurrent, …`."""
+    """What the checkpoint holds: `1 lru layer, 64 units`, `48 layers: 36 mamba, 12 attention`."""
     layers, attention = report.layers, sum(other.count for other in report.not_recurrent)
-    families = list(dict.fromkeys(layer.family for layer in layers))
-    said = f"{len(layers):,} {families[0] if len(families) == 1 else 'recurrent'} "
-    said += "layer" if len(layers) == 1 else "layers"
-    sizes = {layer.eigenvalues.count * layer.eigenvalues.multiplicity for layer in layers}
-    if len(sizes) == 1:
-        said += f", {count(sizes.pop(), 'unit')}"
-    others = [f"{attention:,} attention"] if attention else []
-    others += [f"{len(report.skipped):,} not read"] if report.skipped else []
-    return ", ".join([said, *others])
+    families = dict.fromkeys(layer.family for layer in layers)
+    kind = next(iter(families)).replace("_", " ") if len(families) == 1 else "recurrent"
+    if attention:
+        whole = count(len(layers) + attention, "layer")
+        said = f"{whole}: {len(layers):,} {kind}, {attention:,} attention"
+    else:
+        said = count(len(layers), f"{kind} layer")
+        sizes = {layer.eigenvalues.count * layer.eigenvalues.multiplicity for layer in layers}
+        if len(sizes) == 1:
+            said += f", {count(sizes.pop(), 'unit')}{' each' * (len(layers) > 1)}"
+    return said + (f", {len(report.skipped):,} not read" if report.skipped else "")
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names without the components that all of them begin and end with.
+
+    `backbone.layers.3.mixer` becomes `layers.3`: a bare number says little.
+    """
+    parts = [PARTS.split(name) for name in names]
+    if len(parts) < 2:
+        return {name: name for name in names}
+    front = _common(parts)
+    back = _common([part[front:][::-1] for part in parts])
+    if front and any(part[front][:1].isdigit() for part in parts):
+        front -= 1
+    short = {
+        name: "".join(part[front : len(part) - back]).rstrip("./,") or name
+        for name, part in zip(names, parts, strict=True)
+    }
+    return short if len(set(short.values())) == len(short) else {name: name for name in names}
+
+
+def in_short(report: Report, text: str) -> str:
+    """A text in which layers are called by their short names."""
+    names = short_names([layer.name for layer in report.layers])
+    for full in sorted(names, key=len, reverse=True):
+        if full != names[full]:
+            text = text.replace(full, names[full])
+    return text
+
+
+def _common(parts: Sequence[Sequence[str]]) -> int:
+    """How many components at the start are the same everywhere; never all of them."""
+    shortest = min(map(len, parts))
+    for index in range(shortest - 1):
+        if len({part[index] for part in parts}) > 1:
+            return index
+    return max(shortest - 1, 0)
+
+
+def by_rate(report: Report) -> tuple[LayerReport, float] | None:
+    """The layer whose rate is largest against its usable one, and how many times that it is."""
+    judged = [
+        (layer, layer.learning_rate / layer.usable_rate.rate)
+        for layer in report.layers
+        if layer.usable_rate is not None and layer.usable_rate.rate
+    ]
+    return max(judged, key=lambda pair: pair[1], default=None)
+
+
+def why(report: Report) -> str:
+    """What decides the verdict, in a few words."""
+    if report.verdict == "not_judged":
+        said = (layer.not_judged for layer in report.layers if layer.not_judged)
+        return next(said, "its usable rate is not known").partition(",")[0].removeprefix("its ")
+    worst = by_rate(report)
+    if worst is not None and worst[0].verdict == "cursed":
+        return f"{number(worst[1], 2)} times too large"
+    if worst is not None and worst[0].verdict == "watch":
+        return "within its range"
+    if any(one.code == "MC107" and one.severity != "info" for one in report.findings):
+        return f"remembers {steps(report.memory)} of {report.input.horizon}"
+    told, _ = reasons(report)
+    return told[0].finding.code if told else ""
 
 
 def reasons(report: Report) -> tuple[list[Told], int]:
@@ -64,15 +132,17 @@ def memory_words(report: Report) -> str:
     """The median and the longest memory, against the horizon."""
     spectra = [layer.eigenvalues for layer in report.layers]
     horizon = "" if report.input.horizon is None else f" of {report.input.horizon}"
-    said = f"longest {steps(report.memory)}{horizon}"
-    if report.memory is None:
-        never = sum(one.unstable for one in spectra)
-        said = f"{never} never fade{'s' * (never == 1)}" if never else said
-    if len(spectra) == 1:
-        median = steps(spectra[0].time_constant.p50)
-        said = f"median {median}{horizon * (report.memory is None)}, {said}"
+    median = f"median {steps(spectra[0].time_constant.p50)}" if len(spectra) == 1 else ""
+    never = sum(one.unstable for one in spectra)
+    if report.memory is not None:
+        longest = f"longest {steps(report.memory)}{horizon}"
+        said = f"{median}, {longest}" if median else longest
+    elif median and not median.endswith(NEVER):
+        said = f"{median}{horizon}"
+    else:
+        said = f"{never:,} never fade{'s' * (never == 1)}"
     gates = {layer.hidden_feedback or layer.input_dependent for layer in report.layers}
-    return said + (", at zero input" if gates == {True} else "")
+    return said + (" (zero input)" if gates == {True} else "")
 
 
 def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSummary] | None:
@@ -90,7 +160,7 @@ def sensitivity_words(report: Report) -> str:
     if found is None:
         return "nothing of the recurrence is trained"
     layer, group = found
-    where = f" of {layer.name}" if len(report.layers) > 1 else ""
+    where = _where(report, layer)
     if diverges(group):
         return f"{group.name}{where}: diverges, no step on it is small enough"
     if group.step_effect is None:
@@ -98,6 +168,12 @@ def sensitivity_words(report: Report) -> str:
     signs = "" if layer.dense is None else " (independent signs)"
     step = "Adam step" if report.input.adaptive is False else "step"
     return f"{group.name}{where}: {percent(group.step_effect)} of the state per {step}{signs}"
+
+
+def _where(report: Report, layer: LayerReport) -> str:
+    """The layer that a figure is of, where there are several."""
+    names = [one.name for one in report.layers]
+    return f" in {short_names(names)[layer.name]}" if len(names) > 1 else ""
 
 
 def hessian_words(report: Report) -> str:
@@ -108,8 +184,8 @@ def hessian_words(report: Report) -> str:
         return f"not known: {reason}" if reason else "not known"
     layer = max(known, key=lambda one: one.hessian.adam_residual if one.hessian else 0.0)
     assert layer.hessian is not None
-    where = f" in {layer.name}" if len(report.layers) > 1 else ""
-    left = f"it leaves {number(layer.hessian.adam_residual)}{where} (1 is best)"
+    where = _where(report, layer)
+    left = f"it leaves {number(layer.hessian.adam_residual)}{where} (best: 1)"
     copes = layer.hessian.adam_residual <= COPES
     said = f"Adam copes: {left}" if copes else f"Adam cannot help: {left}"
     # A diagonal that carries most of ‖H‖² can still leave much, and then says nothing.
@@ -120,25 +196,26 @@ def hessian_words(report: Report) -> str:
 
 def storing_words(report: Report) -> str:
     """Which recurrent groups bfloat16 is fine for, and which are to be kept in single precision."""
-    named: dict[str, list[ParameterSummary]] = {}
-    for layer in report.layers:
-        for group in layer.parameters:
-            known = any(one is not None for one in vars(group.rounding).values())
-            if known:
-                named.setdefault(group.name, []).append(group)
-    groups = [together(same) for same in named.values()]
-    coarse = [one for one in groups if _error(one) > COARSE]
-    if not groups:
-        return ""
+    found = [together(same) for same, _ in shared(report.layers, _rounded, _error)]
+    coarse = [one for one in found if _error(one) > COARSE]
     if not coarse:
-        worst = max(map(_error, groups))
-        return f"bf16 is fine for all: {percent(worst, 2)} of the state at most"
+        worst = percent(max(map(_error, found), default=0.0), 2)
+        return f"bf16 is fine for all: {worst} of the state at most" if found else ""
     said = []
-    for one in sorted(coarse, key=_error, reverse=True):
-        error = _error(one)
-        off = "diverges" if math.isinf(error) else f"is {percent(error, 2)} off"
-        said.append(f"{one.name} (bf16 {off})")
+    for place, one in enumerate(coarse[:KEPT_SHOWN]):
+        off = "diverges" if math.isinf(_error(one)) else f"{percent(_error(one), 2)} off"
+        said.append(f"{one.name} ({off}{' in bf16' * (place == 0)})")
+    said += [f"{len(coarse) - KEPT_SHOWN} more"] * (len(coarse) > KEPT_SHOWN)
     return f"keep in fp32: {', '.join(said)}"
+
+
+def _rounded(layer: LayerReport) -> list[ParameterSummary]:
+    """The groups of which it is known what fewer bits do."""
+    return [
+        one
+        for one in layer.parameters
+        if any(error is not None for error in vars(one.rounding).values())
+    ]
 
 
 def _error(group: ParameterSummary) -> float:
@@ -148,32 +225,59 @@ def _error(group: ParameterSummary) -> float:
 
 
 def assumed_words(assumed: InputAssumption) -> str:
-    """Under what the figures were taken, and who said so."""
+    """Under what the figures were taken, and who said so or what would."""
     parts = [input_words(assumed)]
     if assumed.horizon is None:
         parts.append("a sequence without end")
     else:
-        said = {"checkpoint": " (stored)", "assumed": " (assumed; set --horizon)"}
+        said = {"checkpoint": " (stored)", "assumed": " (set --horizon)"}
         parts.append(count(assumed.horizon, "step") + said.get(assumed.horizon_source or "", ""))
-    rate, source = setting(assumed.learning_rate), assumed.learning_rate_source
-    where = {"option": "", "assumed": " (assumed; set --lr)", None: ""}
-    parts.append(f"rate {rate}{where.get(source, f' ({source})')}")
+    source = assumed.learning_rate_source
+    where = {"option": "", "assumed": " (set --lr)", None: ""}.get(source, f" ({source})")
+    parts.append(f"rate {setting(assumed.learning_rate)}{where}")
     if assumed.current_learning_rate is not None:
         parts[-1] += f", now {setting(assumed.current_learning_rate)}"
-    return ", ".join(parts)
+    return "; ".join(parts)
 
 
-def input_words(assumed: InputAssumption, shown: int = 4) -> str:
-    """R(Δ), the autocorrelation of the drive, in a few words."""
+def input_words(assumed: InputAssumption) -> str:
+    """The drive in a few words: `white noise input`."""
+    words, formula, _ = describe_input(assumed).partition(", R(Δ)")
+    return f"{words} input" if formula else f"input {words}"
+
+
+def describe_input(assumed: InputAssumption) -> str:
+    """R(Δ), the autocorrelation of the drive, in one line."""
     components = assumed.autocorrelation
     if len(components) == 1 and components[0] in ((1.0, 0.0), (1.0, 1.0)):
-        return "white noise input" if components[0][1] == 0 else "constant input"
-    said = []
-    for weight, *rest in components[:shown]:
-        decay = decay_words(*rest)
-        said.append(decay if weight == 1 else f"{setting(weight)}·{decay}".removesuffix("·1"))
-    more = f" + {len(components) - shown} more" if len(components) > shown else ""
-    return f"input R(Δ) = {' + '.join(said) or '0'}{more}"
+        white = components[0] == (1.0, 0.0)
+        return "white noise, R(Δ) = δ(Δ)" if white else "constant, R(Δ) = 1"
+    shown = " + ".join(_component(*component) for component in components[:COMPONENTS_SHOWN])
+    hidden = len(components) - COMPONENTS_SHOWN
+    more = f" + {hidden} more" if hidden > 0 else ""
+    return f"R(Δ) = {shown or '0'}{more}"
+
+
+def _component(weight: float, rho: float, frequency: float = 0.0) -> str:
+    decay = decay_words(rho, frequency)
+    if decay == "1":
+        return setting(weight)
+    return decay if weight == 1 else f"{setting(weight)}·{decay}"
+
+
+def describe_horizon(assumed: InputAssumption) -> str:
+    """How many steps, who said so and where they are read, in one line."""
+    if assumed.horizon is None:
+        return "infinitely many steps"
+    sources = {
+        "option": ", from --horizon",
+        "checkpoint": ", from the checkpoint's metadata",
+        "assumed": ", assumed: set --horizon",
+    }
+    where = sources.get(assumed.horizon_source or "", "")
+    read = {"last": "; read at the last step", "every": "; the mean over every step"}
+    how = read.get(assumed.readout or "", "")
+    return f"{count(assumed.horizon, 'step')} from a zero state{where}{how}"
 
 
 @dataclass(frozen=True)

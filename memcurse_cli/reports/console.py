@@ -58,12 +58,11 @@ class Glyphs:
     bars: str
     rule: str
     ellipsis: str
-    bullet: str
     advice: str
 
 
-UNICODE = Glyphs(bars="·▁▂▃▄▅▆▇█", rule="─", ellipsis="…", bullet="·", advice="→")
-ASCII = Glyphs(bars=".123456789", rule="-", ellipsis="..", bullet="-", advice="->")
+UNICODE = Glyphs(bars="·▁▂▃▄▅▆▇█", rule="─", ellipsis="…", advice="→")
+ASCII = Glyphs(bars=".123456789", rule="-", ellipsis="..", advice="->")
 
 
 @dataclass(frozen=True)

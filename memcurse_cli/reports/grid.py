@@ -1,7 +1,4 @@
-"""Aligned columns that give way as the screen gets narrower: gaps, then names, then columns.
-
-Tables of numbers whose columns come in titled blocks that are never torn apart.
-"""
+"""Aligned columns that give way as the screen gets narrower: gaps, then names, then columns."""
 
 from __future__ import annotations
 
@@ -13,74 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, SPECTRUM, Screen
-from memcurse_cli.reports.numbers import DIVERGENT
-
-GAP = "  "
-
-
-@dataclass(frozen=True)
-class Block:
-    """Columns under one title; a column is its heading and its cells."""
-
-    title: str
-    columns: Mapping[str, Sequence[str]]
-
-
-def pack(screen: Screen, leader: Block, blocks: Sequence[Block]) -> list[list[Block]]:
-    """Spread blocks over as few tables as fit the screen, each of them led by the same block."""
-    tables: list[list[Block]] = []
-    for block in blocks:
-        if not tables or width(screen, [*tables[-1], block]) > screen.width:
-            tables.append([leader])
-        tables[-1].append(block)
-    return tables
-
-
-def width(screen: Screen, blocks: Sequence[Block]) -> int:
-    """The cells that the widest line of a table takes."""
-    return sum(map(sum, _widths(screen, blocks))) + len(GAP) * (
-        sum(len(block.columns) for block in blocks) - 1
-    )
-
-
-def table(screen: Screen, blocks: Sequence[Block], bars: Sequence[str]) -> Iterator[Text]:
-    """A table: titles where there are any, headings, rows, and a bar at the end of each row."""
-    widths = _widths(screen, blocks)
-    titles, headings = Text(no_wrap=True), Text(no_wrap=True)
-    for block, cells in zip(blocks, widths, strict=True):
-        room = sum(cells) + len(GAP) * (len(cells) - 1)
-        titles.append(screen.clean(block.title).rjust(room) + GAP, LABEL)
-        for heading, cell in zip(block.columns, cells, strict=True):
-            headings.append(screen.clean(heading).rjust(cell) + GAP, LABEL)
-    for line in (titles, headings):
-        line.rstrip()
-        if line.plain:
-            yield line
-    for index in range(len(next(iter(blocks[0].columns.values())))):
-        line = Text(no_wrap=True)
-        for block, cells in zip(blocks, widths, strict=True):
-            for column, cell in zip(block.columns.values(), cells, strict=True):
-                said = screen.clean(column[index])
-                line.append(said.rjust(cell) + GAP, "yellow" if said == DIVERGENT else "")
-        line.append(bars[index] if bars else "", SPECTRUM)
-        line.rstrip()
-        yield line
-
-
-def _widths(screen: Screen, blocks: Sequence[Block]) -> list[list[int]]:
-    """The cells of each column; the first one of a block makes room for a long title."""
-    widths = []
-    for block in blocks:
-        cells = [
-            max(cell_len(screen.clean(said)) for said in (heading, *column))
-            for heading, column in block.columns.items()
-        ]
-        spare = cell_len(screen.clean(block.title)) - sum(cells) - len(GAP) * (len(cells) - 1)
-        cells[0] += max(spare, 0)
-        widths.append(cells)
-    return widths
-
+from memcurse_cli.reports.console import LABEL, Screen
+from memcurse_cli.reports.numbers import ABSENT
 
 GUTTER = 9
 """The cells of the left margin that verdicts, severities and labels stand in."""
@@ -110,7 +41,6 @@ class Column:
     shrinks: bool = False  # may be cut in the middle, down to 12 cells
     leaves: int = 0  # 0 stays at any width; otherwise the highest leaves first
     meaning: str = ""  # the sentence that the legend explains it with
-    called: str = ""  # what the legend calls it, where that is not its heading
     optional: bool = False  # left out where no row says anything in it
 
 
@@ -127,21 +57,21 @@ class RenderedTable:
     lines: tuple[Text, ...]
     meanings: tuple[str, ...]
     left_out: tuple[str, ...]
-    shrunk: bool
 
 
-Row = Sequence[Cell] | str
-"""The cells of a row, or a line that heads the rows below it."""
+Row = Sequence[Cell]
 
 
-def draw(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> RenderedTable:
+def draw(
+    screen: Screen, columns: Sequence[Column], rows: Sequence[Row], *, gutter: int = GUTTER
+) -> RenderedTable:
     """Lay rows out under their columns; the cells' text is cleaned here.
 
-    The first column is a gutter of 9 cells. What does not fit is tried in this order: gaps of two
-    cells, gaps of one, shorter names, and only then fewer columns.
+    The first column is a gutter of some cells, or as many as it needs. What does not fit is tried
+    in this order: gaps of two cells, gaps of one, shorter names, and only then fewer columns.
     """
-    grid = _Grid(screen, columns, rows)
-    kept = list(range(len(columns)))
+    grid = _Grid(screen, columns, rows, gutter)
+    kept = [i for i, column in enumerate(columns) if not column.optional or says(rows, i)]
     while True:
         for gap, shrink in ((2, False), (1, False), (2, True), (1, True)):
             if grid.width(kept, gap, shrink=shrink) <= screen.width:
@@ -152,23 +82,24 @@ def draw(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> Rend
         kept.remove(index)
 
 
+def says(rows: Sequence[Row], index: int) -> bool:
+    """Whether a row has something to say in a column."""
+    return any(row[index].text not in ("", ABSENT) for row in rows)
+
+
 class _Grid:
-    def __init__(self, screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def __init__(
+        self, screen: Screen, columns: Sequence[Column], rows: Sequence[Row], gutter: int
+    ) -> None:
         self.screen = screen
         self.columns = columns
         self.headings = [screen.clean(column.heading) for column in columns]
-        self.rows: list[list[Cell] | str] = [
-            screen.clean(row)
-            if isinstance(row, str)
-            else [Cell(screen.clean(cell.text), cell.style) for cell in row]
-            for row in rows
-        ]
-        cells = [row for row in self.rows if not isinstance(row, str)]
+        self.rows = [[Cell(screen.clean(cell.text), cell.style) for cell in row] for row in rows]
         self.natural = [
-            max([cell_len(heading), *(cell_len(row[index].text) for row in cells)])
+            max([cell_len(heading), *(cell_len(row[index].text) for row in self.rows)])
             for index, heading in enumerate(self.headings)
         ]
-        self.natural[0] = GUTTER - 1
+        self.natural[0] = max(self.natural[0], gutter - 1)
 
     def least(self, index: int) -> int:
         natural = self.natural[index]
@@ -176,7 +107,7 @@ class _Grid:
 
     def width(self, kept: Sequence[int], gap: int, *, shrink: bool) -> int:
         cells = sum(self.least(index) if shrink else self.natural[index] for index in kept[1:])
-        return GUTTER + cells + gap * (len(kept) - 2)
+        return self.natural[0] + 1 + cells + gap * (len(kept) - 2)
 
     def drawn(self, kept: Sequence[int], gap: int) -> RenderedTable:
         widths = {index: self.least(index) for index in kept}
@@ -186,31 +117,19 @@ class _Grid:
             widths[index] += more
             spare -= more
         if spare < 0:  # not even the essential columns fit
-            name = next(index for index in kept[1:] if self.columns[index].shrinks)
+            names = [index for index in kept[1:] if self.columns[index].shrinks]
+            name = names[0] if names else max(kept[1:], key=widths.__getitem__)
             widths[name] = max(1, widths[name] + spare)
         headings = [Cell(heading, LABEL) for heading in self.headings]
-        lines = [self.line(headings, kept, widths, gap)]
-        for row in self.rows:
-            if isinstance(row, str):
-                lines.append(Text(self.heading(row), LABEL, no_wrap=True))
-            else:
-                lines.append(self.line(row, kept, widths, gap))
         return RenderedTable(
-            lines=tuple(lines),
+            lines=tuple(self.line(row, kept, widths, gap) for row in (headings, *self.rows)),
             meanings=tuple(self.columns[index].meaning for index in kept),
             left_out=tuple(
-                column.called or column.heading
+                column.heading
                 for index, column in enumerate(self.columns)
-                if index not in kept
+                if index not in kept and not (column.optional and not says(self.rows, index))
             ),
-            shrunk=any(widths[index] < self.natural[index] for index in kept),
         )
-
-    def heading(self, words: str) -> str:
-        """As many of a heading's clauses as there is room for."""
-        while cell_len(words) > self.screen.width and "; " in words:
-            words = words.rpartition("; ")[0]
-        return self.screen.shorten(words, self.screen.width).rstrip()
 
     def line(
         self, cells: Sequence[Cell], kept: Sequence[int], widths: dict[int, int], gap: int
@@ -238,18 +157,24 @@ def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -
 
 
 def paragraph(
-    screen: Screen, *texts: Text, gutter: Sequence[tuple[str, str]] = ()
+    screen: Screen,
+    *texts: Text,
+    gutter: Sequence[tuple[str, str]] = (),
+    margin: int = GUTTER,
+    orphans: bool = True,
 ) -> Iterator[Text]:
-    """Wrapped texts beside the gutter, whose first lines carry a (word, style) each.
+    """Wrapped texts beside a margin, whose first lines carry a (word, style) each.
 
-    A number and its % sign stay on one line.
+    A number and its % sign stay on one line; without ``orphans`` the last two words do too.
     """
-    width = max(screen.width - GUTTER, 1)
+    width = max(screen.width - margin, 1)
     console = Console(width=width)
     body: list[Text] = []
     for text in texts:
         tied = text.copy()
         tied.plain = text.plain.replace(" %", f"{TIE}%")
+        if not orphans:
+            tied.plain = TIE.join(tied.plain.rsplit(" ", 1))
         for line in tied.wrap(console, width, overflow="fold"):
             line.plain = line.plain.replace(TIE, " ")
             body.append(line)
@@ -257,6 +182,6 @@ def paragraph(
     for index, line in enumerate(body):
         word, style = gutter[index] if index < len(gutter) else ("", "")
         beside = Text(no_wrap=True)
-        beside.append(screen.shorten(word, GUTTER - 1).ljust(GUTTER), style).append_text(line)
+        beside.append(screen.shorten(word, margin - 1).ljust(margin), style).append_text(line)
         beside.rstrip()
         yield beside

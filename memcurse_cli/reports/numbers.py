@@ -5,7 +5,7 @@ The parts of R(Δ) = Σ w ρ^|Δ| cos(ωΔ): as JSON objects, and in words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -53,18 +53,14 @@ def setting(value: float) -> str:
     return f"{mantissa}e{int(exponent)}" if separator else mantissa
 
 
-def largest(layers: Sequence[Quantiles], level: Level) -> str:
-    """The largest of several layers' quantiles; `divergent` where one of them diverges."""
-    values: list[float | None] = [getattr(quantiles, level) for quantiles in layers]
-    finite = [value for value in values if value is not None]
-    divergent = [
-        quantiles
-        for quantiles, value in zip(layers, values, strict=True)
-        if value is None and quantiles.divergent
-    ]
-    if divergent:
-        return DIVERGENT
-    return number(max(finite)) if finite else ABSENT
+def quantile(level: Level) -> Callable[[Quantiles], str]:
+    """What writes one quantile; `divergent` where it is infinite."""
+
+    def said(quantiles: Quantiles) -> str:
+        value = getattr(quantiles, level)
+        return number(value) if value is not None else DIVERGENT if quantiles.divergent else ABSENT
+
+    return said
 
 
 def effect(fraction: float | None, *, divergent: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TypeVar, get_args
 
 from memcurse_cli.schema.figures import (
     ORDER,
@@ -19,13 +19,10 @@ from memcurse_cli.schema.figures import (
     diverges,
     effect_rank,
 )
-from memcurse_cli.schema.layer import jacobian_of
+from memcurse_cli.schema.layer import AdamGroup, GroupRate, jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport
 
 SEVERITIES = ("info", "warning", "error")
-
-ALIKE_SHOWN = 3
-ALIKE_LEAST = 7
 
 Rank = tuple[float, ...]
 
@@ -64,6 +61,38 @@ def _size(figure: float | None) -> float:
     return float("inf") if figure is None else figure
 
 
+Part = TypeVar("Part", ParameterSummary, AdamGroup, GroupRate)
+Shared = tuple[list[Part], str]
+"""Parts of layers that share a row, the worst first, and the layer that this one is of."""
+
+
+def shared(
+    layers: Sequence[LayerReport],
+    parts: Callable[[LayerReport], Sequence[Part]],
+    rank: Callable[[Part], float],
+    key: Callable[[Part], object] = lambda part: part.name,
+    *,
+    every: bool = False,
+) -> list[Shared[Part]]:
+    """The parts of layers, those of one family and key as one; the worst first.
+
+    Args:
+        layers: whose they are.
+        parts: those of a layer.
+        rank: of a part, the largest is the worst.
+        key: what parts of one family that share a row have in common.
+        every: each part has a row of its own.
+    """
+    groups: dict[object, list[tuple[float, Part, str]]] = {}
+    for layer in layers:
+        for part in parts(layer):
+            common = id(part) if every else (layer.family, key(part))
+            groups.setdefault(common, []).append((rank(part), part, layer.name))
+    ranked = [sorted(same, key=lambda one: -one[0]) for same in groups.values()]
+    ranked.sort(key=lambda same: -same[0][0])
+    return [([part for _, part, _ in same], same[0][2]) for same in ranked]
+
+
 def layer_rank(layer: LayerReport) -> Rank:
     """The verdict, the worst step effect, the unstable eigenvalues, the longest memory."""
     parameter = worst_parameter(layer)
@@ -82,36 +111,6 @@ def hidden_rank(layer: LayerReport) -> Rank:
     jacobian = jacobian_of(layer.hidden_spectra)
     radii = [spectrum.spectral_radius for spectrum in layer.hidden_spectra]
     return (-1.0 if jacobian is None else jacobian.spectral_radius), max(radii, default=-1.0)
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Layers of one family and one shape."""
-
-    shown: tuple[LayerReport, ...]
-    others: tuple[LayerReport, ...]
-
-
-def alike(layers: Sequence[LayerReport], *, all_layers: bool) -> list[Alike]:
-    """Group one family's layers by shape; up to six alike are each worth a row."""
-    groups: dict[object, list[LayerReport]] = {}
-    for layer in layers:
-        groups.setdefault(_shape(layer), []).append(layer)
-    if len(groups) > ALIKE_LEAST:  # every shape is different: the family is the only likeness
-        groups = {None: list(layers)}
-    return [_split(group, all_layers=all_layers) for group in groups.values()]
-
-
-def _split(group: Sequence[LayerReport], *, all_layers: bool) -> Alike:
-    if all_layers or len(group) < ALIKE_LEAST:
-        return Alike(tuple(group), ())
-    ranked = sorted(group, key=layer_rank, reverse=True)
-    return Alike(tuple(ranked[:ALIKE_SHOWN]), tuple(ranked[ALIKE_SHOWN:]))
-
-
-def _shape(layer: LayerReport) -> object:
-    sizes = tuple((parameter.name, parameter.size) for parameter in layer.parameters)
-    return layer.eigenvalues.count, layer.eigenvalues.multiplicity, sizes
 
 
 @dataclass(frozen=True)
@@ -154,21 +153,35 @@ RATES = ("MC207", "MC302")
 """Findings on a learning rate that is too low: the smaller it is, the worse."""
 
 
+SINGULAR = re.compile(r"(?<= eigenvalues) has\b|(?<= eigenvalues never decay)s\b")
+
+
+def _plural(text: str) -> str:
+    """A text about `1 of 32 eigenvalues` as one about more of them."""
+    return SINGULAR.sub(lambda found: " have" if found[0] == " has" else "", text)
+
+
 def _wording(finding: Finding) -> object:
     """The code, and the message without its numbers."""
-    return finding.code, NUMBER.sub("#", finding.message)
+    return finding.code, NUMBER.sub("#", _plural(finding.message))
+
+
+def figures(finding: Finding) -> list[float]:
+    """The numbers of a message, the larger the worse."""
+    sign = -1 if finding.code in RATES else 1
+    return [sign * float(figure) for figure in NUMBER.findall(finding.message)]
 
 
 def _finding_rank(finding: Finding, layer: LayerReport) -> Rank:
     """The severity, the numbers of the message, and where these are the same the layer."""
-    sign = -1 if finding.code in RATES else 1
-    figures = [sign * float(figure) for figure in NUMBER.findall(finding.message)]
     rest = memory_rank(layer) if finding.code.startswith("MC1") else layer_rank(layer)
-    return SEVERITIES.index(finding.severity), *figures, *rest
+    return SEVERITIES.index(finding.severity), *figures(finding), *rest
 
 
 def _merged(worst: str, texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str:
     """One text for several that differ in their numbers; the worst where they differ in words."""
+    if len({NUMBER.sub("#", text) for text in texts}) > 1:
+        worst, texts = _plural(worst), [*map(_plural, texts)]
     if len({NUMBER.sub("#", text) for text in texts}) > 1:
         return worst
     figures = map(choose, zip(*map(NUMBER.findall, texts), strict=True))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from end_to_end.command import SAMPLES, memcurse
+from end_to_end.command import SAMPLES, assert_refused, memcurse
 from reports.page_reader import Reader
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.diagnosis import inspection
 
-LRU = str(SAMPLES / "lru.safetensors")
+LRU, GRU = (str(SAMPLES / f"{name}.safetensors") for name in ("lru", "gru"))
 
 
 def test_a_page_takes_its_hessians_while_it_reads(
@@ -32,6 +33,63 @@ def test_a_page_takes_its_hessians_while_it_reads(
     assert opened == [LRU]
     (charts,) = json.loads(Reader(capsys.readouterr().out).scripts["memcurse-charts"])
     assert [layer["hessian"] is not None for layer in charts["layers"]] == [True]
+
+
+def test_every_page_is_written_while_a_checkpoint_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = []
+    open_once = inspection.open_checkpoint
+    monkeypatch.setattr(
+        inspection, "open_checkpoint", lambda path: opened.append(path) or open_once(path)
+    )
+    beside = tmp_path / "page.html"
+    assert run(["inspect", LRU, "--html", str(beside)]) == 0
+    assert opened == [LRU]
+    assert capsys.readouterr().out.startswith("OK  ")
+    assert [*Reader(beside.read_text()).scripts]
+
+
+def titles(*options: str) -> list[str]:
+    """What stands above tables and lists."""
+    lines = ["", *memcurse("inspect", GRU, *options).stdout.splitlines()]
+    return [now for before, now in pairwise(lines) if not before and now[:1].isalpha()]
+
+
+ANSWER = ["NOT JUDGED", "What to do", "Spectrum", "Assumed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sections"),
+    [
+        ((), ANSWER),
+        (("--gates",), [*ANSWER, "Moving gates"]),
+        (("--input-scale", "2"), [*ANSWER, "Moving gates"]),
+        (("--spectra",), [*ANSWER[:2], "Why", *ANSWER[2:], "Hidden weights", "State at work"]),
+        (("--learning-rates",), [*ANSWER, "Learning rates"]),
+        (("--as", "lru"), [*ANSWER, "What if"]),
+        (("--section", "gates"), ["Moving gates"]),
+        (("--section", "hidden", "--section", "layers"), ["Hidden weights", "Layers"]),
+        (("--section", "layers", "--explain"), ["Layers", "What it means"]),
+    ],
+)
+def test_what_is_asked_for_stands_below_the_answer(
+    options: tuple[str, ...], sections: list[str]
+) -> None:
+    found = titles(*options)
+    assert len(found) == len(sections)
+    assert all(title.startswith(name) for title, name in zip(found, sections, strict=True))
+
+
+def test_full_has_one_legend_at_its_end_and_only_where_it_is_asked_for() -> None:
+    assert "What it means" not in titles("--full")
+    assert titles("--full", "--explain") == [*titles("--full"), "What it means"]
+    assert titles("--explain") == titles("--full", "--explain")
+
+
+def test_a_section_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    refused = memcurse("inspect", tmp_path / "missing", "--section", "spectra")
+    assert_refused(refused, "'spectra' is not known", "layers, parameters, hessian")
 
 
 def section(page: str, title: str) -> str:
@@ -53,10 +111,11 @@ def test_adam_is_read_where_the_checkpoint_holds_it(tmp_path: Path) -> None:
     torch.save({"model": model, "optimizer": adam}, step)
     torch.save(adam, tmp_path / "optimizer.pt")
     torch.save(model, tmp_path / "model.pt")
-    page = memcurse("inspect", step).stdout
+    page = memcurse("inspect", step, "--full").stdout
     table = section(page, "Adam's effective steps")
     assert "nu_log" in table
     assert "State of torch.optim for 2 weights after 5 steps" in table
     assert "lr = 0.002" in table
+    assert "Adam's effective steps" not in memcurse("inspect", step).stdout
     beside = memcurse("inspect", tmp_path / "model.pt", "--optimizer", tmp_path / "optimizer.pt")
     assert section(beside.stdout, "Adam's effective steps") == table

@@ -34,7 +34,7 @@ def test_the_page_on_learning_rates_shows_the_authors_run(paper: Path) -> None:
     state = {"count": np.array(authors["adam_count"]), "mu": tree("m"), "nu": tree("v")}
     checkpoint = {"params": tree("params"), "opt_state": {"0": state, "1": {}}}
     drawn = to_text(memcurse_cli.inspect(checkpoint, horizon=300), all_layers=True, width=80)
-    table = drawn[drawn.index("Adam's effective steps") : drawn.index("         lr/√v: what Adam")]
+    table = drawn[drawn.index("Adam's effective steps") : drawn.index("         State of optax")]
     page = Path(__file__).parents[2] / "docs" / "learning-rates.md"
     assert f"```text\n{table}```" in page.read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcurse_cli.reports.numbers import count, effect, largest, number, percent, setting, size
+from memcurse_cli.reports.numbers import count, effect, number, percent, quantile, setting, size
 from memcurse_cli.schema.figures import Quantiles
 
 TABLES: dict[Callable[[float], str], dict[float, str]] = {
@@ -65,11 +65,9 @@ def test_what_diverges_is_said_and_what_is_not_there_is_a_dash() -> None:
     finite = Quantiles(1.0, 2.0, 3.0, 4.0, 5.0)
     diverging = Quantiles(1.0, 2.0, None, None, None, divergent=3)
     empty = Quantiles(None, None, None, None, None)
-    assert largest([finite], "max") == "5.00"
-    assert largest([finite, diverging], "max") == "divergent"
-    assert largest([finite, diverging], "p50") == "2.00"
-    assert largest([empty], "max") == "-"
-    assert largest([empty, finite], "max") == "5.00"
+    assert (quantile("max")(finite), quantile("p50")(diverging)) == ("5.00", "2.00")
+    assert quantile("max")(diverging) == "divergent"
+    assert quantile("max")(empty) == "-"
     assert effect(2.2, divergent=0) == "220 %"
     assert effect(None, divergent=1) == "divergent"
     assert effect(None, divergent=0) == "-"

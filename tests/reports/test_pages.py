@@ -17,7 +17,10 @@ LRU, GRU, DENSE = (
     f"sample_checkpoints/{name}.safetensors" for name in ("lru", "gru", "dense_linear_rnn")
 )
 STEP = "sample_checkpoints/run/step_{}.safetensors".format
-ASKED = "--horizon 256 --rho 0.9 --spectra --gates --as lru --as s4 --normalize own --all"
+ASKED = (
+    "--full --explain --all --horizon 256 --rho 0.9 --spectra --gates --as lru --as s4 "
+    "--normalize own"
+)
 LIMITS = "--max-step-effect 0.1 --max-unstable 0 --max-time-constant 100 --forbid MC2"
 FAILING = f"check {LRU} {GRU} {LIMITS} --allow-missing --exit-zero"
 PAGES = {

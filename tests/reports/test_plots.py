@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from reports import build
 
 from memcurse_cli.reports.console import UNICODE, Screen
 from memcurse_cli.reports.plots import HEIGHT, Axis, Curve, HeatMap, heat_map, plot
-from memcurse_cli.reports.terminal.layers import AXES, BINS, spectrum
+from memcurse_cli.reports.terminal.layers import AXIS, BINS, spectrum
 
 
 def drawn(*curves: Curve) -> list[str]:
@@ -43,8 +46,8 @@ def test_the_largest_value_has_the_strongest_shade_where_it_is() -> None:
 
 
 def test_each_label_stands_over_the_bar_that_begins_there() -> None:
-    labels = {"decade": {"1 ": 1, "1k": 7, "1M": 13}, "half-decade": {"100": 5, "10k": 9, "1M": 13}}
-    for resolution, bins in labels.items():
-        for label, full in bins.items():
-            bars = spectrum([8 * (one == full) for one in range(BINS)], 0, UNICODE, resolution)
-            assert bars.index("█") == AXES[resolution].index(label)
+    empty = build.layer("rnn", "lru", [9.0], []).eigenvalues
+    for label, full in {"1 ": 1, "100": 5, "10k": 9, "1M": 13}.items():
+        counts = tuple(8 * (one == full) for one in range(BINS))
+        bars = spectrum([replace(empty, time_constant_histogram=counts)], UNICODE)
+        assert bars.index("█") == AXIS.index(label)

@@ -1,15 +1,18 @@
-"""What counts as worst, which layers look alike, which findings are the same."""
+"""What counts as worst, which groups share a row, which findings are the same."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from reports import build
 
-from memcurse_cli.reports.ranking import alike, told_once, worst_parameter
+from memcurse_cli.reports.ranking import shared, told_once, worst_parameter
+from memcurse_cli.schema.figures import effect_rank
 from memcurse_cli.schema.report import Finding, LayerReport
 
 
-def sized(index: int, size: int, effect: float = 0.01) -> LayerReport:
+def sized(index: int, size: int, effect: float | None = 0.01) -> LayerReport:
     return build.layer(f"layers.{index}", "lru", [9.0] * size, [build.parameter("nu", effect)])
 
 
@@ -20,23 +23,13 @@ def test_a_divergent_effect_is_worse_than_any_other() -> None:
     assert worst.name == "b"
 
 
-def test_few_layers_keep_their_order_and_many_show_the_worst() -> None:
-    many = [sized(index, 8, 0.02 + 0.003 * (index * 37 % 64)) for index in range(64)]
-    (group,) = alike(many[:6], all_layers=False)
-    assert (group.shown, group.others) == (tuple(many[:6]), ())
-    (group,) = alike(many, all_layers=False)
-    effects = sorted((layer.parameters[0].step_effect or 0.0 for layer in many), reverse=True)
-    assert [layer.parameters[0].step_effect for layer in group.shown] == effects[:3]
-    assert len(group.others) == 61
-    (group,) = alike(many, all_layers=True)
-    assert group.shown == tuple(many)
-
-
-def test_other_shapes_are_other_groups_until_there_are_too_many() -> None:
-    groups = alike([sized(0, 64), sized(1, 64), sized(2, 128)], all_layers=False)
-    assert [len(group.shown) for group in groups] == [2, 1]
-    groups = alike([sized(index, 8 + index) for index in range(40)], all_layers=False)
-    assert [(len(group.shown), len(group.others)) for group in groups] == [(3, 37)]
+def test_groups_of_one_family_and_name_share_a_row_under_the_worst_of_them() -> None:
+    layers = [sized(0, 8, 0.1), sized(1, 8, None), replace(sized(2, 8, 0.2), family="s5")]
+    found = shared(layers, lambda layer: layer.parameters, effect_rank)
+    told = [([group.step_effect for group in groups], layer) for groups, layer in found]
+    assert told == [([None, 0.1], "layers.1"), ([0.2], "layers.2")]
+    every = shared(layers, lambda layer: layer.parameters, effect_rank, every=True)
+    assert [layer for _, layer in every] == ["layers.1", "layers.2", "layers.0"]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +38,12 @@ def test_other_shapes_are_other_groups_until_there_are_too_many() -> None:
         ("MC202", ("moves it by 12 %", "moves it by 1.2e3 %"), "b", "moves it by 12 - 1.2e3 %"),
         ("MC207", ("about 0.0051: it", "about 0.0104: it"), "a", "about 0.0051 - 0.0104: it"),
         ("MC302", ("above 2e-5 (sharp)", "above 1e-5 (sharp)"), "b", "above 1e-5 - 2e-5 (sharp)"),
+        (
+            "MC101",
+            ("1 of 9 eigenvalues never decays", "3 of 9 eigenvalues never decay"),
+            "b",
+            "1 - 3 of 9 eigenvalues never decay",
+        ),
         ("MC401", ("nu_1 in bf16 20 %", "nu_1 in bf16 3 %"), "a", "nu_1 in bf16 3 - 20 %"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.reports.grid import Column, cells
+from memcurse_cli.reports.grid import Column, cells, says
 from memcurse_cli.reports.html.page import (
     BEYOND,
     Cell,
@@ -45,7 +45,7 @@ from memcurse_cli.reports.terminal.structure import (
     mean_field_assumes,
     missing_part,
 )
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable, says
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable
 from memcurse_cli.schema.figures import ORDER, HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Finding, LayerReport, Report

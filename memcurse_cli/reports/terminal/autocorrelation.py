@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
 from memcurse_cli.reports.console import TITLE, Screen, text_of
-from memcurse_cli.reports.grid import Block, facts, table
+from memcurse_cli.reports.grid import Column, cells, draw, facts
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 from memcurse_cli.schema.theory import AutocorrelationDocument
@@ -40,7 +41,9 @@ def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     yield Text()
     cosine = "·cos(ωΔ)" if _oscillates(estimate) else ""
     yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
-    yield from table(screen, [_table(estimate)], [])
+    parts = [*Autocorrelation.from_components(estimate.components).parts]
+    columns = _columns(parts, oscillates=_oscillates(estimate))
+    yield from draw(screen, columns, [cells(columns, part) for part in parts], gutter=0).lines
     yield Text()
     yield from facts(screen, _meaning(estimate))
 
@@ -74,20 +77,22 @@ def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
     }
 
 
-def _table(estimate: AutocorrelationDocument) -> Block:
-    parts = list(Autocorrelation.from_components(estimate.components).parts)
+def _columns(parts: Sequence[Any], *, oscillates: bool) -> list[Column]:
     total = math.fsum(part.weight for part in parts)
-    columns = {
-        "weight": [number(part.weight) for part in parts],
-        "ρ": [f"{part.rho:.6g}" for part in parts],
-        "τ": [_time_constant(part.rho, part.frequency) for part in parts],
-    }
-    if _oscillates(estimate):
-        columns["ω"] = [f"{part.frequency:.6g}" if part.frequency else ABSENT for part in parts]
-        columns["period"] = [
-            number(2 * math.pi / part.frequency) if part.frequency else ABSENT for part in parts
+    columns = [
+        Column("weight", lambda part: number(part.weight)),
+        Column("ρ", lambda part: f"{part.rho:.6g}"),
+        Column("τ", lambda part: _time_constant(part.rho, part.frequency)),
+    ]
+    if oscillates:
+        columns += [
+            Column("ω", lambda part: f"{part.frequency:.6g}" if part.frequency else ABSENT),
+            Column(
+                "period",
+                lambda part: number(2 * math.pi / part.frequency) if part.frequency else ABSENT,
+            ),
         ]
-    return Block("", {**columns, "share": [percent(part.weight / total) for part in parts]})
+    return [*columns, Column("share", lambda part: percent(part.weight / total))]
 
 
 def _time_constant(rho: float, frequency: float) -> str:

@@ -117,13 +117,13 @@ def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
     entries = [(view, *one) for view in report.views for one in enumerate(view.parameters)]
     drawn = draw(screen, COLUMNS, [cells(COLUMNS, entry) for entry in entries])
     yield from drawn.lines
-    yield from legend(screen, drawn, {}, note=_basins(report))
+    yield from legend(screen, drawn, note=_basins(report))
     if report.start_modulus is not None:
         yield Text()
         yield from paragraph(screen, screen.sentence(_start(report), NAME))
         drawn = draw(screen, START_COLUMNS, [cells(START_COLUMNS, entry) for entry in entries])
         yield from drawn.lines
-        yield from legend(screen, drawn, {})
+        yield from legend(screen, drawn)
     yield Text()
     curves = [_curve(report, view) for view in report.views]
     yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])

@@ -1,12 +1,14 @@
 """The short page of `memcurse inspect`: the answer, what to do, why, and what was assumed.
 
 One screen for any model: 25 lines for one layer. Every section of every layer is in the full page
-of `reports.terminal.report`.
+of `reports.terminal.report`. Several checkpoints stand in one table, and below it what needs
+attention.
 """
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePath
@@ -18,15 +20,19 @@ from memcurse_cli.reports.answer import (
     Depth,
     assumed_words,
     by_depth,
+    by_rate,
     hessian_words,
+    in_short,
     memory_words,
     rate_words,
     reasons,
     sensitivity_words,
+    short_names,
     steps,
     storing_words,
     subject,
     verdict_words,
+    why,
     worst_group,
 )
 from memcurse_cli.reports.console import (
@@ -41,20 +47,23 @@ from memcurse_cli.reports.console import (
     text_of,
 )
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
-from memcurse_cli.reports.numbers import count, percent
-from memcurse_cli.reports.terminal.layers import added, spectrum
-from memcurse_cli.reports.terminal.tables import short_names
+from memcurse_cli.reports.numbers import count, percent, setting
+from memcurse_cli.reports.ranking import Told, figures
+from memcurse_cli.reports.terminal.layers import spectrum
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, verdict_cell
 from memcurse_cli.schema.figures import ORDER
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, smallest_rate
 
-ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 5, 8
+ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
 EACH = 6
-"""Layers up to which each has a row of its own."""
-STACK = 4
-"""Layers from which a stack is drawn by depth."""
+"""Layers up to which each has a row of its own; more are drawn by depth too."""
+NAMED = 3
+"""Layers up to which a row that they share names them."""
 
 Group = tuple[str, Sequence[LayerReport]]
 """Layers that share a row, and what it is called."""
+
+even = partial(paragraph, orphans=False)
 
 
 def to_text(report: Report, *, file: Path | None = None, width: int | None = None) -> str:
@@ -68,116 +77,123 @@ def render(report: Report) -> Lines:
 
 
 def _lines(report: Report, screen: Screen) -> Iterator[Text]:
-    yield _headline(screen, report)
-    yield Text()
-    yield from _indented(screen, screen.sentence(report.sentence, TITLE), 2)
-    yield from _actions(screen, report)
+    yield from headline(screen, report)
+    yield from actions(screen, report)
     yield from _reasons(screen, report)
     yield from _stack(screen, report)
     yield Text()
     yield from _figures(screen, report)
     yield Text()
-    yield from paragraph(
-        screen, screen.sentence(assumed_words(report.input), LABEL), gutter=[("Assumed", LABEL)]
-    )
+    assumed = screen.sentence(assumed_words(report.input), LABEL)
+    yield from even(screen, assumed, gutter=[("Assumed", LABEL)])
     yield from _closing(screen, report)
 
 
-def _headline(screen: Screen, report: Report) -> Text:
-    """The verdict, the checkpoint and what it holds, on one line."""
-    line = Text(f"{verdict_words(report.verdict)}  ", VERDICT_STYLES[report.verdict], no_wrap=True)
+def headline(screen: Screen, report: Report) -> Iterator[Text]:
+    """The verdict, the checkpoint and what it holds; and below it the sentence."""
+    line = Text(no_wrap=True).append(verdict_words(report.verdict), VERDICT_STYLES[report.verdict])
+    line.append("  ")
     about = screen.clean(subject(report))
     room = screen.width - cell_len(line.plain) - cell_len(about) - 2
-    name = screen.clean(report.checkpoint.path)
-    if cell_len(name) > room:
-        name = screen.shorten(screen.clean(PurePath(name).name), max(room, 12))
-    line.append(name, TITLE)
-    gap = max(screen.width - cell_len(line.plain) - cell_len(about), 2)
-    return line.append(" " * gap + about, LABEL)
+    beside = room >= LEAST_ROOM
+    line.append(_end_of(screen, report, room if beside else screen.width - 12), TITLE)
+    if beside:
+        line.append(" " * (screen.width - cell_len(line.plain) - cell_len(about)) + about, LABEL)
+    yield line
+    if not beside:
+        yield from even(screen, Text(about, LABEL), margin=2)
+    yield Text()
+    yield from even(screen, screen.sentence(in_short(report, report.sentence), TITLE), margin=2)
 
 
-def _indented(screen: Screen, text: Text, margin: int, hang: str = "") -> Iterator[Text]:
-    """A text wrapped beside a margin, whose first line may have a number in it."""
-    narrow = Screen(screen.width - margin + 9, screen.ascii_only, screen.coloured)
-    for index, line in enumerate(paragraph(narrow, text)):
-        line = line[9:] if len(line) > 9 else line
-        first = hang.ljust(margin) if index == 0 else " " * margin
-        yield Text(first, NAME if index == 0 else "", no_wrap=True).append_text(line)
+LEAST_ROOM = 16
 
 
-def _actions(screen: Screen, report: Report) -> Iterator[Text]:
+def _end_of(screen: Screen, report: Report, room: int) -> str:
+    """The path of a checkpoint, or as many of its last parts as there is room for."""
+    path = screen.clean(report.checkpoint.path)
+    if cell_len(path) <= room:
+        return path
+    parts = PurePath(path).parts
+    ends = ("/".join(parts[start:]) for start in range(1, len(parts)))
+    return next((end for end in ends if cell_len(end) <= room), screen.shorten(parts[-1], room))
+
+
+def actions(screen: Screen, report: Report) -> Iterator[Text]:
+    """What to do, each with its command, in which FILE stands for a checkpoint's long path."""
     if not report.actions:
         return
     yield Text()
     yield Text("What to do", TITLE)
     for place, action in enumerate(report.actions[:ACTIONS_SHOWN], 1):
-        text = screen.sentence(action.text)
+        text = screen.sentence(in_short(report, action.text))
         command = screen.clean(action.command)
-        fits = cell_len(text.plain) + cell_len(command) + 8 <= screen.width
-        if command and fits:
-            text.append(" " * (screen.width - 5 - cell_len(text.plain) - cell_len(command)))
-            text.append(command, LABEL)
-        yield from _indented(screen, text, 5, f"  {place}")
-        if command and not fits:
-            yield from _command(screen, command)
-
-
-def _command(screen: Screen, command: str) -> Iterator[Text]:
-    """A command to copy, over several lines where it is too wide: a shell takes it so too."""
-    lines = [" " * 5]
-    for word in command.split(" "):
-        if lines[-1].strip() and cell_len(lines[-1]) + cell_len(word) + 3 > screen.width:
-            lines.append(" " * 7)
-        lines[-1] += f"{word} "
-    for index, line in enumerate(lines):
-        last = index == len(lines) - 1
-        yield Text(line.rstrip() if last else f"{line}\\", LABEL, no_wrap=True, overflow="ignore")
+        if cell_len(text.plain) + cell_len(command) + 8 > screen.width:
+            path = screen.clean(shlex.quote(report.checkpoint.path))
+            command = command.replace(f" {path} ", " FILE ")
+        room = screen.width - 5 - cell_len(text.plain) - cell_len(command)
+        beside = command and room >= 3
+        if beside:
+            text.append(" " * room).append(command, LABEL)
+        yield from even(screen, text, gutter=[(f"  {place}", NAME)], margin=5)
+        if command and not beside:
+            yield from paragraph(screen, Text(command, LABEL), margin=5)
 
 
 def _reasons(screen: Screen, report: Report) -> Iterator[Text]:
+    """Of each code the worst finding."""
     told, _ = reasons(report)
     if not told:
         return
     names = short_names([layer.name for layer in report.layers])
+    worst: dict[str, Told] = {}
+    for one in told:
+        other = worst.setdefault(one.finding.code, one)
+        if figures(one.finding) > figures(other.finding):
+            worst[one.finding.code] = one
+    shown = list(worst.values())[:REASONS_SHOWN]
     yield Text()
     yield Text("Also" if report.verdict == "ok" else "Why", TITLE)
-    for one in told[:REASONS_SHOWN]:
+    for one in shown:
         text = screen.sentence(one.finding.message)
         if one.layer is not None and len(report.layers) > 1:
-            where = screen.clean(names[one.layer.name])
-            where += f" and {one.layers - 1} more" if one.layers > 1 else ""
-            text.append(f"  {where}", LABEL)
+            more = f" and {one.layers - 1} more" if one.layers > 1 else ""
+            text.append_text(screen.sentence(f" ({names[one.layer.name]}{more})", LABEL))
         style = SEVERITY_STYLES[one.finding.severity]
-        for index, line in enumerate(_indented(screen, text, 9, f"  {one.finding.code}")):
-            if index == 0:
-                line.stylize(style, 2, 7)
-            yield line
-    if len(told) > REASONS_SHOWN:
-        hidden = count(len(told) - REASONS_SHOWN, "more reason")
+        yield from even(
+            screen, text, gutter=[(f"  {screen.clean(one.finding.code)}", style)], margin=8
+        )
+    if len(told) > len(shown):
+        hidden = count(len(told) - len(shown), "more reason")
         yield Text(f"  {hidden}: --full", LABEL)
 
 
 def _figures(screen: Screen, report: Report) -> Iterator[Text]:
     """Spectrum, sensitivity, Hessian and precision, a line each."""
-    spectra = [layer.eigenvalues for layer in report.layers]
-    bars = spectrum(
-        added([one.time_constant_histogram for one in spectra]),
-        sum(one.unstable for one in spectra),
-        screen.glyphs,
-        "half-decade",
-    )
-    text = Text("memory in steps  1 ")
-    text.append(bars[:-1], SPECTRUM).append(" 1M  ").append(bars[-1:], SPECTRUM)
-    text.append(" never  ").append(memory_words(report))
     said = {
-        "Spectrum": text if bars else screen.sentence(memory_words(report)),
+        "Spectrum": _spectrum(screen, report),
         "Sensitivity": screen.sentence(sensitivity_words(report)),
         "Hessian": screen.sentence(hessian_words(report)),
         "Storing": screen.sentence(storing_words(report)),
     }
     for label, words in said.items():
         if words.plain:
-            yield from _indented(screen, words, 13, label)
+            yield from even(screen, words, gutter=[(label, "")], margin=13)
+
+
+def _spectrum(screen: Screen, report: Report) -> Text:
+    """The bars with their ends, and the memory in words; the axis is named where there is room."""
+    spectra = [layer.eigenvalues for layer in report.layers]
+    bars = spectrum(spectra, screen.glyphs)
+    words = screen.clean(memory_words(report))
+    if not bars:
+        return Text(words)
+    text = Text("1 ").append(bars[:-1], SPECTRUM).append(" 1M")
+    if any(one.unstable for one in spectra):
+        text.append("  ").append(bars[-1:], SPECTRUM).append(" never")
+    text.append(f"  {words}")
+    axis = Text("memory in steps  ")
+    return axis.append_text(text) if 13 + len(axis) + len(text) <= screen.width else text
 
 
 def _stack(screen: Screen, report: Report) -> Iterator[Text]:
@@ -185,103 +201,104 @@ def _stack(screen: Screen, report: Report) -> Iterator[Text]:
     if len(report.layers) < 2:
         return
     depth = by_depth(report)
-    if len(depth) >= STACK:
+    if len(depth) > EACH:
         yield Text()
-        yield Text("Memory by depth (the longest of each layer; # is attention)", TITLE)
+        title = Text("Memory by depth (the longest of each layer, in steps; # attention)", TITLE)
+        yield from paragraph(screen, title, margin=0)
         yield from _depth_lines(screen, depth)
     yield Text()
     groups = _groups(report)
-    columns = _columns(len(groups) == len(report.layers))
-    drawn = draw(screen, columns, [cells(columns, one) for one in groups[:ROWS_SHOWN]])
-    yield from drawn.lines
+    heading = "layer" if len(groups) == len(report.layers) else "layers"
+    columns = [
+        GUTTER_COLUMN,
+        Column(heading, lambda one: Cell(one[0], NAME), align="left", shrinks=True),
+        *GROUP_COLUMNS,
+    ]
+    if len({layer.verdict for layer in report.layers}) > 1:
+        columns.append(VERDICT_COLUMN)
+    rows = [cells(columns, one) for one in groups[:ROWS_SHOWN]]
+    yield from draw(screen, columns, rows, gutter=2).lines
     if len(groups) > ROWS_SHOWN:
         yield Text(f"  {count(len(groups) - ROWS_SHOWN, 'more row')}: --full", LABEL)
 
 
 def _groups(report: Report) -> list[Group]:
-    """Every layer of a few; of many those of one family and verdict together, the worst first."""
+    """Every layer of a few; of many those of one family, verdict and reach, the worst first."""
     names = short_names([layer.name for layer in report.layers])
     if len(report.layers) <= EACH:
         return [(names[layer.name], [layer]) for layer in report.layers]
-    alike: dict[tuple[str, str], list[LayerReport]] = {}
+    alike: dict[tuple[str, str, bool], list[LayerReport]] = {}
     for layer in report.layers:
-        alike.setdefault((layer.verdict, layer.family), []).append(layer)
-    ordered = sorted(alike.items(), key=lambda item: -ORDER.index(item[1][0].verdict))
-    return [(f"{len(same):,} {family}", same) for (_, family), same in ordered]
+        key = layer.verdict, layer.family, _forgets(layer, report.input.horizon)
+        alike.setdefault(key, []).append(layer)
+    groups = []
+    for (_, family, _), same in alike.items():
+        said = f"{len(same):,} {family.replace('_', ' ')}"
+        if len(same) <= NAMED:
+            said = ", ".join(names[layer.name] for layer in same)
+        groups.append((said, same))
+    return sorted(groups, key=lambda group: (-ORDER.index(group[1][0].verdict), len(group[1])))
 
 
-def _columns(single: bool) -> list[Column]:
-    def memory(one: Group) -> str:
-        known = sorted({steps(layer.memory) for layer in one[1]}, key=_order)
-        return known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
-
-    def rate(one: Group) -> str:
-        rates = [layer.usable_rate.rate for layer in one[1] if layer.usable_rate]
-        return rate_words(min((rate for rate in rates if rate is not None), default=None))
-
-    def effect(one: Group) -> str:
-        found = worst_group(one[1])
-        if found is None or found[1].step_effect is None:
-            return "-"
-        return f"{found[1].name} {percent(found[1].step_effect, 2)}"
-
-    def verdict(one: Group) -> Cell:
-        name = one[1][0].verdict
-        return Cell("open" if name == "not_judged" else name, VERDICT_STYLES[name])
-
-    return [
-        Column("", verdict, align="left"),
-        Column(
-            "layer" if single else "layers",
-            lambda one: Cell(one[0], NAME),
-            align="left",
-            shrinks=True,
-        ),
-        Column("memory", memory),
-        Column("usable rate", rate, leaves=1),
-        Column("step effect", effect, align="left", leaves=2),
-    ]
+def _forgets(layer: LayerReport, horizon: int | None) -> bool:
+    """Whether the memory of a layer is below a tenth of the horizon."""
+    return horizon is not None and layer.memory is not None and 10 * layer.memory < horizon
 
 
-def _order(words: str) -> float:
-    try:
-        return float(words)
-    except ValueError:
-        return math.inf
+def _memory(group: Group) -> str:
+    known = sorted(math.inf if one.memory is None else one.memory for one in group[1])
+    low, high = (steps(None if one == math.inf else one) for one in (known[0], known[-1]))
+    return low if low == high else f"{low} - {high}"
+
+
+def _rate(group: Group) -> str:
+    return rate_words(smallest_rate(layer.usable_rate for layer in group[1]).rate)
+
+
+def _effect(group: Group) -> str:
+    found = worst_group(group[1])
+    if found is None or found[1].step_effect is None:
+        return "-"
+    return f"{found[1].name} {percent(found[1].step_effect)}"
+
+
+GROUP_COLUMNS = (
+    Column("memory", _memory),
+    Column("usable rate", _rate, leaves=1, optional=True),
+    Column("step effect", _effect, align="left", leaves=2, optional=True),
+)
+VERDICT_COLUMN = Column("verdict", lambda one: verdict_cell(one[1][0].verdict), align="left")
 
 
 def _depth_lines(screen: Screen, depth: Sequence[Depth]) -> Iterator[Text]:
     """One bar per layer on a logarithmic scale, several to a bar where there is no room."""
-    room = screen.width - 12
-    share = -(-len(depth) // room)
+    share = -(-len(depth) // (screen.width - 8))
     bins = [depth[start : start + share] for start in range(0, len(depth), share)]
-    memories = [[one.layer.memory for one in group if one.layer is not None] for group in bins]
-    finite = [one for group in memories for one in group if one is not None]
-    top = max(10.0, 10.0 ** math.ceil(math.log10(max([*finite, 1.0]))))
+    memories = [
+        [math.inf if one.layer.memory is None else one.layer.memory for one in group if one.layer]
+        for group in bins
+    ]
+    finite = [one for group in memories for one in group if one < math.inf]
+    top = max(1, math.ceil(math.log10(max([*finite, 10.0]))))
     bars = screen.glyphs.bars
-    height = (len(bars) - 1) / math.log10(top)
-    drawn = "".join(
-        "#"
-        if not group
-        else bars[-1]
-        if None in group
-        else bars[max(1, math.ceil(height * math.log10(max(longest, 1.0))))]
-        for group in memories
-        for longest in [max((one for one in group if one is not None), default=1.0)]
-    )
-    first, last = str(depth[0].index), str(depth[-1].index)
-    yield Text(
-        f"  {'layer':>8} {first}{last.rjust(max(len(drawn) - len(first), len(last) + 1))}", LABEL
-    )
-    line = Text(f"  {f'1 to {_power(top)}':>8} ", LABEL)
-    yield line.append(drawn, SPECTRUM)
+    last = len(bars) - 1
+
+    def bar(group: Sequence[float]) -> str:
+        if not group:
+            return "#"
+        if max(group) == math.inf:
+            return bars[last]
+        return bars[max(1, math.ceil(last / top * math.log10(max(*group, 1.0))))]
+
+    line = Text(no_wrap=True).append(f"  {POWERS.get(top, f'1e{top}'):<5} ", LABEL)
+    yield line.append("".join(map(bar, memories)), SPECTRUM)
+    ticks, apart = "", max(8, len(bins) // 4)
+    for place in (*range(0, max(len(bins) - apart // 2, 1), apart), len(bins) - 1):
+        ticks = ticks.ljust(place) + str(bins[place][0 if place < len(bins) - 1 else -1].index)
+    yield Text(f"  {1:<5} {ticks}", LABEL, no_wrap=True, overflow="ellipsis")
 
 
-def _power(value: float) -> str:
-    exponent = round(math.log10(value))
-    return {3: "1k", 4: "10k", 5: "100k", 6: "1M"}.get(
-        exponent, f"{value:.0f}" if exponent < 3 else f"1e{exponent}"
-    )
+POWERS = {1: "10", 2: "100", 3: "1k", 4: "10k", 5: "100k", 6: "1M"}
 
 
 def _closing(screen: Screen, report: Report) -> Iterator[Text]:
@@ -290,8 +307,48 @@ def _closing(screen: Screen, report: Report) -> Iterator[Text]:
     for other in report.skipped[:1]:
         more = f" and {len(report.skipped) - 1} more" if len(report.skipped) > 1 else ""
         words = screen.sentence(f"{other.name}{more}: {other.reason}")
-        yield from paragraph(screen, words, gutter=[("Not read", SEVERITY_STYLES["warning"])])
-    hidden = f"{count(notes, 'note')} hidden   " if notes else ""
-    code = told[0].finding.code if told else ""
-    explain = f"   A code: memcurse rule {code}" if code else ""
-    yield Text(f"{hidden}All: --full{explain}   Browser: --html FILE", LABEL)
+        yield from even(screen, words, gutter=[("Not read", SEVERITY_STYLES["warning"])])
+    hidden = f"{count(notes, 'note')} hidden: --full" if notes else "All: --full"
+    explain = f"   A code: memcurse rule {told[0].finding.code}" if told else ""
+    text = Text(f"{hidden}{screen.clean(explain)}   Browser: --html page.html", LABEL)
+    yield from paragraph(screen, text, margin=0)
+
+
+def _yours(report: Report) -> str:
+    """The rate of the layer that bears it least."""
+    worst = by_rate(report)
+    return setting(report.input.learning_rate if worst is None else worst[0].learning_rate)
+
+
+SEVERAL_COLUMNS = (
+    Column("", lambda one: verdict_cell(one[1].verdict), align="left"),
+    Column("checkpoint", lambda one: Cell(one[0], NAME), align="left", shrinks=True),
+    Column("memory", lambda one: steps(one[1].memory) if one[1].layers else "-", leaves=1),
+    Column("usable rate", lambda one: rate_words(one[1].usable_rate.rate)),
+    Column("yours", lambda one: _yours(one[1])),
+    Column("why", lambda one: why(one[1]), align="left", shrinks=True, leaves=2),
+)
+
+
+def several(reports: Sequence[Report], *, file: Path | None = None) -> str:
+    """Some checkpoints: a line for each, then what to do about those that need attention."""
+    return text_of(render_several(reports), file)
+
+
+def render_several(reports: Sequence[Report]) -> Lines:
+    """That page, for a screen of any width and encoding."""
+    return partial(_several_lines, reports)
+
+
+def _several_lines(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
+    names = short_names([report.checkpoint.path for report in reports])
+    rows = [cells(SEVERAL_COLUMNS, (names[one.checkpoint.path], one)) for one in reports]
+    yield from draw(screen, SEVERAL_COLUMNS, rows).lines
+    for report in reports:
+        if report.verdict in ("watch", "cursed"):
+            yield Text()
+            yield from headline(screen, report)
+            yield from actions(screen, report)
+    yield Text()
+    closing = Text("Each by itself: memcurse inspect FILE, or --full for all", LABEL)
+    yield from paragraph(screen, closing, margin=0)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from memcurse_cli.diagnosis.prediction import (
@@ -20,13 +22,8 @@ from memcurse_cli.diagnosis.prediction import (
     beyond_horizon,
     chrono_biases,
 )
-from memcurse_cli.reports.console import (
-    NAME,
-    TITLE,
-    Screen,
-    text_of,
-)
-from memcurse_cli.reports.grid import GAP, Block, facts, pack, paragraph, table, width
+from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, TITLE, Screen, text_of
+from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import (
     DIVERGENT,
     count,
@@ -303,10 +300,76 @@ def _alike(rows: Sequence[PredictionRow]) -> list[list[str]]:
     return list(together.values())
 
 
+GAP = "  "
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Columns under one title; a column is its heading and its cells."""
+
+    title: str
+    columns: Mapping[str, Sequence[str]]
+
+
+def _pack(screen: Screen, leader: _Block, blocks: Sequence[_Block]) -> list[list[_Block]]:
+    """Spread blocks over as few tables as fit the screen, each of them led by the same block."""
+    tables: list[list[_Block]] = []
+    for block in blocks:
+        if not tables or _width(screen, [*tables[-1], block]) > screen.width:
+            tables.append([leader])
+        tables[-1].append(block)
+    return tables
+
+
+def _width(screen: Screen, blocks: Sequence[_Block]) -> int:
+    """The cells that the widest line of a table takes."""
+    return sum(map(sum, _widths(screen, blocks))) + len(GAP) * (
+        sum(len(block.columns) for block in blocks) - 1
+    )
+
+
+def _table(screen: Screen, blocks: Sequence[_Block], bars: Sequence[str]) -> Iterator[Text]:
+    """A table: titles where there are any, headings, rows, and a bar at the end of each row."""
+    widths = _widths(screen, blocks)
+    titles, headings = Text(no_wrap=True), Text(no_wrap=True)
+    for block, cells in zip(blocks, widths, strict=True):
+        room = sum(cells) + len(GAP) * (len(cells) - 1)
+        titles.append(screen.clean(block.title).rjust(room) + GAP, LABEL)
+        for heading, cell in zip(block.columns, cells, strict=True):
+            headings.append(screen.clean(heading).rjust(cell) + GAP, LABEL)
+    for line in (titles, headings):
+        line.rstrip()
+        if line.plain:
+            yield line
+    for index in range(len(next(iter(blocks[0].columns.values())))):
+        line = Text(no_wrap=True)
+        for block, cells in zip(blocks, widths, strict=True):
+            for column, cell in zip(block.columns.values(), cells, strict=True):
+                said = screen.clean(column[index])
+                line.append(said.rjust(cell) + GAP, "yellow" if said == DIVERGENT else "")
+        line.append(bars[index] if bars else "", SPECTRUM)
+        line.rstrip()
+        yield line
+
+
+def _widths(screen: Screen, blocks: Sequence[_Block]) -> list[list[int]]:
+    """The cells of each column; the first one of a block makes room for a long title."""
+    widths = []
+    for block in blocks:
+        cells = [
+            max(cell_len(screen.clean(said)) for said in (heading, *column))
+            for heading, column in block.columns.items()
+        ]
+        spare = cell_len(screen.clean(block.title)) - sum(cells) - len(GAP) * (len(cells) - 1)
+        cells[0] += max(spare, 0)
+        widths.append(cells)
+    return widths
+
+
 def _tables(screen: Screen, rows: Sequence[PredictionRow]) -> Iterator[Text]:
     """One table where everything fits, otherwise several, each of them led by |λ|."""
     blocks = [
-        Block(
+        _Block(
             "",
             {
                 "τ": [figure(row.time_constant) for row in rows],
@@ -321,14 +384,14 @@ def _tables(screen: Screen, rows: Sequence[PredictionRow]) -> Iterator[Text]:
             "E|dh/dω|²": [figure(one.sensitivity) for one in found],
             "κ": [figure(one.relative_sensitivity) for one in found],
         }
-        blocks.append(Block(f"ω = {', '.join(names)}", columns))
-    leader = Block("", {"|λ|": [modulus_figure(row) for row in rows]})
-    tables = pack(screen, leader, blocks)
+        blocks.append(_Block(f"ω = {', '.join(names)}", columns))
+    leader = _Block("", {"|λ|": [modulus_figure(row) for row in rows]})
+    tables = _pack(screen, leader, blocks)
     for index, blocks in enumerate(tables):
         if index:
             yield Text()
-        bars = _bars(screen, rows, screen.width - width(screen, blocks)) if index == 0 else []
-        yield from table(screen, blocks, bars)
+        bars = _bars(screen, rows, screen.width - _width(screen, blocks)) if index == 0 else []
+        yield from _table(screen, blocks, bars)
 
 
 def _bars(screen: Screen, rows: Sequence[PredictionRow], room: int) -> list[str]:

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, Screen
-from memcurse_cli.reports.grid import Cell, Column, Row, cells
+from memcurse_cli.reports.console import CODE, LABEL, NAME
+from memcurse_cli.reports.grid import Cell, Column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
-    largest,
     number,
     number_or_absent,
     percent,
     percent_or_absent,
+    quantile,
     setting,
     span,
 )
-from memcurse_cli.reports.ranking import layer_rank
+from memcurse_cli.reports.ranking import layer_rank, shared
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
     Names,
+    Page,
     effect_cell,
-    notes,
-    table_lines,
+    explained,
 )
 from memcurse_cli.schema.figures import ParameterSummary
-from memcurse_cli.schema.layer import AdamGroup, GroupRate, LearningRates, OptimizerSummary
-from memcurse_cli.schema.report import InputAssumption, LayerReport, WhatIf
+from memcurse_cli.schema.layer import AdamGroup, GroupRate, OptimizerSummary
+from memcurse_cli.schema.report import LayerReport, WhatIf
 
-SHOWN = 8
 NAMED = 4
 REST = "everything else"
 
 Rate = tuple[GroupRate, str, int]
-"""A recurrent group, the layer where its rate is lowest, and how many layers have such a group."""
+"""A recurrent group, the layer that it is in, and how many layers have it at the same rate."""
 
 Stepped = tuple[Sequence[AdamGroup], str]
 """Groups with effective steps that share a row, and the layer where Adam leaves most."""
-
-SHARED = "Where layers share a row, lr/√v spans them all, the rest is their worst."
 
 
 def _rate_to_give(rate: GroupRate) -> str:
@@ -52,85 +50,83 @@ def _rate_to_give(rate: GroupRate) -> str:
     return write(rate.learning_rate)
 
 
-RATE_COLUMNS = (
-    GUTTER_COLUMN,
-    Column(
-        "group",
-        lambda one: Cell(
-            f"{one[0].name} in {count(one[2], 'layer')}" if one[2] > 1 else one[0].name, NAME
-        ),
-        align="left",
-        shrinks=True,
-    ),
-    Column("tensor", lambda one: one[0].tensor or one[1], align="left", shrinks=True, leaves=2),
-    Column("bears", lambda one: number_or_absent(one[0].effect_rate, 2)),
-    Column(
-        "rate",
-        lambda one: _rate_to_give(one[0]),
-        meaning="Rate: the smaller of what it bears and lr.",
-    ),
-    Column("of lr", lambda one: number_or_absent(one[0].relative, 2), leaves=1),
-)
+def _rate_name(one: Rate) -> Cell:
+    shared_by = f" in {count(one[2], 'layer')}" if one[2] > 1 else ""
+    return Cell(one[0].name + shared_by, NAME)
 
 
-def learning_rate_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, assumed: InputAssumption, all_layers: bool
-) -> Iterator[Text]:
-    """The groups to give to the optimizer, the lowest rate first, and what they rest on."""
-    derived = [(layer, layer.learning_rates) for layer in layers if layer.learning_rates]
-    rates = _lowest(
-        [(layer.name, layer.family, rate) for layer, on in derived for rate in on.groups]
+def rate_columns(limit: float) -> tuple[Column, ...]:
+    """The columns of groups; ``limit`` is the step effect that one of them is about."""
+    step = f"{percent(limit, 2)} step at"
+    return explained(
+        {
+            step: f"{step}: the rate at which one step of Adam changes the state by that much; a "
+            "figure, not a rate to use.",
+            "give": "Give: the usable rate of its layer, or lr where that is smaller.",
+        },
+        GUTTER_COLUMN,
+        Column("group", _rate_name, align="left", shrinks=True),
+        Column("tensor", lambda one: one[0].tensor or one[1], align="left", shrinks=True, leaves=2),
+        Column(step, lambda one: number_or_absent(one[0].effect_rate, 2), leaves=1),
+        Column("give", lambda one: _rate_to_give(one[0])),
     )
-    shown = rates if all_layers else rates[:SHOWN]
+
+
+RATE_COLUMNS = rate_columns(0.1)
+
+
+def learning_rate_lines(page: Page) -> Iterator[Text]:
+    """The groups to give to the optimizer, the lowest rate first, and what they rest on."""
+    derived = [layer.learning_rates for layer in page.layers if layer.learning_rates]
     if not derived:
         return
-
-    def rows(names: Names) -> list[Row]:
-        rest = [REST, ABSENT, ABSENT, setting(assumed.learning_rate), "1.0"]
-        groups = [cells(RATE_COLUMNS, (rate, names[name], shared)) for rate, name, shared in shown]
-        return [*groups, [Cell(""), *map(Cell, rest)]]
-
-    hidden = len(rates) - len(shown)
-    note = f"{count(hidden, 'more group')} with larger rates: --all." if hidden else ""
-    names = yield from table_lines(screen, layers, RATE_COLUMNS, rows, note=note)
-    rests_on = (
-        f"A group bears the rate at which one step changes the state by "
-        f"{percent(derived[0][1].limit, 2)} (--watch-limit), with an optimizer that moves "
-        "every parameter by about its rate, as Adam does. Assumes that "
-        f"lr = {setting(assumed.learning_rate)} suits the rest of the network."
+    found = shared(
+        page.layers,
+        lambda layer: layer.learning_rates.groups if layer.learning_rates else (),
+        lambda rate: -_order(rate),
+        lambda rate: (rate.name, _rate_to_give(rate)),
+        every=page.all_layers,
     )
-    yield from notes(screen, [rests_on, *_sharpness(derived, names)])
+    rest = setting(page.report.input.learning_rate)
+    yield from page.merged(
+        "Learning rates",
+        rate_columns(derived[0].limit),
+        found,
+        lambda rates, layer: (rates[0], layer, len(rates)),
+        "group with larger rates",
+        [Cell(""), *map(Cell, (REST, ABSENT, ABSENT, rest))],
+    )
+    unjudged = [layer.not_judged for layer in page.layers if layer.not_judged]
+    yield from page.notes(f"No rate is given to what was not judged: {why}." for why in unjudged)
+    if any(rates[0].learning_rate is not None for rates, _ in found):
+        yield from _to_paste(page)
 
 
-def _lowest(rates: Sequence[tuple[str, str, GroupRate]]) -> list[Rate]:
-    """One entry per name and family, with the layer where the rate is lowest."""
-    groups: dict[tuple[str, str], list[Rate]] = {}
-    for layer, family, rate in rates:
-        groups.setdefault((family, rate.name), []).append((rate, layer, 1))
-    lowest = [(*min(same, key=_order)[:2], len(same)) for same in groups.values()]
-    return sorted(lowest, key=_order)
+def _to_paste(page: Page) -> Iterator[Text]:
+    """The groups as an optimizer of PyTorch takes them."""
+    report, given, screen = page.report, page.report.input, page.screen
+    parts = (":".join(map(setting, part)) for part in given.autocorrelation)
+    asked = {
+        "learning_rate": given.learning_rate_source == "option" and setting(given.learning_rate),
+        "horizon": given.horizon_source == "option" and given.horizon,
+        "readout": given.readout and repr(given.readout),
+        "autocorrelation": given.autocorrelation != ((1.0, 0.0),) and repr(",".join(parts)),
+    }
+    options = "".join(f", {name}={said}" for name, said in asked.items() if said)
+    code = [
+        screen.clean(f"report = memcurse_cli.inspect({path!r}{options})")
+        for path in (report.checkpoint.path, "FILE")
+    ]
+    lines = [code[len(code[0]) + 2 > screen.width]]
+    lines.append("optimizer = torch.optim.AdamW(report.groups(model.named_parameters()))")
+    for line in lines:
+        yield Text(f"  {screen.shorten(line, screen.width - 2)}", CODE, no_wrap=True)
 
 
-def _order(one: Rate) -> float:
-    """A rate that does not exist is below every other, unless nothing needs one."""
-    if one[0].effect_rate is None:
-        return float("inf") if one[0].relative == 1 else -1.0
-    return one[0].effect_rate
-
-
-def _sharpness(derived: Sequence[tuple[LayerReport, LearningRates]], names: Names) -> Iterator[str]:
-    """The recurrent parameters against B, C and D, where these are known."""
-    for layer, rates in derived:
-        sharpness = rates.sharpness
-        if sharpness is not None:
-            yield (
-                f"{names[layer.name]}: at a perfect fit a step of Adam on the recurrent groups "
-                f"changes the output as much as one on B, C and D at "
-                f"{number(sharpness.adam_ratio, 2)} of their rate; gradient descent is stable up "
-                f"to {number(sharpness.sgd_ratio, 2)} of theirs."
-            )
-        elif rates.sharpness_reason:
-            yield f"Not compared with B, C and D: {rates.sharpness_reason}."
+def _order(rate: GroupRate) -> float:
+    """The rate to give; where none is known, that of the limit."""
+    known = (one for one in (rate.learning_rate, rate.effect_rate) if one is not None)
+    return next(known, math.inf)
 
 
 def _steps(one: Stepped, level: str) -> list[float]:
@@ -165,84 +161,52 @@ def _group_name(one: Stepped) -> Cell:
     return Cell(group.name, NAME if group.recurrent else LABEL)
 
 
-ADAM_COLUMNS = (
+def _layer_name(one: Stepped) -> str:
+    return one[1] + (f" +{len(one[0]) - 1}" if len(one[0]) > 1 else "")
+
+
+ADAM_COLUMNS = explained(
+    {
+        "p50": "lr/√v: what Adam multiplies a gradient with. Where layers share a row, it spans "
+        "them all, and the rest is their worst.",
+        "with κ": "With κ, with H: the correlation of its logarithm with that of κ, and of the "
+        "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
+        "spread": "Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
+    },
     GUTTER_COLUMN,
     Column("parameter", _group_name, align="left", shrinks=True),
-    Column(
-        "layer",
-        lambda one: one[1] + (f" +{len(one[0]) - 1}" if len(one[0]) > 1 else ""),
-        align="left",
-        shrinks=True,
-        leaves=3,
-    ),
+    Column("layer", _layer_name, align="left", shrinks=True, leaves=3, optional=True),
     Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
-    Column(
-        "p50",
-        lambda one: span(_steps(one, "p50"), 2),
-        meaning="lr/√v: what Adam multiplies a gradient with.",
-    ),
+    Column("p50", lambda one: span(_steps(one, "p50"), 2)),
     Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
-    Column(
-        "with κ",
-        lambda one: _correlation(group.correlation for group in one[0]),
-        meaning="With κ, with H: the correlation of its logarithm with that of κ, and of the "
-        "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
-    ),
+    Column("with κ", lambda one: _correlation(group.correlation for group in one[0])),
     Column(
         "with H", lambda one: _correlation(group.hessian_correlation for group in one[0]), leaves=2
     ),
-    Column(
-        "spread",
-        _spread,
-        align="left",
-        leaves=1,
-        meaning="Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
-    ),
+    Column("spread", _spread, align="left", leaves=1),
 )
 
 
-def adam_lines(
-    screen: Screen,
-    layers: Sequence[LayerReport],
-    *,
-    optimizer: OptimizerSummary | None,
-    all_layers: bool,
-) -> Iterator[Text]:
+def adam_lines(page: Page) -> Iterator[Text]:
     """Adam's effective steps on every group and on the other tensors of its layer."""
+    optimizer = page.report.optimizer
     if optimizer is None:
         return
     if optimizer.reason is not None:
-        yield from notes(screen, [f"None: {optimizer.reason}."])
+        yield from page.notes([f"None: {optimizer.reason}."])
         return
-    described = _least_compensated(layers, every=all_layers)
-    shown = described if all_layers else described[:SHOWN]
-    if shown:
-        columns = [one for one in ADAM_COLUMNS if one.heading != "layer" or len(layers) > 1]
-
-        def rows(names: Names) -> list[Row]:
-            return [cells(columns, (groups, names[name])) for groups, name in shown]
-
-        hidden = len(described) - len(shown)
-        said = [SHARED] if any(len(groups) > 1 for groups, _ in shown) else []
-        said += [f"{count(hidden, 'more tensor')}: --all."] if hidden else []
-        yield from table_lines(screen, layers, columns, rows, note=" ".join(said))
-    groups = [group for layer in layers for group in layer.adam]
-    yield from notes(screen, adam_notes(groups, optimizer))
-
-
-def _least_compensated(layers: Sequence[LayerReport], *, every: bool) -> list[Stepped]:
-    """One entry per name and family, where Adam leaves most; recurrent groups first."""
-    groups: dict[object, list[tuple[AdamGroup, str]]] = {}
-    for layer in layers:
-        for group in layer.adam:
-            if group.effective_step is not None:
-                key = id(group) if every else (layer.family, group.name)
-                groups.setdefault(key, []).append((group, layer.name))
-    least = [
-        ([group for group, _ in same], max(same, key=lambda pair: _left(pair[0]))[1])
-        for same in groups.values()
-    ]
-    return sorted(least, key=lambda one: not one[0][0].recurrent)
+    described = shared(
+        page.layers,
+        lambda layer: [group for group in layer.adam if group.effective_step is not None],
+        _left,
+        every=page.all_layers,
+    )
+    described.sort(key=lambda one: not one[0][0].recurrent)
+    yield from page.merged(
+        "Adam's effective steps", ADAM_COLUMNS, described, lambda *one: one, "tensor"
+    )
+    groups = [group for layer in page.layers for group in layer.adam]
+    yield from page.notes(adam_notes(groups, optimizer))
 
 
 def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iterator[str]:
@@ -275,7 +239,7 @@ def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iter
 GAINS = {"held": "", "own": ", γ own", "coupled": ", γ coupled"}
 
 Version = tuple[str, ParameterSummary | None, Sequence[str]]
-"""How a group is written, the group, and the scores of the Hessian, which is that of all."""
+"""How a group is written, the group, and the figures of all groups together."""
 
 
 def _title(version: WhatIf) -> str:
@@ -291,50 +255,46 @@ def _versions(layer: LayerReport) -> list[Version]:
     versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
     versions += [(_title(one), one) for one in layer.what_if]
     for said, one in versions:
-        scores = [ABSENT, ABSENT]
-        if one.hessian is not None:
-            output = percent_or_absent(one.hessian.output_step_effect)
-            scores = [number(one.hessian.adam_residual), output]
+        hessian, usable = one.hessian, one.usable_rate
+        scores = (
+            number_or_absent(None if usable is None else usable.rate, 2),
+            number_or_absent(None if hessian is None else hessian.adam_residual),
+            percent_or_absent(None if hessian is None else hessian.output_step_effect),
+        )
         first, *rest = one.parameters or (None,)
-        found += [(said, first, scores), *(("", group, ("", "")) for group in rest)]
+        found += [(said, first, scores), *(("", group, ("", "", "")) for group in rest)]
     return found
 
 
+def _of_group(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[Version], Cell | str]:
+    """What is said of a version's group, where it has one."""
+    return lambda version: ABSENT if version[1] is None else say(version[1])
+
+
+P99 = quantile("p99")
 WHAT_IF = LayerTable(
     "What if",
     (
         Column("written as", lambda row: row[0], align="left"),
         Column(
-            "parameter",
-            lambda row: Cell(row[1].name, NAME) if row[1] else ABSENT,
-            align="left",
-            shrinks=True,
+            "parameter", _of_group(lambda one: Cell(one.name, NAME)), align="left", shrinks=True
         ),
-        Column(
-            "κ p99",
-            lambda row: largest([row[1].relative_sensitivity], "p99") if row[1] else ABSENT,
-            leaves=3,
-        ),
-        Column("effect", lambda row: effect_cell(row[1]) if row[1] else ABSENT),
-        Column("Adam left", lambda row: row[2][0], leaves=4),
-        Column("output", lambda row: row[2][1], leaves=5),
+        Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
+        Column("effect", _of_group(effect_cell)),
+        Column("usable rate", lambda row: row[2][0], optional=True),
+        Column("Adam left", lambda row: row[2][1], leaves=4),
+        Column("output", lambda row: row[2][2], leaves=5),
     ),
     entries=_versions,
     rank=layer_rank,
     shown=3,
-    alone=False,
 )
 
 
-def what_if_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
+def what_if_lines(page: Page) -> Iterator[Text]:
     """Every parameter group of the worst layers, as it is and as it would be."""
-    names = yield from WHAT_IF.lines(screen, layers, all_layers=all_layers)
-    asked = [layer for layer in layers if layer.what_if]
-    if not all_layers and len(asked) > WHAT_IF.shown:
-        asked = sorted(asked, key=layer_rank, reverse=True)[: WHAT_IF.shown]
-    yield from notes(screen, what_if_notes(asked, names))
+    yield from WHAT_IF.lines(page)
+    yield from page.notes(what_if_notes(WHAT_IF.taken(page)[0], page.names))
 
 
 def what_if_notes(layers: Sequence[LayerReport], names: Names) -> Iterator[str]:

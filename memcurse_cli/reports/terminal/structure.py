@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import Screen
 from memcurse_cli.reports.grid import Column
 from memcurse_cli.reports.numbers import (
     ABSENT,
@@ -17,11 +16,11 @@ from memcurse_cli.reports.numbers import (
     number_or_absent,
     percent,
     percent_or_absent,
+    quantile,
     setting,
 )
 from memcurse_cli.reports.ranking import hidden_rank
-from memcurse_cli.reports.terminal.tables import LayerTable, notes, whose
-from memcurse_cli.schema.figures import Quantiles
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.layer import (
     AGREEMENT,
     JACOBIAN,
@@ -37,9 +36,7 @@ from memcurse_cli.schema.report import LayerReport
 
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 
-
-def _given(part: Any) -> list[Any]:
-    return [] if part is None else [part]
+Key = TypeVar("Key")
 
 
 def at_least(value: float, error: float) -> str:
@@ -56,78 +53,52 @@ def _estimate(share: float, error: float) -> str:
 
 HESSIAN = LayerTable(
     "Hessian at a perfect fit",
-    (
-        Column("N", lambda one: str(one.order)),
-        Column(
-            "diagonal",
-            lambda one: _estimate(one.diagonality, one.diagonality_error),
-            meaning="Diagonal: 100 % if no two parameters interact.",
-        ),
-        Column(
-            "Adam left",
-            lambda one: at_least(one.adam_residual, one.adam_residual_error),
-            meaning="Adam left: the curvature that an ideal diagonal preconditioner leaves, 1 to "
-            "N.",
-        ),
-        Column(
-            "spread",
-            lambda one: number_or_absent(one.concentration),
-            leaves=3,
-            meaning="Spread: coordinates that carry a top eigenvector.",
-        ),
+    explained(
+        {
+            "diagonal": "Diagonal: 100 % if no two parameters interact.",
+            "Adam left": "Adam left: the curvature that an ideal diagonal preconditioner leaves, "
+            "1 to N.",
+            "spread": "Spread: coordinates that carry a top eigenvector.",
+            "output": "Output: its change by one step on all N, signs independent; signs in "
+            "concert reach at most √(Adam left) times that.",
+        },
+        figure("N", "order", write=str),
+        Column("diagonal", lambda one: _estimate(one.diagonality, one.diagonality_error)),
+        Column("Adam left", lambda one: at_least(one.adam_residual, one.adam_residual_error)),
+        figure("spread", "concentration", 3),
         Column("sharpness", lambda one: at_least(one.sharpness, one.sharpness_error), leaves=2),
-        Column("max SGD lr", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
-        Column(
-            "output",
-            lambda one: percent_or_absent(one.output_step_effect),
-            leaves=4,
-            meaning="Output: its change by one step on all N, signs independent; signs in concert "
-            "reach at most √(Adam left) times that.",
-        ),
+        Column("SGD limit", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
+        figure("output", "output_step_effect", 4, percent_or_absent),
     ),
-    entries=lambda layer: _given(layer.hessian),
+    entries=lambda layer: [layer.hessian] if layer.hessian else [],
     rank=lambda layer: layer.hessian.adam_residual,  # type: ignore[union-attr]  # it has entries
     more=" with less left to Adam",
 )
 
+
+def _normality(condition: float | None) -> str:
+    return "not diagonalisable" if condition is None else number(condition)
+
+
 DENSE = LayerTable(
     "Dense matrices",
-    (
-        Column(
-            "κ(P)",
-            lambda one: (
-                "not diagonalisable"
-                if one.eigenvector_condition is None
-                else number(one.eigenvector_condition)
-            ),
-            meaning="κ(P): condition of the eigenvectors, 1 for a normal matrix.",
-        ),
-        Column(
-            "departure",
-            lambda one: percent(one.henrici_departure),
-            meaning="Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
-        ),
-        Column(
-            "memory",
-            lambda one: number_or_absent(one.memory),
-            meaning="Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; equal "
-            "if normal.",
-        ),
-        Column(
-            "E‖dh/dA‖²",
-            lambda one: number_or_absent(one.sensitivity),
-            leaves=2,
-            meaning="E‖dh/dA‖²: over all entries.",
-        ),
-        Column(
-            "κ(A)",
-            lambda one: number_or_absent(one.relative_sensitivity),
-            leaves=3,
-            meaning="κ(A): that over E‖h‖².",
-        ),
+    explained(
+        {
+            "κ(P)": "κ(P): condition of the eigenvectors, 1 for a normal matrix.",
+            "departure": "Departure: Henrici's, the share of ‖A‖ that its eigenvalues do not tell.",
+            "memory": "Memory, in steps: the larger of τ max and the last k with ‖A^k‖ ≥ 1/e; "
+            "equal if normal.",
+            "E‖dh/dA‖²": "E‖dh/dA‖²: over all entries.",
+            "κ(A)": "κ(A): that over E‖h‖².",
+        },
+        figure("κ(P)", "eigenvector_condition", write=_normality),
+        figure("departure", "henrici_departure", write=percent),
+        figure("memory", "memory"),
+        figure("E‖dh/dA‖²", "sensitivity", 2),
+        figure("κ(A)", "relative_sensitivity", 3),
         Column("activation", lambda one: one.activation, align="left", leaves=1),
     ),
-    entries=lambda layer: _given(layer.dense),
+    entries=lambda layer: [layer.dense] if layer.dense else [],
     rank=lambda layer: layer.dense.henrici_departure,  # type: ignore[union-attr]
     more=" nearer to normal",
 )
@@ -152,36 +123,23 @@ def _worst_condition(layer: LayerReport) -> float:
 
 STRUCTURE = LayerTable(
     "Beyond eigenvalues",
-    (
-        Column(
-            "λ part",
-            lambda one: percent_or_absent(one.eigenvalue_part),
-            leaves=1,
-            meaning="λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
+    explained(
+        {
+            "λ part": "λ part, P part: of E‖dh/dA‖², what moves eigenvalues alone and eigenvectors "
             "alone; with what both share they add up to 100 %.",
-        ),
-        Column("P part", lambda one: percent_or_absent(one.eigenvector_part), leaves=2),
-        Column("both", lambda one: percent_or_absent(one.cross_part), leaves=3),
-        Column(
-            "cond λ p50",
-            lambda one: number_or_absent(one.eigenvalue_condition.p50),
-            leaves=5,
-            meaning="Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is "
+            "cond λ max": "Cond λ: how far a change of A of norm 1 moves an eigenvalue, 1 if A is "
             "normal.",
-        ),
-        Column("cond λ max", lambda one: number_or_absent(one.eigenvalue_condition.max)),
-        Column(
-            "max ‖A^k‖",
-            lambda one: number_or_absent(one.transient_growth),
-            meaning="Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
+            "max ‖A^k‖": "Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
             "constant.",
-        ),
-        Column(
-            "k",
-            lambda one: ABSENT if one.transient_step is None else str(one.transient_step),
-            leaves=4,
-        ),
-        Column("Kreiss ≥", lambda one: number_or_absent(one.kreiss_bound), leaves=6),
+        },
+        figure("λ part", "eigenvalue_part", 1, percent_or_absent),
+        figure("P part", "eigenvector_part", 2, percent_or_absent),
+        figure("both", "cross_part", 3, percent_or_absent),
+        figure("cond λ p50", "eigenvalue_condition.p50", 5),
+        figure("cond λ max", "eigenvalue_condition.max"),
+        figure("max ‖A^k‖", "transient_growth"),
+        figure("k", "transient_step", 4, lambda step: ABSENT if step is None else str(step)),
+        figure("Kreiss ≥", "kreiss_bound", 6),
     ),
     entries=_structures,
     rank=_worst_condition,
@@ -198,23 +156,18 @@ def _jacobian_memory(spectrum: HiddenSpectrum) -> str:
 
 HIDDEN = LayerTable(
     "Hidden weights",
-    (
-        Column(
-            "matrix",
-            lambda one: one.name,
-            align="left",
-            shrinks=True,
-            meaning="Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at "
+    explained(
+        {
+            "matrix": "Matrix: W_hh of a gate, or the Jacobian of one step of the whole state at "
             "zero input and zero state.",
-        ),
-        Column("n", lambda one: str(one.order), leaves=2),
-        Column(
-            "radius",
-            lambda one: number(one.spectral_radius),
-            meaning="Radius: the largest |λ|.",
-        ),
-        Column("|λ|≥1", lambda one: str(one.unstable), leaves=1),
-        Column("τ", _jacobian_memory, meaning="τ: the Jacobian's longest, in steps."),
+            "radius": "Radius: the largest |λ|.",
+            "τ": "τ: the Jacobian's longest, in steps.",
+        },
+        Column("matrix", lambda one: one.name, align="left", shrinks=True),
+        figure("n", "order", 2, str),
+        figure("radius", "spectral_radius"),
+        figure("|λ|≥1", "unstable", 1, str),
+        Column("τ", _jacobian_memory),
     ),
     entries=lambda layer: layer.hidden_spectra,
     rank=hidden_rank,
@@ -232,11 +185,7 @@ def _states(layer: LayerReport) -> list[WorkRow]:
         return []
     rows = (
         ("mean field", point.predicted, _singular_values(point)),
-        (
-            "simulated",
-            point.simulated,
-            ABSENT,
-        ),
+        ("simulated", point.simulated, ABSENT),
     )
     return [(source, state, values) for source, state, values in rows if state is not None]
 
@@ -253,38 +202,28 @@ def _gate(gate: GateAtWork) -> str:
     return f"{gate.name[:1]} {mean}±{spread}"
 
 
+def _decay(row: WorkRow) -> str:
+    steps = row[1].time_constant
+    return "no decay" if steps is None else number(steps)
+
+
 STATE_AT_WORK = LayerTable(
     "State at work",
-    (
-        Column("", lambda row: row[0], align="left"),
-        Column("E h²", lambda row: number(row[1].second_moment), meaning="E h²: of a unit."),
-        Column(
-            "gates",
-            lambda row: " ".join(map(_gate, row[1].gates)),
-            align="left",
-            leaves=1,
-            meaning="Gates: mean ± spread of how far they are open, over units and steps.",
-        ),
-        Column(
-            "s²",
-            lambda row: row[2],
-            optional=True,
-            leaves=2,
-            meaning="s²: squared singular values of dh'/dh, mean ± spread; 1 ± 0 keeps every "
+    explained(
+        {
+            "E h²": "E h²: of a unit.",
+            "gates": "Gates: mean ± spread of how far they are open, over units and steps.",
+            "s²": "s²: squared singular values of dh'/dh, mean ± spread; 1 ± 0 keeps every "
             "gradient.",
-        ),
-        Column(
-            "χ",
-            lambda row: number(row[1].growth),
-            meaning="χ: what a step makes of the square of a small change of the state.",
-        ),
-        Column(
-            "τ",
-            lambda row: (
-                "no decay" if row[1].time_constant is None else number(row[1].time_constant)
-            ),
-            meaning="τ = -2/log χ: the steps in which the change itself falls to 1/e.",
-        ),
+            "χ": "χ: what a step makes of the square of a small change of the state.",
+            "τ": "τ = -2/log χ: the steps in which the change itself falls to 1/e.",
+        },
+        Column("", lambda row: row[0], align="left"),
+        Column("E h²", lambda row: number(row[1].second_moment)),
+        Column("gates", lambda row: " ".join(map(_gate, row[1].gates)), align="left", leaves=1),
+        Column("s²", lambda row: row[2], optional=True, leaves=2),
+        Column("χ", lambda row: number(row[1].growth)),
+        Column("τ", _decay),
     ),
     entries=_states,
     rank=lambda layer: _states(layer)[-1][1].growth,
@@ -292,26 +231,30 @@ STATE_AT_WORK = LayerTable(
 )
 
 
-def mean_field_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
+def mean_field_lines(page: Page) -> Iterator[Text]:
     """E h², gates and χ of each layer, those that forget last first."""
-    points = [(layer.name, layer.operating_point) for layer in layers if layer.operating_point]
-    yield from STATE_AT_WORK.lines(screen, layers, all_layers=all_layers)
+    points = [(layer.name, layer.operating_point) for layer in page.layers if layer.operating_point]
+    yield from STATE_AT_WORK.lines(page)
     if points:
-        yield from notes(screen, [mean_field_assumes(points[0][1])])
+        yield from page.notes([mean_field_assumes(points[0][1])])
     apart = [name for name, point in points if point.agrees is False]
     if apart:
         said = (
-            f"{whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; weights "
-            "that stay, or that were learnt, make the difference. Go by the simulated layer."
+            f"{page.whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; "
+            "weights that stay, or that were learnt, make the difference. Go by the simulated "
+            "layer."
         )
-        yield from notes(screen, [said])
-    reasons: dict[str, list[str]] = {}
-    for name, point in points:
-        if point.reason is not None:
-            reasons.setdefault(point.reason, []).append(name)
-    yield from notes(screen, [f"{whose(of)}: {reason}." for reason, of in reasons.items()])
+        yield from page.notes([said])
+    reasons = [(point.reason, name) for name, point in points if point.reason is not None]
+    yield from page.notes(f"{page.whose(of)}: {reason}." for reason, of in of_each(reasons))
+
+
+def of_each(pairs: Iterable[tuple[Key, str]]) -> Iterable[tuple[Key, list[str]]]:
+    """Each key, with the layers that it was said of."""
+    found: dict[Key, list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found.items()
 
 
 def mean_field_assumes(point: GatedOperatingPoint) -> str:
@@ -323,99 +266,73 @@ def mean_field_assumes(point: GatedOperatingPoint) -> str:
     )
 
 
-def _band(index: int) -> Any:
+def _band(heading: str, index: int, leaves: int) -> Column:
     """The τ of a band of one layer's gates."""
 
     def value(gates: GateSummary) -> str:
-        if index >= len(gates.bands):
-            return ABSENT
-        return _level(gates.bands[index].time_constant, "p50")
+        bands = gates.bands[index : index + 1]
+        return quantile("p50")(bands[0].time_constant) if bands else ABSENT
 
-    return value
+    return Column(heading, value, leaves=leaves)
 
 
-def _moved(level: str) -> Any:
+def _changed(figures: Iterable[GateFigure | None], level: str) -> str:
+    """How many times larger the figure that changes most is with gates that move."""
+    ratios = []
+    for one in filter(None, figures):
+        nominal, moving = getattr(one.nominal, level), getattr(one.moving, level)
+        ratio = moving / nominal if nominal and moving else 0.0
+        ratios += [ratio] if 0 < ratio < math.inf else []
+    most = max(ratios, key=lambda ratio: max(ratio, 1 / ratio), default=None)
+    return ABSENT if most is None else f"×{number(most, 2)}"
+
+
+def _moved(level: str, leaves: int = 0) -> Column:
     """The change of κ in the group that changes most."""
 
     def value(gates: GateSummary) -> str:
-        figures = [one.relative_sensitivity for one in gates.parameters]
-        ratios = [ratio for figure in figures if (ratio := _ratio(figure, level))]
-        if not ratios:
-            return ABSENT
-        return f"×{number(max(ratios, key=lambda ratio: max(ratio, 1 / ratio)), 2)}"
+        return _changed((one.relative_sensitivity for one in gates.parameters), level)
 
-    return value
-
-
-def _level(quantiles: Quantiles, level: str) -> str:
-    value = getattr(quantiles, level)
-    if value is not None:
-        return number(value)
-    return DIVERGENT if quantiles.divergent else ABSENT
-
-
-def _ratio(figure: GateFigure | None, level: str) -> float | None:
-    """Of two quantiles, where both are finite and above 0."""
-    if figure is None:
-        return None
-    nominal, moving = getattr(figure.nominal, level), getattr(figure.moving, level)
-    ratio = moving / nominal if nominal and moving else 0.0
-    return ratio if 0 < ratio < math.inf else None
-
-
-def _state_change(gates: GateSummary) -> str:
-    ratio = _ratio(gates.second_moment, "p50")
-    return ABSENT if ratio is None else f"×{number(ratio, 2)}"
+    return Column(f"κ {level}", value, leaves=leaves)
 
 
 MOVING_GATES = LayerTable(
     "Moving gates",
-    (
-        Column(
-            "σ_z",
-            lambda one: _level(one.spread, "p50"),
-            meaning="σ_z: of the gates' pre-activations, median unit.",
-        ),
-        Column("τ 5 %", _band(0), leaves=2),
-        Column("τ -σ", _band(1), leaves=4),
-        Column("τ +σ", _band(2), leaves=3),
-        Column(
-            "τ 95 %",
-            _band(3),
-            leaves=1,
-            meaning="τ: of the median unit, in steps, at these points of its gate's distribution.",
-        ),
-        Column(
-            "E h²",
-            _state_change,
-            meaning="E h² (p50), κ: with gates that move, over that of gates at their bias.",
-        ),
-        Column("κ p50", _moved("p50"), leaves=5),
-        Column("κ p99", _moved("p99")),
+    explained(
+        {
+            "σ_z": "σ_z: of the gates' pre-activations, median unit.",
+            "τ 95 %": "τ: of the median unit, in steps, at these points of its gate's "
+            "distribution.",
+            "E h²": "E h² (p50), κ: with gates that move, over that of gates at their bias.",
+        },
+        figure("σ_z", "spread", write=quantile("p50")),
+        _band("τ 5 %", 0, 2),
+        _band("τ -σ", 1, 4),
+        _band("τ +σ", 2, 3),
+        _band("τ 95 %", 3, 1),
+        Column("E h²", lambda one: _changed([one.second_moment], "p50")),
+        _moved("p50", 5),
+        _moved("p99"),
     ),
-    entries=lambda layer: (
-        [] if layer.gates is None or layer.gates.spread is None else [layer.gates]
-    ),
+    entries=lambda layer: [layer.gates] if layer.gates and layer.gates.spread else [],
     rank=lambda layer: layer.gates.spread.p50 or 0.0,  # type: ignore[union-attr]
     more=" that move less",
 )
 
 
-def gate_lines(
-    screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-) -> Iterator[Text]:
+def gate_lines(page: Page) -> Iterator[Text]:
     """What gates that move make of τ, E h² and κ, those that move farthest first."""
-    yield from MOVING_GATES.lines(screen, layers, all_layers=all_layers)
-    taken = [gates for layer in layers for gates in MOVING_GATES.entries(layer)]
+    yield from MOVING_GATES.lines(page)
+    taken = [gates for layer in page.layers for gates in MOVING_GATES.entries(layer)]
     if taken:
-        yield from notes(screen, [gates_assume(taken)])
-    missing: dict[tuple[str, str], list[str]] = {}
-    for layer in layers:
-        if layer.gates is not None and layer.gates.reason is not None:
-            key = missing_part(layer.gates), layer.gates.reason
-            missing.setdefault(key, []).append(layer.name)
-    yield from notes(
-        screen, [f"{whose(of)} {lacks}: {reason}." for (lacks, reason), of in missing.items()]
+        yield from page.notes([gates_assume(taken)])
+    missing = [
+        ((missing_part(layer.gates), layer.gates.reason), layer.name)
+        for layer in page.layers
+        if layer.gates is not None and layer.gates.reason is not None
+    ]
+    yield from page.notes(
+        f"{page.whose(of)} {lacks}: {reason}." for (lacks, reason), of in of_each(missing)
     )
 
 

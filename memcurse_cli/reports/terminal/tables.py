@@ -2,22 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, Screen
+from memcurse_cli.reports.answer import short_names
+from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, effect
+from memcurse_cli.reports.numbers import count, effect, number_or_absent
 from memcurse_cli.schema.figures import ParameterSummary
-from memcurse_cli.schema.report import LayerReport
+from memcurse_cli.schema.report import LayerReport, Report
 
 Names = Mapping[str, str]
 """What each layer is called in a table."""
 
+Item = TypeVar("Item")
+SHOWN = 8
+
 GUTTER_COLUMN = Column("", align="left")
+NAME_COLUMN = Column("layer", align="left", shrinks=True, optional=True)
+
+
+def figure(
+    heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number_or_absent
+) -> Column:
+    """The column of an attribute of its entries."""
+    value = attrgetter(name)
+    return Column(heading, lambda one: write(value(one)), leaves=leaves)
+
+
+def explained(meanings: Mapping[str, str], *columns: Column) -> tuple[Column, ...]:
+    """Columns with what the legend says of them, by their headings."""
+    return tuple(replace(one, meaning=meanings.get(one.heading, "")) for one in columns)
+
+
+@dataclass
+class Page:
+    """Where sections are written to, and what the legend at the end has to explain of them."""
+
+    screen: Screen
+    report: Report
+    all_layers: bool = False
+    drawn: dict[str, RenderedTable] = field(default_factory=dict)
+
+    @property
+    def layers(self) -> Sequence[LayerReport]:
+        """The layers that the sections are about."""
+        return self.report.layers
+
+    @cached_property
+    def names(self) -> Names:
+        """What each layer is called."""
+        return short_names([layer.name for layer in self.layers])
+
+    def table(
+        self, title: str, columns: Sequence[Column], rows: Sequence[Row], hidden: str = ""
+    ) -> Iterator[Text]:
+        """A table, and what it does not show."""
+        self.drawn[title] = draw(self.screen, columns, rows)
+        yield from self.drawn[title].lines
+        if hidden:
+            yield from self.notes([f"{hidden}: --all."])
+
+    def merged(
+        self,
+        title: str,
+        columns: Sequence[Column],
+        found: Sequence[tuple[list[Item], str]],
+        entry: Callable[[list[Item], str], Any],
+        more: str,
+        *rest: Row,
+    ) -> Iterator[Text]:
+        """A table of parts that layers share, as `ranking.shared` finds them."""
+        shown, hidden = self.shown(found, SHOWN, more)
+        rows = [cells(columns, entry(parts, self.label(layer))) for parts, layer in shown]
+        if rows:
+            yield from self.table(title, columns, [*rows, *rest], hidden)
+
+    def label(self, layer: str) -> str:
+        """What stands beside a row of a layer: nothing where there is no other."""
+        return self.names[layer] if len(self.layers) > 1 else ""
+
+    def shown(self, ranked: Sequence[Item], most: int, more: str) -> tuple[Sequence[Item], str]:
+        """The first of some items, or all, and what those are that are not shown."""
+        hidden = 0 if self.all_layers else max(len(ranked) - most, 0)
+        said = f"{count(hidden, f'more {more.split()[0]}')} {more.partition(' ')[2]}".strip()
+        return ranked[: len(ranked) - hidden], said if hidden else ""
+
+    def notes(self, sentences: Iterable[str]) -> Iterator[Text]:
+        """Sentences below a table, each of them once."""
+        for words in dict.fromkeys(sentences):
+            yield from paragraph(self.screen, self.screen.sentence(words, LABEL))
+
+    def whose(self, layers: Sequence[str]) -> str:
+        """The name of one layer, or how many there are."""
+        if len(layers) > 1:
+            return count(len(layers), "layer")
+        return self.names.get(layers[0], layers[0])
+
+    def legend(self) -> Iterator[Text]:
+        """What the columns of all tables mean, and how names were shortened."""
+        for title, drawn in self.drawn.items():
+            yield from legend(self.screen, drawn, title=title)
+        cut = next(((short, full) for full, short in self.names.items() if short != full), None)
+        if cut is not None:
+            yield from self.notes([f"Names: {cut[0]} is {cut[1]}."])
 
 
 @dataclass(frozen=True)
@@ -32,7 +125,7 @@ class LayerTable:
     more: str = ""  # what the layers have in common that are not shown
     shown: int = 6  # how many layers are
     gutter: Callable[[Any], Cell] = lambda _: Cell("")  # what a row says there
-    alone: bool = True  # whether the name stands even where there is one layer
+    named: bool = False  # whether a layer is named where there is no other
 
     def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
         """Those of one layer, the first of them under its name."""
@@ -41,120 +134,43 @@ class LayerTable:
             for index, one in enumerate(self.entries(layer))
         ]
 
-    def lines(
-        self, screen: Screen, layers: Sequence[LayerReport], *, all_layers: bool
-    ) -> Generator[Text, None, Names]:
-        """The table of those layers that have a place in it; what they are called comes back."""
-        taken = shown = [layer for layer in layers if self.entries(layer)]
-        if not all_layers and len(taken) > self.shown:
-            shown = sorted(taken, key=self.rank, reverse=True)[: self.shown]
-        if not shown:
-            return {}
-        columns = [GUTTER_COLUMN, Column("layer", align="left", shrinks=True), *self.columns]
-        said = [row for layer in shown for row in self.rows(layer, "")]
-        kept = [
-            index
-            for index, column in enumerate(columns)
-            if (index != 1 or self.alone or len(layers) > 1)
-            and (not column.optional or says(said, index))
-        ]
+    def taken(self, page: Page) -> tuple[Sequence[LayerReport], str]:
+        """The layers that have rows on a page, and what those are that have none."""
+        taken = [layer for layer in page.layers if self.entries(layer)]
+        if not page.all_layers and len(taken) > self.shown:
+            taken.sort(key=self.rank, reverse=True)
+        return page.shown(taken, self.shown, f"layer{self.more}")
 
-        def rows(names: Names) -> list[Row]:
-            return [
-                [row[index] for index in kept]
-                for layer in shown
-                for row in self.rows(layer, names[layer.name])
-            ]
-
-        hidden = len(taken) - len(shown)
-        note = f"{count(hidden, 'more layer')}{self.more}: --all." if hidden else ""
-        return (yield from table_lines(screen, layers, [columns[i] for i in kept], rows, note=note))
+    def lines(self, page: Page) -> Iterator[Text]:
+        """The table of those layers that have a place in it; nothing without one."""
+        shown, hidden = self.taken(page)
+        label = page.names.__getitem__ if self.named else page.label
+        rows = [row for layer in shown for row in self.rows(layer, label(layer.name))]
+        if rows:
+            yield from page.table(
+                self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
+            )
 
 
-def says(rows: Sequence[Sequence[Cell]], index: int) -> bool:
-    """Whether a row has something to say in a column."""
-    return any(row[index].text not in ("", ABSENT) for row in rows)
-
-
-def table_lines(
-    screen: Screen,
-    layers: Sequence[LayerReport],
-    columns: Sequence[Column],
-    rows: Callable[[Names], Sequence[Row]],
-    *,
-    note: str,
-) -> Generator[Text, None, Names]:
-    """A table with names as long as there is room for, and its legend; the names come back."""
-    drawn, names = fitting(layers, [lambda names: draw(screen, columns, rows(names))])
-    yield from drawn.lines
-    yield from legend(screen, drawn, names, note=note)
-    return names
-
-
-def fitting(
-    layers: Sequence[LayerReport], tables: Sequence[Callable[[Names], RenderedTable]]
-) -> tuple[RenderedTable, Names]:
-    """The first of some tables, widest first, that loses nothing: with full names, then short."""
-    full = {layer.name: layer.name for layer in layers}
-    short = short_names(list(full))
-    for names in (full, short):
-        for table in tables:
-            drawn = table(names)
-            if not drawn.left_out and not drawn.shrunk:
-                return drawn, names
-    return drawn, names
-
-
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Names without the dotted components that all of them begin and end with.
-
-    The last common component in front stays, since a bare number says little:
-    `backbone.layers.3.mixer` becomes `layers.3`.
-    """
-    parts = [name.split(".") for name in names]
-    if len(parts) < 2:
-        return {name: name for name in names}
-    front = max(_common(parts) - 1, 0)
-    back = _common([part[front:][::-1] for part in parts])
-    return {
-        name: ".".join(part[front : len(part) - back]) or name
-        for name, part in zip(names, parts, strict=True)
-    }
-
-
-def _common(parts: Sequence[Sequence[str]]) -> int:
-    """How many components at the start are the same everywhere; never all of them."""
-    shortest = min(map(len, parts))
-    for index in range(shortest - 1):
-        if len({part[index] for part in parts}) > 1:
-            return index
-    return shortest - 1
-
-
-def legend(screen: Screen, drawn: RenderedTable, names: Names, *, note: str = "") -> Iterator[Text]:
-    """What the columns mean, how names were shortened, and what there was no room for."""
+def legend(
+    screen: Screen, drawn: RenderedTable, *, title: str = "", note: str = ""
+) -> Iterator[Text]:
+    """What the columns of a table mean, and what there was no room for."""
     sentences = [*drawn.meanings, note]
-    cut = [(short, full) for full, short in names.items() if short != full]
-    if cut:
-        sentences.append(f"{cut[0][0]} is {cut[0][1]}.")
     if drawn.left_out:
         sentences.append(f"Left out at this width: {', '.join(drawn.left_out)}.")
-    said = screen.sentence(" ".join(filter(None, sentences)), LABEL)
-    if said:
+    words = " ".join(filter(None, sentences))
+    if words:
+        said = screen.sentence(f"{title}. {words}" if title else words, LABEL)
+        said.stylize(NAME, 0, len(title))
         yield from paragraph(screen, said)
-
-
-def notes(screen: Screen, sentences: Iterator[str] | Sequence[str]) -> Iterator[Text]:
-    """Sentences below a table, each of them once."""
-    for words in dict.fromkeys(sentences):
-        yield from paragraph(screen, screen.sentence(words, LABEL))
-
-
-def whose(names: Sequence[str]) -> str:
-    """The name of one layer, or how many there are."""
-    return names[0] if len(names) == 1 else count(len(names), "layer")
 
 
 def effect_cell(group: ParameterSummary) -> Cell:
     """What one step on a group does to the state."""
     return Cell(effect(group.step_effect, divergent=group.relative_sensitivity.divergent))
+
+
+def verdict_cell(verdict: str) -> Cell:
+    """A verdict in its colour."""
+    return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
