@@ -144,11 +144,8 @@ class RateBar:
     @property
     def ends(self) -> tuple[float, float]:
         """The exponents of 10 that the axis runs between."""
-        margin = 0.5
-        return (
-            math.log10(min(self.low, self.yours)) - margin,
-            math.log10(max(self.high, self.yours)) + margin,
-        )
+        least, most = min(self.low, self.yours), max(self.high, self.yours)
+        return math.log10(least) - 0.5, math.log10(most) + 0.5
 
     def place(self, rate: float) -> float:
         """Where a rate stands, in per cent of the axis."""
@@ -228,7 +225,7 @@ def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Row]]:
     """The table of parameter groups, with the types that are worth asking about."""
     stored = {group.dtype for group in groups}
     types = TYPES | {said: dtype for said, dtype in EIGHT_BITS.items() if dtype in stored}
-    table = {**GROUPS, **{said: partial(_light, dtype) for said, dtype in types.items()}}
+    table: Table = {**GROUPS, **{said: partial(_light, dtype) for said, dtype in types.items()}}
     return list(table), [{"cells": row(table, one), "href": ""} for one in groups]
 
 
@@ -282,6 +279,7 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
     """What the figures rest on, and what was not looked at."""
     checkpoint = report.checkpoint
     yield "Assumed", answer.assumed_words(report.input)
+    yield "Another horizon", "moves every figure but the memories: inspect with --horizon"
     missing: dict[str, Callable[[LayerReport], Sequence[str | None]]] = {
         "Assumed": lambda layer: layer.assumptions,
         "Not judged": lambda layer: [layer.not_judged],
@@ -294,10 +292,8 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
     for skipped in report.skipped:
         yield "Not read", f"{skipped.name} ({skipped.family}): {skipped.reason}"
     for other in report.not_recurrent:
-        yield (
-            "Not looked at",
-            f"{count(other.count, f'{other.kind} layer')}: {', '.join(other.names)}",
-        )
+        named = count(other.count, f"{other.kind} layer")
+        yield "Not looked at", f"{named}: {', '.join(other.names)}"
     for note in checkpoint.notes:
         yield "Note", note
     read = f"{count(checkpoint.tensors, 'tensor')}; read {file_size(checkpoint.bytes_read)}"
@@ -319,19 +315,7 @@ def chart_data(report: Report) -> dict[str, Any]:
     return {
         "rate": bar and bar.yours,
         "depth": depth or [(place, place) for place in range(len(report.layers))],
-        "curves": [
-            {
-                "horizon": curve.horizon,
-                "points": [
-                    (_round(memory), _round(kappa))
-                    for memory, kappa in zip(
-                        curve.time_constant, curve.relative_sensitivity, strict=False
-                    )
-                    if kappa is not None
-                ],
-            }
-            for curve in report.curves
-        ],
+        "curves": list(map(vars, report.curves)),
         "layers": [
             {
                 "points": _points(layer, share),
@@ -350,12 +334,10 @@ def _points(layer: LayerReport, most: int) -> list[list[float | None]]:
     kappas = [*(layer.eigenvalues.relative_sensitivities or ()), *[None] * len(values)]
     order = sorted(range(len(values)), key=lambda index: math.hypot(*values[index]))
     kept = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int)
-    shown = (order[place] for place in kept.tolist())
-    return [[*map(_round, (*values[index], kappas[index]))] for index in shown]
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.7g}")
+    return [
+        [one if one is None else float(f"{one:.7g}") for one in (*values[index], kappas[index])]
+        for index in np.array(order, int)[kept].tolist()
+    ]
 
 
 def _heat_map(picture: HessianPicture) -> dict[str, Any]:

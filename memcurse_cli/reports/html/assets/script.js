@@ -216,9 +216,9 @@
       label(svg, bars.at(-1).x, BASE + 14, "never");
     }
     if (horizon) {
-      const [x, y] = single ? [edge(horizon), 11] : [width - 12, up(horizon) - 4];
-      line(svg, single ? x : MARGIN, single ? x : width - 10, single ? TOP : y + 4, single ? BASE : y + 4, "horizon");
-      label(svg, x, y, said, single ? "middle" : "end");
+      const x = single ? edge(horizon) : MARGIN, y = single ? TOP : up(horizon);
+      line(svg, x, single ? x : width - 10, y, single ? BASE : y, "horizon");
+      label(svg, single ? x : width - 10, 11, said, single ? "middle" : "end");
     }
     walk(svg, bars, true);
   };
@@ -267,9 +267,11 @@
     const shown = layer.points.map(described).filter((point) => point.memory > 0 && point.kappa > 0);
     const memory = shown.map((point) => log(point.memory));
     const left = Math.floor(Math.min(0, ...memory)), right = Math.ceil(Math.max(2, ...memory) + 0.05);
-    const lines = curves.map(({ horizon, points }) => (
-      { horizon, points: points.filter(([at]) => log(at) >= left && log(at) <= right) }
-    )).filter(({ points }) => points.length);
+    const lines = curves.map((curve) => ({
+      horizon: curve.horizon,
+      points: curve.time_constant.map((at, index) => [at, curve.relative_sensitivity[index]])
+        .filter(([at, kappa]) => kappa > 0 && log(at) >= left && log(at) <= right),
+    })).filter(({ points }) => points.length);
     if (!shown.length || !lines.length) return;
     const heights = [...shown.map((point) => point.kappa), ...lines.flatMap(({ points }) => points.map(([, kappa]) => kappa))].map(log);
     const svg = figure(
