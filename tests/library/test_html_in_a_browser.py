@@ -184,7 +184,7 @@ def test_a_head_sorts_its_table_both_ways_by_value_and_says_what_it_means(opened
 
 def test_another_rate_is_judged_and_scales_step_effects_until_it_is_taken_back(opened: Any) -> None:
     part = opened.find_element(By.CSS_SELECTOR, "section[data-report='1']")
-    slider, back = part.find_elements(By.CSS_SELECTOR, ".rate input, .rate button")
+    slider, back = part.find_elements(By.CSS_SELECTOR, ".try input, .try button")
     assert not back.is_displayed()
 
     def said() -> list[str]:
@@ -365,6 +365,6 @@ def test_a_name_in_the_overview_leads_to_its_part(opened: Any) -> None:
     names[1].click()
     title = opened.find_element(By.ID, "r1-title")
     top = "return arguments[0].getBoundingClientRect().top"
-    wait_until(opened, lambda: 0 <= opened.execute_script(top, title) < 400)
+    wait_until(opened, lambda: 0 <= opened.execute_script(top, title) < 40)
     opened.execute_script("location.hash = 'r1-l0'")
     wait_until(opened, opened.find_element(By.ID, "r1-l0").is_displayed)

@@ -118,7 +118,7 @@ def to_html(reports: Sequence[Report]) -> str:
         "report.html",
         reports=[view(report, f"r{place}") for place, report in enumerate(reports)],
         overview=[
-            {"cells": row(OVERVIEW, report), "href": f"r{place}-title"}
+            {"cells": row(OVERVIEW, report), "href": f"r{place}"}
             for place, report in enumerate(reports)
         ],
         columns={"overview": tuple(OVERVIEW), "layers": tuple(LAYERS)},

@@ -401,17 +401,18 @@
   // Step effects grow with the rate and usable rates do not know it, so another one can be judged.
   const ORDER = ["ok", "not_judged", "watch", "cursed"];
   const wear = (badge, verdict) => { badge.className = `badge ${verdict}`; badge.textContent = verdict.replace("_", " "); };
-  for (const slider of document.querySelectorAll(".rate input")) {
-    const section = slider.closest(".report"), { rate: yours, findings, skipped, layers } = charts[section.dataset.report];
+  for (const tried of document.querySelectorAll(".try")) {
+    const [slider, said, back] = tried.querySelectorAll("input, output, button");
+    const section = tried.closest(".report"), { rate: yours, findings, skipped, layers } = charts[section.dataset.report];
     const floor = findings.some(({ severity }) => severity !== "info") ? "watch" : skipped?.length ? "not_judged" : "ok";
-    const [said, back] = slider.parentElement.querySelectorAll("output, button"), [mark, text] = section.querySelectorAll(".bar .yours");
+    const [mark, text] = section.querySelectorAll(".bar .yours");
     const { left, right } = slider.dataset, start = slider.value, badge = document.createElement("span");
     const judge = (rate) => {
       const factor = rate / yours, along = `${100 * (log(rate) - left) / (right - left)}%`;
       const verdicts = layers.map(({ learning_rate, parameters, usable_rate, verdict }) => {
         if (verdict === "not_judged" || !parameters.length || !usable_rate?.rate) return verdict;
-        const tried = learning_rate * factor;
-        return tried > usable_rate.high ? "cursed" : tried >= usable_rate.low ? "watch" : "ok";
+        const stepped = learning_rate * factor;
+        return stepped > usable_rate.high ? "cursed" : stepped >= usable_rate.low ? "watch" : "ok";
       });
       for (const layer of section.querySelectorAll("[data-of]")) wear(layer, verdicts[layer.dataset.of]);
       for (const cell of section.querySelectorAll("td.scales")) {
@@ -421,10 +422,11 @@
       for (const [key, one] of [["x1", mark], ["x2", mark], ["x", text]]) one.setAttribute(key, along);
       text.textContent = `${factor === 1 ? "yours" : "tried"} ${number(rate)}`;
       wear(badge, ORDER[Math.max(...[...verdicts, floor].map((verdict) => ORDER.indexOf(verdict)))]);
+      slider.ariaValueText = `${number(rate)}, ${badge.textContent}`;
       back.hidden = factor === 1;
-      said.replaceChildren(...factor === 1 ? [] : [`${number(rate)}: `, badge]);
+      said.replaceChildren(...factor === 1 ? ["Your rate."] : [`At ${number(rate)} `, badge, ", step effects below are scaled; words and findings stay at yours. "]);
     };
-    slider.parentElement.hidden = false;
+    tried.hidden = false;
     slider.addEventListener("input", () => judge(10 ** (Number(left) + (right - left) * slider.value / 100)));
     back.addEventListener("click", () => { slider.value = start; judge(yours); slider.focus(); });
   }
