@@ -118,8 +118,7 @@ def to_html(reports: Sequence[Report]) -> str:
         "report.html",
         reports=[view(report, f"r{place}") for place, report in enumerate(reports)],
         overview=[
-            {"cells": row(OVERVIEW, report), "href": f"r{place}"}
-            for place, report in enumerate(reports)
+            {"cells": row(OVERVIEW, one), "href": f"r{place}"} for place, one in enumerate(reports)
         ],
         columns={"overview": tuple(OVERVIEW), "layers": tuple(LAYERS)},
         charts=list(map(chart_data, reports)),
@@ -311,9 +310,8 @@ def chart_data(report: Report) -> dict[str, Any]:
     share = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, len(report.layers))))
     index = {id(layer): place for place, layer in enumerate(report.layers)}
     depth = [(one.index, one.layer and index[id(one.layer)]) for one in answer.by_depth(report)]
-    bar = rate_bar(report)
     return {
-        "rate": bar and bar.yours,
+        "rate": getattr(rate_bar(report), "yours", None),
         "depth": depth or [(place, place) for place in range(len(report.layers))],
         "curves": list(map(vars, report.curves)),
         "layers": [
