@@ -196,7 +196,6 @@ OVERVIEW: Table = {
 }
 LAYERS: Table = {
     "layer": lambda one: word(one.name),
-    "family": lambda one: word(one.family),
     "verdict": lambda one: verdict_cell(one.verdict),
     "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
     "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),

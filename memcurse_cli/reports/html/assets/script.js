@@ -182,7 +182,7 @@
     const svg = figure(
       host, single ? `Memories of ${name}` : "The longest memory of each layer by depth. Enter opens a layer",
       single ? "Eigenvalues by their memory in steps"
-        : "The longest memory of each layer, by depth; a click opens it. " +
+        : "The longest memory of each layer in steps, by depth; a click opens it. " +
           (depth.some(([, index]) => index === null) ? "Grey: attention. " : "") + "Red never fades", width,
     );
     const fullest = Math.max(1, ...histogram, unstable);
@@ -201,7 +201,7 @@
         link: `r${place}-l${index}`,
       };
     });
-    const step = room / bars.length, thick = Math.min(48, 0.8 * step), up = single ? null : upwards(svg, 0, decades, "memory, steps");
+    const step = room / bars.length, thick = Math.min(48, 0.8 * step), up = single ? null : upwards(svg, 0, decades);
     for (const [index, bar] of bars.entries()) {
       const height = bar.share * (BASE - TOP), x = MARGIN + step * (index + 0.5);
       element("rect", { x: x - thick / 2, y: BASE - height, width: thick, height, class: `column ${bar.kind}` }, svg);
