@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: charts, tooltips, sorting, keyboard, themes, contrast.
+"""The HTML report in a real browser: charts, rates, copies, sorting, keyboard, themes, contrast.
 
 Chromium and its driver come from the system (Debian's chromium and chromium-driver).
 """
@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from end_to_end.command import SAMPLES, memcurse
+from reports.build import lru_layers
+
+from memcurse_cli import inspect
+from memcurse_cli.reports.html.report import to_html
+from memcurse_cli.schema.report import NotRecurrent
 
 if not (shutil.which("chromium") and shutil.which("chromedriver")):
     pytest.skip("chromium and chromedriver are not installed", allow_module_level=True)
@@ -52,13 +58,16 @@ return low;
 """
 
 
-LRU, DENSE = (SAMPLES / f"{name}.safetensors" for name in ("lru", "dense_linear_rnn"))
+SAMPLE_NAMES = ("lru", "dense_linear_rnn", "complex_diagonal_rnn", "gru")
+LRU, DENSE, COMPLEX, GRU = (SAMPLES / f"{name}.safetensors" for name in SAMPLE_NAMES)
 CALLS: dict[str, tuple[str | Path, ...]] = {
-    "inspect": (LRU, DENSE),
-    "compare": (SAMPLES / "complex_diagonal_rnn.safetensors", LRU),
+    "inspect": (LRU, DENSE, COMPLEX, GRU),
+    "compare": (COMPLEX, LRU),
     "track": (SAMPLES / "run", "--no-cache", "--jobs", "1"),
 }
-every_page = pytest.mark.parametrize("opened", CALLS, indirect=True)
+every_page = pytest.mark.parametrize("opened", [*CALLS, "stack"], indirect=True)
+the_stack = pytest.mark.parametrize("opened", ["stack"], indirect=True)
+ATTENTION = ("layers.60.attention", "layers.61.attention")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +78,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         made[command] = folder / f"{command}.html"
         done = memcurse(command, *arguments, "--format", "html", "--output", made[command])
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    report = inspect(lru_layers(60, 8), values=True)
+    others = (NotRecurrent("attention", len(ATTENTION), ATTENTION),)
+    made["stack"] = folder / "stack.html"
+    made["stack"].write_text(to_html([replace(report, not_recurrent=others)]))
     return made
 
 
@@ -98,19 +111,30 @@ def wait_until(browser: Any, condition: Callable[[], bool]) -> None:
     WebDriverWait(browser, 20).until(lambda _: condition())
 
 
+def window(browser: Any, width: int, height: int = 800) -> None:
+    """Every page is opened in a window of its own size anew."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.refresh()
+
+
 def test_every_chart_is_drawn(opened: Any) -> None:
-    charts = opened.find_elements(By.CSS_SELECTOR, "details.layer[open] .charts")
-    assert len(charts) == 2
-    assert len(charts[0].find_elements(By.TAG_NAME, "canvas")) == 1
-    for chart in charts:
-        assert len(chart.find_elements(By.TAG_NAME, "svg")) == 2
-        assert len(chart.find_elements(By.CSS_SELECTOR, "svg:first-child circle.dot")) >= 64
-        assert len(chart.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2
-    painted = opened.execute_script(
-        "const c = document.querySelector('canvas');"
-        "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
-    )
-    assert painted
+    *heroes, gated = opened.find_elements(By.CSS_SELECTOR, "[data-draw=hero]")
+    assert len(gated.find_elements(By.TAG_NAME, "svg")) == 2  # nothing of it nears the rim
+    for hero in heroes:
+        memories, disk, rim = hero.find_elements(By.TAG_NAME, "svg")
+        assert len(memories.find_elements(By.CSS_SELECTOR, "rect.column")) == 15
+        assert len(memories.find_elements(By.CSS_SELECTOR, "line.horizon")) == 1
+        assert len(disk.find_elements(By.CSS_SELECTOR, "circle.dot")) == 64
+        assert len(rim.find_elements(By.CSS_SELECTOR, "circle.dot")) > 32
+    opened.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    wait_until(opened, lambda: bool(opened.find_elements(By.CSS_SELECTOR, "rect.cell")))
+    for theory in opened.find_elements(By.CSS_SELECTOR, "[data-draw=theory]")[:3]:
+        assert len(theory.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2
+        shades = theory.find_elements(By.CSS_SELECTOR, "rect.cell")
+        assert len({shade.get_attribute("fill-opacity") for shade in shades}) > 2
+    (layer, *_) = opened.find_elements(By.CSS_SELECTOR, "[data-draw=json]")
+    assert '"relative_sensitivity"' in layer.text
 
 
 def test_a_pointer_or_arrow_keys_tell_what_an_eigenvalue_is(opened: Any) -> None:
@@ -120,11 +144,12 @@ def test_a_pointer_or_arrow_keys_tell_what_an_eigenvalue_is(opened: Any) -> None
     ActionChains(opened).move_to_element(dot).perform()
     assert tip.is_displayed()
     lines = tip.text.splitlines()
-    assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "τ", "κ(λ)"]
+    assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "memory", "sensitivity κ(λ)"]
     assert lines[2].endswith("steps")
     ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
     assert not tip.is_displayed()
-    opened.execute_script("arguments[0].focus()", opened.find_element(By.CSS_SELECTOR, "svg.chart"))
+    disk = opened.find_elements(By.CSS_SELECTOR, "svg.chart")[1]
+    opened.execute_script("arguments[0].focus()", disk)
     said = []
     for _ in range(2):
         ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
@@ -136,10 +161,10 @@ def test_a_pointer_or_arrow_keys_tell_what_an_eigenvalue_is(opened: Any) -> None
     assert not tip.is_displayed()
 
 
-def test_a_head_sorts_its_table_both_ways_by_value_not_by_text(opened: Any) -> None:
-    table = opened.find_element(By.ID, "r0-l0-parameters")
+def test_a_head_sorts_its_table_both_ways_by_value_and_says_what_it_means(opened: Any) -> None:
+    table = opened.find_element(By.ID, "r0-groups")
     heads = [one.text for one in table.find_elements(By.CSS_SELECTOR, "thead th")]
-    column = heads.index("κ p99")
+    column = heads.index("step effect")
 
     def keys() -> list[float]:
         rows = table.find_elements(By.CSS_SELECTOR, "tbody tr")
@@ -152,6 +177,7 @@ def test_a_head_sorts_its_table_both_ways_by_value_not_by_text(opened: Any) -> N
     before = keys()
     assert len(set(before)) == 3
     button.click()
+    assert "one optimizer step" in opened.find_element(By.ID, "tip").text
     assert keys() == sorted(before)
     button.send_keys(Keys.ENTER)
     assert keys() == sorted(before, reverse=True)
@@ -159,33 +185,114 @@ def test_a_head_sorts_its_table_both_ways_by_value_not_by_text(opened: Any) -> N
     assert head.get_attribute("aria-sort") == "descending"
 
 
-def run_charts(opened: Any) -> list[Any]:
-    return list(opened.find_elements(By.CSS_SELECTOR, "#run svg.chart"))
+def test_another_rate_is_judged_and_scales_step_effects_until_it_is_taken_back(opened: Any) -> None:
+    part = opened.find_element(By.CSS_SELECTOR, "section[data-report='1']")
+    slider, back = part.find_elements(By.CSS_SELECTOR, ".try input, .try button")
+    assert not back.is_displayed()
+
+    def said() -> list[str]:
+        shown = part.find_elements(By.CSS_SELECTOR, "#r1-groups .scales, output .badge")
+        return [one.text for one in shown]
+
+    (yours,) = said()
+    slider.send_keys(Keys.HOME)
+    text = part.find_element(By.CSS_SELECTOR, ".bar text.yours").text
+    tried, (verdict, effect) = float(text.removeprefix("tried ")), said()
+    assert verdict == "ok"
+    assert float(effect.split()[0]) == pytest.approx(309 * tried / 1e-3, rel=0.01)
+    slider.send_keys(Keys.END)
+    assert said()[0] == "cursed"
+    back.click()
+    assert said() == [yours] == ["309 %"]
+    assert opened.switch_to.active_element == slider
+
+
+def test_a_button_copies_its_command(opened: Any) -> None:
+    granted = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    opened.execute_cdp_cmd("Browser.grantPermissions", granted)
+    item = opened.find_element(By.CSS_SELECTOR, "#r1-title ~ ol li")
+    button = item.find_element(By.TAG_NAME, "button")
+    button.send_keys(Keys.ENTER)
+    wait_until(opened, lambda: bool(button.text == "copied"))
+    copied = opened.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert copied == item.find_element(By.TAG_NAME, "code").text
+    assert copied.startswith("memcurse inspect ")
+
+
+@the_stack
+def test_a_bar_of_the_stack_opens_its_layer(opened: Any) -> None:
+    hero = opened.find_element(By.CSS_SELECTOR, "svg.chart")
+    assert len(hero.find_elements(By.CSS_SELECTOR, "rect.column")) == 62
+    assert len(hero.find_elements(By.CSS_SELECTOR, "rect.attention")) == 2
+    layer = opened.find_element(By.ID, "r0-l7")
+    assert not layer.is_displayed()
+    opened.execute_script("arguments[0].focus()", hero)
+    for _ in range(8):
+        ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
+    assert opened.find_element(By.ID, "tip").text.startswith("layers.7.lru\nmemory: ")
+    ActionChains(opened).send_keys(Keys.ENTER).perform()
+    wait_until(opened, lambda: layer.find_elements(By.CSS_SELECTOR, "svg.chart") != [])
+    assert layer.is_displayed()
+
+
+@pytest.mark.parametrize("opened", ["inspect", "stack"], indirect=True)
+def test_no_overview_is_longer_than_a_screen_and_the_answer_stays_on_it(opened: Any) -> None:
+    window(opened, 1280)
+    try:
+        opened.execute_script(
+            "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+        )
+        measure = "return [...document.querySelectorAll(arguments[0])].map((e) => e.offsetHeight)"
+        boxes = opened.execute_script(measure, ".box")
+        charts = opened.execute_script(measure, "[data-draw=hero]")
+        assert max(map(sum, zip(boxes, charts, strict=True))) < 800
+        assert max(opened.execute_script(measure, ".scroll")) < 800
+        last = opened.find_elements(By.CSS_SELECTOR, ".report")[-1]
+        opened.execute_script("arguments[0].querySelector('.layer').scrollIntoView()", last)
+        box = last.find_element(By.CLASS_NAME, "box")
+        assert opened.execute_script("return arguments[0].getBoundingClientRect().top", box) == 0
+        assert opened.execute_script("return performance.getEntriesByType('resource')") == []
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def run_charts(opened: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The charts of a run, and what they were drawn from."""
+    data = "return JSON.parse(document.getElementById('memcurse-charts').textContent)[0]"
+    charts = opened.find_elements(By.CSS_SELECTOR, "#run svg.chart")
+    return list(charts), dict(opened.execute_script(data))
 
 
 @pytest.mark.parametrize("opened", ["track"], indirect=True)
 def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
-    charts = run_charts(opened)
-    titles = [chart.get_attribute("aria-label").partition(" of ")[0] for chart in charts]
-    assert titles == ["time constant τ in steps", "κ", "usable learning rate"]
-    assert [len(one.find_elements(By.CSS_SELECTOR, "polyline")) for one in charts] == [2, 1, 1]
-    for chart in charts:
+    charts, data = run_charts(opened)
+    panels = [one for one in data["layers"][0]["panels"] if any(map(known, one["curves"]))]
+    titles = [chart.get_attribute("aria-label").partition(" over ")[0] for chart in charts]
+    assert titles == [f"{panel['title']} of all layers" for panel in panels]
+    for chart, panel in zip(charts, panels, strict=True):
+        curves = chart.find_elements(By.CSS_SELECTOR, "path.curve")
+        assert len(curves) == len(list(filter(known, panel["curves"])))
         bands = chart.find_elements(By.CSS_SELECTOR, "rect.band")
         verdicts = [band.get_attribute("class").split()[1] for band in bands]
-        assert verdicts == ["ok"] * 4 + ["watch"] * 7
-    heights = {float(band.get_attribute("height")) for band in bands}
-    assert len(heights) == 2  # told apart without colour
+        assert verdicts == data["verdicts"]
+        heights = {band.get_attribute("height") for band in bands}
+        assert len(heights) == len(set(verdicts)) == 2  # told apart without colour
+
+
+def known(curve: dict[str, Any]) -> bool:
+    return any(value is not None for value in curve["values"])
 
 
 @pytest.mark.parametrize("opened", ["track"], indirect=True)
 def test_a_pointer_anywhere_over_a_chart_tells_all_curves_of_the_nearest_step(opened: Any) -> None:
-    chart = run_charts(opened)[0]
+    (chart, *_), data = run_charts(opened)
     beside = chart.size["width"] // 20
     ActionChains(opened).move_to_element_with_offset(chart, beside, 0).perform()
     head, *curves = opened.find_element(By.ID, "tip").text.splitlines()
-    assert head == "step 100: watch"
-    assert [line.split(" = ")[0] for line in curves] == ["max", "median"]
-    assert len(chart.find_elements(By.CSS_SELECTOR, "circle.chosen")) == 2
+    names = [curve["name"] for curve in data["layers"][0]["panels"][0]["curves"]]
+    assert head == f"step 100: {data['verdicts'][5]}"
+    assert [line.split(" = ")[0] for line in curves] == names
+    assert len(chart.find_elements(By.CSS_SELECTOR, "circle.chosen")) == len(names)
     opened.execute_script("arguments[0].focus()", chart)
     walk = {Keys.END: 200, Keys.ARROW_RIGHT: 0, Keys.ARROW_LEFT: 200, Keys.HOME: 0}
     for key, step in walk.items():
@@ -213,7 +320,7 @@ def test_a_comparison_shows_where_each_eigenvalue_went(opened: Any) -> None:
     assert len(moves) == len(dots) == len(rings) == 64
     ActionChains(opened).move_to_element(dots[0]).perform()
     lines = opened.find_element(By.ID, "tip").text.splitlines()
-    assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "τ"]
+    assert [line.split(" = ")[0] for line in lines] == ["λ", "|λ|", "memory"]
     assert all(" → " in line for line in lines)
     said = memories.find_element(By.XPATH, "../figcaption").text
     assert "3 with |λ| ≥ 1 or λ = 0 not drawn" in said
@@ -221,12 +328,9 @@ def test_a_comparison_shows_where_each_eigenvalue_went(opened: Any) -> None:
 
 
 @every_page
-@pytest.mark.parametrize("width", [360, 1100])
+@pytest.mark.parametrize("width", [360, 500, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
-    opened.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
+    window(opened, width)
     try:
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
     finally:
@@ -259,8 +363,11 @@ def test_everything_that_can_be_used_is_reached_by_the_tab_key(opened: Any) -> N
     assert {one.id for one in usable if one.is_displayed()} <= reached
 
 
-def test_a_link_opens_the_layer_that_it_names(opened: Any) -> None:
-    layer = opened.find_element(By.CSS_SELECTOR, "details.layer")
-    opened.execute_script("arguments[0].open = false", layer)
-    opened.find_element(By.CSS_SELECTOR, "table a").click()
-    wait_until(opened, lambda: layer.get_attribute("open") is not None)
+def test_a_name_in_the_overview_leads_to_its_part(opened: Any) -> None:
+    names = opened.find_elements(By.CSS_SELECTOR, "#overview a")
+    names[1].click()
+    title = opened.find_element(By.ID, "r1-title")
+    top = "return arguments[0].getBoundingClientRect().top"
+    wait_until(opened, lambda: 0 <= opened.execute_script(top, title) < 40)
+    opened.execute_script("location.hash = 'r1-l0'")
+    wait_until(opened, opened.find_element(By.ID, "r1-l0").is_displayed)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from reports.build import lru_layers
+from reports.build import SAMPLES, lru_layers
 from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances
 
@@ -19,7 +19,7 @@ from memcurse_cli import inspect
 from memcurse_cli.diagnosis.comparison import compare
 from memcurse_cli.reports.console import visible
 from memcurse_cli.reports.html import comparison, tracking
-from memcurse_cli.reports.html.report import to_html
+from memcurse_cli.reports.html.report import box, rate_bar, to_html
 from memcurse_cli.schema.derived import Comparison, Tracking
 from memcurse_cli.schema.figures import HessianPicture
 from memcurse_cli.schema.json_codec import to_json
@@ -60,9 +60,53 @@ def test_a_name_stays_text(name: str) -> None:
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert "49" not in re.findall(r"<summary>.*?</summary>", text)[0]
-    (charts,) = json.loads(page.scripts["memcurse-charts"])
-    assert charts["layers"][0]["name"].startswith(visible(key))
+    assert "49" not in re.findall(r'<span class="name">.*?</span>', text)[-1]
+    (layer,) = json.loads(page.scripts["memcurse-report"])["layers"]
+    assert layer["name"].startswith(visible(key))
+
+
+@pytest.mark.parametrize("path", ["</div><script>alert(1)</script>", "a\x1b[31m\u202eb.pt"])
+def test_the_box_stands_alone_in_the_page_of_a_notebook(path: str) -> None:
+    report = inspect(SAMPLES / "dense_linear_rnn.safetensors")
+    hostile = replace(
+        report,
+        checkpoint=replace(report.checkpoint, path=path),
+        actions=tuple(replace(one, command=f"memcurse inspect {path}") for one in report.actions),
+    )
+    made = Reader(hostile._repr_html_())
+    assert made.elements == Reader(box(report)).elements
+    assert not {"script", "button", "input", "a"} & {tag for tag, _ in made.elements}
+    text = box(hostile)
+    assert text.isascii()
+    assert path not in text
+    assert report.sentence in box(report)
+    assert [one.text.lower() in box(report).lower() for one in report.actions] == [True, True]
+
+
+def test_the_rate_bar_is_logarithmic_and_of_the_layer_that_is_worst() -> None:
+    report = inspect(SAMPLES / "dense_linear_rnn.safetensors")
+    (layer,) = report.layers
+    slow = replace(layer, learning_rate=layer.learning_rate / 100)
+    bar = rate_bar(replace(report, layers=(slow, layer, slow)))
+    assert bar is not None
+    assert layer.usable_rate is not None
+    assert (bar.yours, bar.usable) == (layer.learning_rate, layer.usable_rate.rate)
+    low, usable, high = map(bar.place, (bar.low, bar.usable, bar.high))
+    assert 0 < low < usable < high < bar.place(bar.yours) < 100
+    assert usable - low == pytest.approx(high - usable, abs=0.02)
+    assert rate_bar(inspect(SAMPLES / "gru.safetensors")) is None
+
+
+def test_a_light_says_which_type_is_fine_and_eight_bits_only_where_they_are_stored() -> None:
+    report = inspect(SAMPLES / "dense_linear_rnn.safetensors")
+    lights = dict(re.findall(r'<td [^>]*class="number (\w+)">([^<]*?),', to_html([report])))
+    assert lights == {"bad": "too coarse", "fine": "fine"}
+    (layer,) = report.layers
+    (group,) = layer.parameters
+    stored = replace(layer, parameters=(replace(group, dtype="int8"),))
+    for one, heads in ((layer, []), (stored, ["int8"])):
+        page = to_html([replace(report, layers=(one,))])
+        assert re.findall(r"<button[^>]*>(int8|e4m3|e5m2)<", page) == heads
 
 
 def test_sixty_four_layers_stay_under_three_megabytes() -> None:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import capitalised, visible
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, setting
 from memcurse_cli.schema.figures import ORDER, Verdict
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ BEYOND = 1e308
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: what it shows, and what its column is sorted by."""
+    """A cell: what it shows, what its column is sorted by, and the class that it is drawn in."""
 
     text: str
     key: float | str
+    kind: str = ""
 
     @property
     def numeric(self) -> bool:
@@ -76,9 +78,34 @@ def row(table: Table, entry: Any) -> tuple[Cell, ...]:
     return tuple(value(entry) for value in table.values())
 
 
+MEANINGS = {
+    "memory": "The steps after which a layer has forgotten to 1/e: the longest that it holds.",
+    "median memory": "-1/log |λ| in steps, of the median eigenvalue.",
+    "never fade": "Eigenvalues with |λ| ≥ 1, whose memory does not end.",
+    "step effect": "What one optimizer step at your rate changes the state by: of the most "
+    "sensitive group, its p99 element, or all entries of a dense matrix with independent signs.",
+    "sensitivity κ": "E|dh/dω|² / E|h|² of a parameter ω, its p99: the squared relative change of "
+    "the state per unit of ω.",
+    "usable rate": "The largest learning rate that training with Adam is expected to bear, within "
+    "a factor of three.",
+    "your rate": "The largest rate that the checkpoint records, or that was given.",
+    "verdict": "Your rate against the usable one: ok below a third, cursed above three times it.",
+    "a step is": "What it does to the eigenvalues: destabilising moves |λ| and can take it past 1, "
+    "decorrelating turns their angle, scaling does neither.",
+}
+"""What the heads of tables say to a pointer that rests on them."""
+
+
+def fragment(view: Any) -> str:
+    """The box of a report for another page, with the style that it needs."""
+    style = Markup(f"<style>{_asset('box.css')}</style>")
+    made = _environment().get_template("macros.html").module.box(view)  # type: ignore[attr-defined]
+    return _ascii(f'<div class="memcurse">{style}{made}</div>')
+
+
 def render(template: str, *, charts: object, document: object, **values: Any) -> str:
     """The page of a template."""
-    style = _escaped(_asset("style.css"), "\\{:x} ")
+    style = _escaped(_asset("box.css") + _asset("style.css"), "\\{:x} ")
     script = _escaped(_asset("script.js"), "\\u{{{:x}}}")
     page: str = (
         _environment()
@@ -93,6 +120,10 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
             **values,
         )
     )
+    return _ascii(page)
+
+
+def _ascii(page: str) -> str:
     return page.encode("ascii", "xmlcharrefreplace").decode()
 
 
@@ -135,4 +166,8 @@ def _environment() -> Environment:
     )
     environment.filters["clean"] = visible
     environment.filters["sentence"] = _sentence
+    environment.filters["verdict"] = lambda verdict: verdict.replace("_", " ")
+    environment.filters["rate"] = rate_words
+    environment.filters["setting"] = setting
+    environment.globals["MEANINGS"] = MEANINGS
     return environment

@@ -1,137 +1,108 @@
-"""The page of a report, or of several: tables and sentences that the template only has to place."""
+"""The page of a report, or of several: the answer in a box, and below it what it rests on."""
 
 from __future__ import annotations
 
 import base64
-import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memcurse_cli.reports import answer
 from memcurse_cli.reports.grid import Column, cells, says
 from memcurse_cli.reports.html.page import (
     BEYOND,
     Cell,
     Table,
     figure,
+    fragment,
     render,
     row,
     verdict_cell,
     word,
 )
-from memcurse_cli.reports.numbers import Level, count, number, percent, setting
+from memcurse_cli.reports.numbers import Level, count, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
-from memcurse_cli.reports.ranking import SEVERITIES, layer_rank, worst_parameter
-from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.reports.terminal.steps import (
-    ADAM_COLUMNS,
-    RATE_COLUMNS,
-    WHAT_IF,
-    adam_notes,
-    what_if_notes,
-)
-from memcurse_cli.reports.terminal.structure import (
-    DENSE,
-    HESSIAN,
-    HIDDEN,
-    MOVING_GATES,
-    STATE_AT_WORK,
-    STRUCTURE,
-    gates_assume,
-    mean_field_assumes,
-    missing_part,
-)
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, LayerTable
-from memcurse_cli.schema.figures import ORDER, HessianPicture, ParameterSummary, Quantiles
+from memcurse_cli.reports.ranking import layer_rank, together, told_once
+from memcurse_cli.reports.terminal import steps, structure
+from memcurse_cli.reports.terminal.tables import LayerTable
+from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.report import Finding, LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report
+
+Row = dict[str, Any]
+"""What a template places: of a table the cells of a row, what the first of them links to, and the
+index of its layer; else a part of the page, by the names of what it holds."""
+
+Notes = Callable[[Report, LayerReport], Iterable[str]]
+Tab = tuple[Sequence[Column], Callable[[LayerReport], Sequence[Any]], Notes]
+"""Columns of the terminal, what of a layer has a row, and what that rests on."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A titled table of a layer, and what its columns mean and rest on."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-
-Tabulated = tuple[Sequence[Column], Sequence[Sequence[Any]], Sequence[str]]
-"""Columns, rows of the terminal's cells, and notes."""
-
-
-def sections(report: Report, layer: LayerReport) -> Iterator[Section]:
+def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Row]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
-    for title, tabulate in _TABLES.items():
-        columns, rows, notes = tabulate(report, layer)
-        if not rows:
-            continue
-        kept = [
-            index
-            for index, column in enumerate(columns)
-            if column.heading != "layer" and says(rows, index)
-        ]
-        texts = tuple(tuple(row[index].text for index in kept) for row in rows)
-        heads = tuple(
-            columns[index].heading or ("verdict" if texts[0][place] in ORDER else "from")
-            for place, index in enumerate(kept)
-        )
-        meanings = " ".join(columns[index].meaning for index in kept if columns[index].meaning)
-        yield Section(title, heads, texts, (*([meanings] if meanings else []), *notes))
+    for title, (columns, entries, notes) in tabs.items():
+        rows = [cells(columns, one) for one in entries(layer)]
+        kept = [index for index in range(len(columns)) if says(rows, index)]
+        if rows:
+            yield {
+                "title": title,
+                "heads": [columns[index].heading for index in kept],
+                "tips": [columns[index].meaning for index in kept],
+                "rows": [[row[index].text for index in kept] for row in rows],
+                "notes": [*notes(report, layer)],
+            }
 
 
-def _whole(
-    table: LayerTable, notes: Callable[[LayerReport], Sequence[str]] = lambda _: ()
-) -> Callable[[Report, LayerReport], Tabulated]:
-    columns = [GUTTER_COLUMN, Column("layer"), *table.columns]
-
-    def tabulate(report: Report, layer: LayerReport) -> Tabulated:
-        rows = table.rows(layer, "")
-        return columns, rows, notes(layer) if rows else ()
-
-    return tabulate
+def _tab(table: LayerTable, notes: Notes = lambda *_: ()) -> Tab:
+    return table.columns, table.entries, notes
 
 
-def _work_notes(layer: LayerReport) -> list[str]:
+def _work_notes(report: Report, layer: LayerReport) -> Iterator[str]:
     point = layer.operating_point
     assert point is not None  # it has rows
-    return [mean_field_assumes(point), *([] if point.reason is None else [f"{point.reason}."])]
+    yield structure.mean_field_assumes(point)
+    if point.reason is not None:
+        yield f"{point.reason}."
 
 
-def _gate_notes(layer: LayerReport) -> list[str]:
+def _gate_notes(report: Report, layer: LayerReport) -> Iterator[str]:
     gates = layer.gates
     assert gates is not None  # it has rows
-    lacks = [] if gates.reason is None else [f"The layer is {missing_part(gates)}: {gates.reason}."]
-    return [gates_assume([gates]), *lacks]
+    yield structure.gates_assume([gates])
+    if gates.reason is not None:
+        yield f"The layer is {structure.missing_part(gates)}: {gates.reason}."
 
 
-def _rates(report: Report, layer: LayerReport) -> Tabulated:
+def _rates(layer: LayerReport) -> list[Any]:
     groups = () if layer.learning_rates is None else layer.learning_rates.groups
-    return RATE_COLUMNS, [cells(RATE_COLUMNS, (group, "", 1)) for group in groups], ()
+    return [(group, "", 1) for group in groups]
 
 
-def _adam(report: Report, layer: LayerReport) -> Tabulated:
-    stepped = [group for group in layer.adam if group.effective_step is not None]
-    rows = [cells(ADAM_COLUMNS, ([group], "")) for group in stepped]
-    notes = () if report.optimizer is None else [*adam_notes(layer.adam, report.optimizer)]
-    return ADAM_COLUMNS, rows, notes
+def _adam(layer: LayerReport) -> list[Any]:
+    return [([group], "") for group in layer.adam if group.effective_step is not None]
 
 
-_TABLES: dict[str, Callable[[Report, LayerReport], Tabulated]] = {
-    "What if": _whole(WHAT_IF, lambda one: [*what_if_notes([one], {one.name: one.name})]),
-    "Learning rates": _rates,
-    "Adam's effective steps": _adam,
-    "Moving gates": _whole(MOVING_GATES, _gate_notes),
-    "State at work": _whole(STATE_AT_WORK, _work_notes),
-    "Hidden weights": _whole(HIDDEN),
-    "Hessian at a perfect fit": _whole(HESSIAN),
-    "Dense matrix": _whole(DENSE),
-    "Beyond eigenvalues": _whole(STRUCTURE),
+def _adam_notes(report: Report, layer: LayerReport) -> Iterable[str]:
+    return () if report.optimizer is None else steps.adam_notes(layer.adam, report.optimizer)
+
+
+TABS: dict[str, Tab] = {
+    "What if": _tab(steps.WHAT_IF, lambda _, one: steps.what_if_notes([one], {one.name: one.name})),
+    "Learning rates": (steps.RATE_COLUMNS, _rates, lambda *_: ()),
+    "Moving gates": _tab(structure.MOVING_GATES, _gate_notes),
+    "State at work": _tab(structure.STATE_AT_WORK, _work_notes),
+    "Hidden weights": _tab(structure.HIDDEN),
+}
+FOR_RESEARCHERS: dict[str, Tab] = {
+    "Hessian at a perfect fit": _tab(structure.HESSIAN),
+    "Adam's effective steps": (steps.ADAM_COLUMNS, _adam, _adam_notes),
+    "Dense matrix": _tab(structure.DENSE),
+    "Beyond eigenvalues": _tab(structure.STRUCTURE),
 }
 
 
@@ -145,179 +116,187 @@ def to_html(reports: Sequence[Report]) -> str:
     documents = [to_json(report, values=False) for report in reports]
     return render(
         "report.html",
-        reports=[view(report) for report in reports],
+        reports=[view(report, f"r{place}") for place, report in enumerate(reports)],
+        overview=[
+            {"cells": row(OVERVIEW, one), "href": f"r{place}"} for place, one in enumerate(reports)
+        ],
+        columns={"overview": tuple(OVERVIEW), "layers": tuple(LAYERS)},
         charts=list(map(chart_data, reports)),
         document=documents[0] if len(documents) == 1 else documents,
     )
 
 
-@dataclass(frozen=True)
-class Detail:
-    """One of a layer's other figures, or a titled group of them."""
-
-    label: str
-    text: str = ""
-    members: tuple[Detail, ...] = ()
+def box(report: Report) -> str:
+    """The answer alone, for a page of somebody else's: it brings its style and has no script."""
+    return fragment(view(report, ""))
 
 
 @dataclass(frozen=True)
-class LayerView:
-    """A layer's part of the page."""
+class RateBar:
+    """Your rate and the usable one on a logarithmic axis, of the layer where they are worst."""
 
-    report: LayerReport
-    index: int
-    row: tuple[Cell, ...]
-    parameters: tuple[tuple[Cell, ...], ...]
-    findings: tuple[Finding, ...]
-    sections: tuple[Section, ...]
-    details: tuple[Detail, ...]
+    yours: float
+    usable: float
+    low: float
+    high: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The exponents of 10 that the axis runs between."""
+        least, most = min(self.low, self.yours), max(self.high, self.yours)
+        return math.log10(least) - 0.5, math.log10(most) + 0.5
+
+    def place(self, rate: float) -> float:
+        """Where a rate stands, in per cent of the axis."""
+        left, right = self.ends
+        return round(100 * (math.log10(rate) - left) / (right - left), 2)
 
 
-@dataclass(frozen=True)
-class ReportView:
-    """A report's part of the page."""
-
-    report: Report
-    facts: tuple[tuple[str, str], ...]
-    layers: tuple[LayerView, ...]
-
-    layer_columns: tuple[str, ...]
-    parameter_columns: tuple[str, ...]
+def rate_bar(report: Report) -> RateBar | None:
+    """That of the layer whose rate is largest against its usable one; None without one."""
+    bars = []
+    for layer in report.layers:
+        usable = layer.usable_rate
+        if usable is not None and layer.parameters and layer.verdict != "not_judged":
+            rates = layer.learning_rate, usable.rate, usable.low, usable.high
+            known = [rate for rate in rates if rate is not None and rate > 0]
+            bars += [RateBar(*known)] if len(known) == len(rates) else []
+    return max(bars, key=lambda bar: bar.yours / bar.usable, default=None)
 
 
 def _effect(parameter: ParameterSummary) -> Cell:
     divergent = parameter.relative_sensitivity.divergent
-    return figure(parameter.step_effect, percent, divergent=divergent)
+    return replace(figure(parameter.step_effect, percent, divergent=divergent), kind="scales")
 
 
-def _worst_effect(layer: LayerReport) -> Cell:
-    worst = worst_parameter(layer)
-    return figure(None) if worst is None else _effect(worst)
+def _worst_effect(layers: Sequence[LayerReport]) -> Cell:
+    worst = answer.worst_group(layers)
+    return figure(None) if worst is None else _effect(worst[1])
 
 
-def _quantile(quantiles: Quantiles, level: Level, digits: int = 3) -> Cell:
-    value = getattr(quantiles, level)
-    return figure(value, lambda one: number(one, digits), divergent=quantiles.divergent)
+def _quantile(quantiles: Quantiles, level: Level) -> Cell:
+    return figure(getattr(quantiles, level), divergent=quantiles.divergent)
 
 
+def _memory(memory: float | None) -> Cell:
+    return Cell(answer.steps(memory), BEYOND if memory is None else memory)
+
+
+def _rate(rate: float | None) -> Cell:
+    return Cell(answer.rate_words(rate), BEYOND if rate is None else rate)
+
+
+OVERVIEW: Table = {
+    "checkpoint": lambda one: word(one.checkpoint.path),
+    "verdict": lambda one: verdict_cell(one.verdict),
+    "your rate": lambda one: figure(one.input.learning_rate, setting),
+    "usable rate": lambda one: _rate(one.usable_rate.rate),
+    "memory": lambda one: _memory(one.memory),
+    "step effect": lambda one: _worst_effect(one.layers),
+}
 LAYERS: Table = {
     "layer": lambda one: word(one.name),
-    "family": lambda one: word(one.family),
     "verdict": lambda one: verdict_cell(one.verdict),
-    "n": lambda one: figure(one.eigenvalues.count, "{:,}".format),
-    "τ p50": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
-    "τ max": lambda one: _quantile(one.eigenvalues.time_constant, "max"),
-    "|λ| max": lambda one: _quantile(one.eigenvalues.modulus, "max", digits=6),
-    "|λ| ≥ 1": lambda one: figure(one.eigenvalues.unstable, "{:,}".format),
-    "worst step effect": _worst_effect,
-    "usable lr": lambda one: figure(
-        None if one.usable_rate is None else one.usable_rate.rate, absent=BEYOND
-    ),
+    "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
+    "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
+    "memory": lambda one: _memory(one.memory),
+    "never fade": lambda one: figure(one.eigenvalues.unstable, "{:,}".format),
+    "step effect": lambda one: _worst_effect([one]),
+    "your rate": lambda one: figure(one.learning_rate, setting),
+    "usable rate": lambda one: _rate(one.usable_rate and one.usable_rate.rate),
 }
-PARAMETERS: Table = {
-    "parameter": lambda one: word(one.name),
+GROUPS: Table = {
+    "parameter group": lambda one: word(one.name),
     "size": lambda one: figure(one.size, "{:,}".format),
-    "type": lambda one: word(one.dtype),
-    "κ p99": lambda one: _quantile(one.relative_sensitivity, "p99"),
+    "sensitivity κ": lambda one: _quantile(one.relative_sensitivity, "p99"),
     "step effect": _effect,
+    "a step is": lambda one: word(one.direction),
+    "stored": lambda one: word(one.dtype),
 }
-
-SHOWN_ELSEWHERE = {
-    "name",
-    "family",
-    "tensors",
-    "verdict",
-    "parameters",
-    "findings",
-    "assumptions",
-    "hessian_reason",
-    "eigenvalues",
-    "picture",
-}
+TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+TOO_COARSE = 0.1
+"""The error of the state that findings warn of."""
 
 
-def view(report: Report) -> ReportView:
+def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Row]]:
+    """The table of parameter groups, with the types that are worth asking about."""
+    stored = {group.dtype for group in groups}
+    types = TYPES | {said: dtype for said, dtype in EIGHT_BITS.items() if dtype in stored}
+    table: Table = {**GROUPS, **{said: partial(_light, dtype) for said, dtype in types.items()}}
+    return list(table), [{"cells": row(table, one), "href": ""} for one in groups]
+
+
+def _light(dtype: str, group: ParameterSummary) -> Cell:
+    """How far the state is off where a group is stored in a type, in words that have a colour."""
+    error = getattr(group.rounding, dtype)
+    if error is None:
+        known = any(one is not None for one in vars(group.rounding).values())
+        return replace(figure(None, divergent=known), kind="bad" if known else "")
+    said = "fine" if error <= answer.COARSE else "coarse" if error <= TOO_COARSE else "bad"
+    words = "too coarse" if said == "bad" else said
+    return Cell(f"{words}, {percent(error, 2)}", error, said)
+
+
+def view(report: Report, place: str) -> Row:
     """A report as the template shows it, the worst layer first."""
-    order = sorted(
-        range(len(report.layers)), key=lambda index: layer_rank(report.layers[index]), reverse=True
-    )
-    return ReportView(
-        report,
-        tuple(_facts(report)),
-        tuple(_layer(report, report.layers[index], index) for index in order),
-        tuple(LAYERS),
-        tuple(PARAMETERS),
-    )
+    layers = report.layers
+    order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
+    told = told_once(layers, report.findings)
+    named: dict[str, list[ParameterSummary]] = {}
+    for group in (group for layer in layers for group in layer.parameters):
+        named.setdefault(group.name, []).append(group)
+    return {
+        "report": report,
+        "place": place,
+        "subject": answer.subject(report),
+        "bar": rate_bar(report),
+        "findings": [one for one in told if one.finding.severity != "info"],
+        "notes": [one for one in told if one.finding.severity == "info"],
+        "places": {layer.name: index for index, layer in enumerate(layers)},
+        "groups": _groups(list(map(together, named.values()))),
+        "rows": [
+            {"cells": row(LAYERS, layers[index]), "href": f"{place}-l{index}", "of": index}
+            for index in order
+        ],
+        "layers": [
+            {
+                "report": layers[index],
+                "index": index,
+                "groups": _groups(layers[index].parameters),
+                "sections": [*sections(report, layers[index], TABS)],
+                "for_researchers": [*sections(report, layers[index], FOR_RESEARCHERS)],
+            }
+            for index in order
+        ],
+        "about": [*_about(report)],
+    }
 
 
-def _facts(report: Report) -> Iterator[tuple[str, str]]:
+def _about(report: Report) -> Iterator[tuple[str, str]]:
+    """What the figures rest on, and what was not looked at."""
     checkpoint = report.checkpoint
+    yield "Assumed", answer.assumed_words(report.input)
+    yield "Another horizon", "moves every figure but the memories: inspect with --horizon"
+    missing: dict[str, Callable[[LayerReport], Sequence[str | None]]] = {
+        "Assumed": lambda layer: layer.assumptions,
+        "Not judged": lambda layer: [layer.not_judged],
+        "No Hessian": lambda layer: [layer.hessian_reason],
+    }
+    for label, tell in missing.items():
+        words = [said for layer in report.layers for said in dict.fromkeys(tell(layer)) if said]
+        for said, layers in Counter(words).items():
+            yield label, said + (f" ({count(layers, 'layer')})" if len(report.layers) > 1 else "")
+    for skipped in report.skipped:
+        yield "Not read", f"{skipped.name} ({skipped.family}): {skipped.reason}"
+    for other in report.not_recurrent:
+        named = count(other.count, f"{other.kind} layer")
+        yield "Not looked at", f"{named}: {', '.join(other.names)}"
+    for note in checkpoint.notes:
+        yield "Note", note
     read = f"{count(checkpoint.tensors, 'tensor')}; read {file_size(checkpoint.bytes_read)}"
-    yield "file", f"{checkpoint.format}, {file_size(checkpoint.bytes)}, {read}"
-    yield "input", describe_input(report.input)
-    yield "horizon", describe_horizon(report.input)
-    yield "step", f"one optimizer step moves a parameter by {setting(report.input.learning_rate)}"
+    yield "File", f"{checkpoint.format}, {file_size(checkpoint.bytes)}, {read}"
     yield "memcurse", report.version
-
-
-def _layer(report: Report, layer: LayerReport, index: int) -> LayerView:
-    return LayerView(
-        layer,
-        index,
-        row(LAYERS, layer),
-        tuple(row(PARAMETERS, parameter) for parameter in layer.parameters),
-        tuple(sorted(layer.findings, key=lambda one: -SEVERITIES.index(one.severity))),
-        tuple(sections(report, layer)),
-        tuple(_details(layer, skip=SHOWN_ELSEWHERE)),
-    )
-
-
-def _details(value: Any, *, skip: frozenset[str] | set[str] = frozenset()) -> Iterator[Detail]:
-    """Every further figure of a layer, whatever a later version adds, by its name in the JSON."""
-    for field in dataclasses.fields(value):
-        if field.name not in skip:
-            detail = _detail(field.name.replace("_", " "), getattr(value, field.name))
-            if detail is not None:
-                yield detail
-
-
-def _detail(label: str, value: Any) -> Detail | None:
-    if value is None or value == () or value == "":
-        return None
-    if isinstance(value, Quantiles):
-        return _quantiles_detail(label, value)
-    if dataclasses.is_dataclass(value):
-        members = tuple(_details(value))
-        return Detail(label, members=members) if members else None
-    if isinstance(value, tuple):
-        if all(isinstance(one, int | float | str) for one in value):
-            return Detail(label, ", ".join(map(_scalar, value)))
-        members = tuple(
-            found
-            for index, one in enumerate(value)
-            if (found := _detail(str(getattr(one, "name", index + 1)), one)) is not None
-        )
-        return Detail(label, members=members) if members else None
-    return Detail(label, _scalar(value))
-
-
-def _quantiles_detail(label: str, quantiles: Quantiles) -> Detail | None:
-    known = [
-        f"{level} {number(value)}"
-        for level in ("min", "p50", "p90", "p99", "max")
-        if (value := getattr(quantiles, level)) is not None
-    ]
-    if quantiles.divergent:
-        known.append(f"{quantiles.divergent:,} divergent")
-    return Detail(label, ", ".join(known)) if known else None
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return number(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 POINTS_PER_LAYER = 512
@@ -326,26 +305,16 @@ CELLS = 64
 
 
 def chart_data(report: Report) -> dict[str, Any]:
-    """The numbers of a report's charts, rounded to what a chart can show."""
+    """What charts need beyond the report's JSON, rounded to what they can show."""
     share = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, len(report.layers))))
+    index = {id(layer): place for place, layer in enumerate(report.layers)}
+    depth = [(one.index, one.layer and index[id(one.layer)]) for one in answer.by_depth(report)]
     return {
-        "curves": [
-            {
-                "horizon": curve.horizon,
-                "points": [
-                    [_round(constant), _round(kappa)]
-                    for constant, kappa in zip(
-                        curve.time_constant, curve.relative_sensitivity, strict=False
-                    )
-                    if kappa is not None
-                ],
-            }
-            for curve in report.curves
-        ],
+        "rate": getattr(rate_bar(report), "yours", None),
+        "depth": depth or [(place, place) for place in range(len(report.layers))],
+        "curves": list(map(vars, report.curves)),
         "layers": [
             {
-                "name": layer.name,
-                "count": layer.eigenvalues.count,
                 "points": _points(layer, share),
                 "hessian": None if layer.picture is None else _heat_map(layer.picture),
             }
@@ -359,36 +328,25 @@ def _points(layer: LayerReport, most: int) -> list[list[float | None]]:
     values = layer.eigenvalues.values
     if values is None:
         return []
-    kappas = layer.eigenvalues.relative_sensitivities or ()
-    kappas += (None,) * (len(values) - len(kappas))
-    order = np.argsort([math.hypot(*value) for value in values], kind="stable")
-    if len(values) > most:
-        order = order[np.round(np.linspace(0, len(values) - 1, most)).astype(np.intp)]
+    kappas = [*(layer.eigenvalues.relative_sensitivities or ()), *[None] * len(values)]
+    order = sorted(range(len(values)), key=lambda index: math.hypot(*values[index]))
+    kept = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int)
     return [
-        [_round(values[index][0]), _round(values[index][1]), _round(kappas[index])]
-        for index in order.tolist()
+        [one if one is None else float(f"{one:.7g}") for one in (*values[index], kappas[index])]
+        for index in np.array(order, int)[kept].tolist()
     ]
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.7g}")
 
 
 def _heat_map(picture: HessianPicture) -> dict[str, Any]:
     """The square roots of the correlations as bytes, 255 for 1."""
-    step = -(-len(picture.correlation) // CELLS)
-    shade = np.sqrt(np.clip(_shrink(picture.correlation, step), 0, 1))
+    correlation = picture.correlation
+    step = -(-len(correlation) // CELLS)
+    starts = np.arange(0, len(correlation), step)  # the largest of so many neighbours
+    largest = np.maximum.reduceat(np.maximum.reduceat(correlation, starts, axis=0), starts, axis=1)
+    shade = np.sqrt(np.clip(largest, 0, 1))
     return {
         "cells": len(shade),
-        "order": picture.order,
         "groups": list(picture.groups),
         "boundaries": [boundary / step for boundary in picture.boundaries],
         "shades": base64.b64encode(np.round(255 * shade).astype(np.uint8).tobytes()).decode(),
     }
-
-
-def _shrink(matrix: NDArray[np.float64], step: int) -> NDArray[np.float64]:
-    """The largest of every ``step`` by ``step`` cells."""
-    starts = np.arange(0, len(matrix), step)
-    rows = np.maximum.reduceat(matrix, starts, axis=0)
-    return np.asarray(np.maximum.reduceat(rows, starts, axis=1))

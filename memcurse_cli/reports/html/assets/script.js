@@ -1,38 +1,45 @@
 "use strict";
 (() => {
-  const charts = JSON.parse(document.getElementById("memcurse-charts").textContent);
-  const tip = document.getElementById("tip");
-  const SVG = "http://www.w3.org/2000/svg";
-  const SIZE = 320, MARGIN = 38, CELL = 6;
+  const embedded = (id) => JSON.parse(document.getElementById(id).textContent);
+  const documents = [embedded("memcurse-report")].flat(), tip = document.getElementById("tip");
+  const SIZE = 320, MARGIN = 38, TOP = 18, BASE = SIZE - MARGIN, log = Math.log10;
+  // What a chart shows of a report: its JSON, and what was worked out for charts alone.
+  const charts = embedded("memcurse-charts").map((chart, at) => ({
+    ...documents[at], ...chart, layers: chart.layers.map((layer, index) => ({ ...documents[at].layers?.[index], ...layer })),
+  }));
 
   // Numbers as the tables show them: three digits, short exponents.
   const number = (value) => {
-    if (value === null || value === undefined || !Number.isFinite(value)) return "divergent";
+    if (!Number.isFinite(value ?? NaN)) return "divergent";
     const size = Math.abs(value);
     if (value !== 0 && (size < 1e-3 || size >= 1e5)) {
       return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
     }
-    return size >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
+    return size >= 100 || value === 0 ? String(Number(value.toPrecision(3))) : value.toPrecision(3);
   };
+  const percent = (fraction) => `${number(100 * fraction)} %`;
+  const counted = (count) => count.toLocaleString("en");
+  const partOf = (shown, count) => shown < count ? `, ${counted(shown)} of ${counted(count)}` : "";
 
   const element = (name, attributes, parent) => {
-    const made = document.createElementNS(SVG, name);
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (parent) parent.append(made);
+    parent?.append(made);
     return made;
   };
+  const label = (svg, x, y, text, anchor = "middle") => {
+    element("text", { x, y, "text-anchor": anchor }, svg).textContent = text;
+  };
+  const line = (svg, x1, x2, y1, y2, kind = "grid") => element("line", { x1, x2, y1, y2, class: kind }, svg);
 
   // One eigenvalue: where it stands and what a tooltip says of it.
   const described = ([re, im, kappa]) => {
-    const modulus = Math.hypot(re, im);
-    const constant = modulus < 1 ? -1 / Math.log(modulus) : null;
-    const sign = im < 0 ? "−" : "+";
+    const modulus = Math.hypot(re, im), memory = modulus < 1 ? -1 / Math.log(modulus) : null;
     return {
-      re, im, kappa, modulus, constant,
-      text: `λ = ${re.toPrecision(4)} ${sign} ${Math.abs(im).toPrecision(4)}i\n` +
-        `|λ| = ${modulus.toPrecision(6)}\n` +
-        `τ = ${constant === null ? "divergent" : number(constant) + " steps"}\n` +
-        `κ(λ) = ${number(kappa)}`,
+      re, im, kappa, modulus, memory,
+      text: `λ = ${re.toPrecision(4)} ${im < 0 ? "−" : "+"} ${Math.abs(im).toPrecision(4)}i\n` +
+        `|λ| = ${modulus.toPrecision(6)}\nmemory = ${memory === null ? "never fades" : `${number(memory)} steps`}` +
+        (kappa === undefined ? "" : `\nsensitivity κ(λ) = ${number(kappa)}`),
     };
   };
 
@@ -40,425 +47,406 @@
     tip.textContent = text;
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
-    const left = x + 14 + box.width > innerWidth ? x - 14 - box.width : x + 14;
-    const top = y + 14 + box.height > innerHeight ? y - 14 - box.height : y + 14;
-    tip.style.left = `${Math.max(4, left)}px`;
-    tip.style.top = `${Math.max(4, top)}px`;
+    const place = (at, size, room) => `${Math.max(4, at + 14 + size > room ? at - 14 - size : at + 14)}px`;
+    tip.style.left = place(x, box.width, innerWidth);
+    tip.style.top = place(y, box.height, innerHeight);
   };
   const hide = () => { tip.hidden = true; };
 
-  // The nearest point answers to the pointer; arrow keys walk through them in order of memory.
-  const interactive = (svg, points) => {
-    const ring = element("circle", { r: 6, class: "chosen", visibility: "hidden" }, svg);
-    let chosen = -1;
-    const choose = (index, x, y) => {
-      chosen = index;
-      const point = points[index];
-      ring.setAttribute("cx", point.x);
-      ring.setAttribute("cy", point.y);
-      ring.setAttribute("visibility", "visible");
-      if (x === undefined) {
-        const box = svg.getBoundingClientRect(), scale = box.width / SIZE;
-        [x, y] = [box.left + point.x * scale, box.top + point.y * scale];
-      }
-      show(point.text, x, y);
+  // The nearest stop answers to the pointer, and arrow keys walk through them; a click or Enter
+  // follows its link. Where stops are columns, they answer at any height.
+  const walk = (svg, stops, columns = false) => {
+    const cursor = columns && element("line", { y1: 10, y2: BASE, class: "cursor", visibility: "hidden" }, svg);
+    let rings = [], chosen = -1;
+    const frame = () => {
+      const box = svg.getBoundingClientRect();
+      return [box.left, box.top, box.width / svg.viewBox.baseVal.width];
     };
-    const leave = () => { ring.setAttribute("visibility", "hidden"); hide(); };
+    const leave = () => {
+      for (const ring of rings) ring.remove();
+      if (cursor) cursor.setAttribute("visibility", "hidden");
+      hide();
+    };
+    const choose = (index, x, y) => {
+      leave();
+      chosen = index;
+      const stop = stops[index], [left, top, unit] = frame();
+      rings = stop.heights.map((cy) => element("circle", { cx: stop.x, cy, r: 5.5, class: "chosen" }, svg));
+      if (cursor) for (const [key, value] of [["x1", stop.x], ["x2", stop.x], ["visibility", "visible"]]) cursor.setAttribute(key, value);
+      show(stop.text, x ?? left + stop.x * unit, y ?? top + (stop.heights[0] ?? 10) * unit);
+    };
+    const follow = () => { if (stops[chosen]?.link) location.hash = stops[chosen].link; };
     svg.addEventListener("pointermove", (event) => {
-      const box = svg.getBoundingClientRect(), scale = SIZE / box.width;
-      const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
-      let best = -1, least = 20 ** 2;
-      points.forEach((point, index) => {
-        const distance = (point.x - x) ** 2 + (point.y - y) ** 2;
+      const [left, top, unit] = frame(), x = (event.clientX - left) / unit, y = (event.clientY - top) / unit;
+      let best = -1, least = columns ? Infinity : 20 ** 2;
+      stops.forEach((stop, index) => {
+        const distance = (stop.x - x) ** 2 + (columns ? 0 : (stop.heights[0] - y) ** 2);
         if (distance < least) [best, least] = [index, distance];
       });
       if (best < 0) leave(); else choose(best, event.clientX, event.clientY);
     });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
+    for (const event of ["pointerleave", "blur"]) svg.addEventListener(event, leave);
+    svg.addEventListener("click", follow);
     svg.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+      const end = stops.length - 1, step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
       if (event.key === "Escape") leave();
-      if (!step || !points.length) return;
-      event.preventDefault();
-      choose(((chosen < 0 && step < 0 ? 0 : chosen) + step + points.length) % points.length);
-    });
-  };
-
-  // The nearest step answers to the pointer with all of its curves; arrow keys walk the steps.
-  const stepwise = (svg, stops, top, base) => {
-    const cursor = element("line", { y1: top, y2: base, class: "cursor", visibility: "hidden" }, svg);
-    let rings = [], chosen = -1;
-    const clear = () => { for (const ring of rings) ring.remove(); rings = []; };
-    const leave = () => { clear(); cursor.setAttribute("visibility", "hidden"); hide(); };
-    const choose = (index, x, y) => {
-      chosen = index;
-      const stop = stops[index];
-      clear();
-      rings = stop.heights.map((cy) => element("circle", { cx: stop.x, cy, r: 5, class: "chosen" }, svg));
-      cursor.setAttribute("x1", stop.x);
-      cursor.setAttribute("x2", stop.x);
-      cursor.setAttribute("visibility", "visible");
-      if (x === undefined) {
-        const box = svg.getBoundingClientRect(), scale = box.width / SIZE;
-        [x, y] = [box.left + stop.x * scale, box.top + (stop.heights[0] ?? top) * scale];
-      }
-      show(stop.text, x, y);
-    };
-    svg.addEventListener("pointermove", (event) => {
-      const box = svg.getBoundingClientRect(), x = (event.clientX - box.left) * SIZE / box.width;
-      let best = 0;
-      stops.forEach((stop, index) => { if (Math.abs(stop.x - x) < Math.abs(stops[best].x - x)) best = index; });
-      choose(best, event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", (event) => {
-      const end = stops.length - 1;
-      const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-      if (event.key === "Escape") leave();
+      if (event.key === "Enter") follow();
       const to = event.key === "Home" ? 0 : event.key === "End" ? end
-        : step ? (chosen < 0 && step < 0 ? end : (chosen + step + stops.length) % stops.length) : -1;
-      if (to < 0) return;
+        : step ? (chosen < 0 && step < 0 ? end : (chosen + step + end + 1) % (end + 1)) : -1;
+      if (to < 0 || end < 0) return;
       event.preventDefault();
       choose(to);
     });
   };
 
-  const figure = (host, label, caption) => {
-    const made = document.createElement("figure");
-    const said = document.createElement("figcaption");
-    said.textContent = caption;
+  const figure = (host, said, caption, width = SIZE) => {
+    const made = document.createElement("figure"), below = document.createElement("figcaption");
+    made.className = width > SIZE ? "wide" : "";
+    below.textContent = caption;
     const svg = element("svg", {
-      viewBox: `0 0 ${SIZE} ${SIZE}`, class: "chart", role: "img", tabindex: 0, "aria-label": label,
+      viewBox: `0 0 ${width} ${SIZE}`, class: "chart", role: "img", tabindex: 0, "aria-label": `${said}. Arrow keys walk through it.`,
     });
-    made.append(svg, said);
+    made.append(svg, below);
     host.append(made);
     return svg;
   };
-  const label = (svg, x, y, text, anchor = "middle") => {
-    element("text", { x, y, "text-anchor": anchor }, svg).textContent = text;
+
+  // Logarithmic axes between two exponents of 10: where a value stands on each.
+  const tick = (value) => value >= 1e4 || value < 1e-3
+    ? value.toExponential().replace("e+", "e") : String(Number(value.toPrecision(3)));
+  const ticks = (low, high) => {
+    const decades = Math.floor(high) - Math.ceil(low) + 1, stride = Math.ceil(decades / 7) || 1;
+    const parts = decades >= 3 ? [1] : decades >= 2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7], found = [];
+    for (let decade = Math.floor(low); decade <= high; decade += stride) {
+      for (const part of parts) found.push(Number(`${part}e${decade}`));
+    }
+    return found.filter((value) => log(value) >= low && log(value) <= high && tick(value).length < 6);
+  };
+  const upwards = (svg, low, high, title = "", base = BASE) => {
+    const up = (value) => base - (base - TOP) * (log(value) - low) / (high - low), end = svg.viewBox.baseVal.width - 10;
+    for (const value of ticks(low, high)) {
+      line(svg, MARGIN, end, up(value), up(value));
+      label(svg, MARGIN - 4, up(value) + 4, tick(value), "end");
+    }
+    label(svg, 4, 11, title, "start");
+    return up;
+  };
+  const across = (svg, low, high, title) => {
+    const along = (value) => MARGIN + (BASE - 10) * (log(value) - low) / (high - low);
+    for (const value of ticks(low, high)) {
+      line(svg, along(value), along(value), TOP, BASE);
+      label(svg, along(value), BASE + 14, tick(value), log(value) > high - 0.05 ? "end" : undefined);
+    }
+    label(svg, (MARGIN + SIZE) / 2, SIZE - 6, title);
+    return along;
+  };
+  const dot = (svg, [x, y], { modulus, text }) => {
+    element("circle", { cx: x, cy: y, r: 3, class: modulus < 1 ? "dot" : "dot out" }, svg);
+    return { x, heights: [y], text };
   };
 
-  const drawDisk = (host, layer, points) => {
-    const reach = Math.max(1.08, 1.08 * Math.max(...points.map((point) => point.modulus)));
-    const scale = (SIZE / 2 - 8) / reach, middle = SIZE / 2;
-    const svg = figure(
-      host,
-      `Eigenvalues of ${layer.name} in the unit disk. Arrow keys walk through them by memory.`,
-      `Eigenvalues in the unit disk${layer.count > points.length
-        ? `, ${points.length} of ${layer.count.toLocaleString("en")}` : ""}`,
-    );
-    element("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }, svg);
-    element("line", { x1: middle, x2: middle, y1: 0, y2: SIZE, class: "grid" }, svg);
+  // The plane around the unit circle: where an eigenvalue stands.
+  const plane = (svg, points) => {
+    const middle = SIZE / 2, scale = (middle - 8) / (1.08 * Math.max(1, ...points.map((point) => point.modulus)));
+    line(svg, 0, SIZE, middle, middle);
+    line(svg, middle, middle, 0, SIZE);
     element("circle", { cx: middle, cy: middle, r: scale, class: "axis" }, svg);
-    interactive(svg, points.map((point) => {
-      const [x, y] = [middle + scale * point.re, middle - scale * point.im];
-      element("circle", { cx: x, cy: y, r: 3, class: point.modulus < 1 ? "dot" : "dot out" }, svg);
-      return { x, y, text: point.text };
-    }));
+    return ({ re, im }) => [middle + scale * re, middle - scale * im];
   };
 
-  // A number short enough to stand left of an axis.
-  const tick = (value) => value >= 1e4 ? value.toExponential().replace("e+", "e") : number(value);
-
-  // A matched pair of eigenvalues, and what a tooltip says of it.
-  const moved = ([re, im, reAfter, imAfter]) => {
-    const [before, after] = [described([re, im]), described([reAfter, imAfter])];
-    const [rows, rowsAfter] = [before, after].map((point) => point.text.split("\n").slice(0, 3));
-    return { before, after, text: rows.map((row, i) => `${row} → ${rowsAfter[i].split(" = ")[1]}`).join("\n") };
+  // Where |λ| nears 1 the disk shows no difference: beside it its rim is unrolled.
+  const drawSpectrum = (host, { name, eigenvalues: { count } }, points) => {
+    if (!points.length) return;
+    const disk = figure(host, `Eigenvalues of ${name} in the unit disk`, `Eigenvalues in the unit disk${partOf(points.length, count)}`);
+    const place = plane(disk, points), shown = points.filter((point) => point.modulus > 0.9);
+    walk(disk, points.map((point) => dot(disk, place(point), point)));
+    if (!shown.length) return;
+    const rim = figure(
+      host, `The rim of the unit disk of ${name}`,
+      `Its rim unrolled: memory in steps of |λ| > 0.9${partOf(shown.length, points.length)}; the uppermost never fade`,
+    );
+    const known = shown.filter((point) => point.memory).map((point) => log(point.memory));
+    const up = upwards(rim, Math.min(1, ...known) - 0.1, Math.max(2, ...known) + 0.1);
+    const along = (angle) => MARGIN + (BASE - 10) * (angle / Math.PI + 1) / 2;
+    for (const [said, angle] of [["−π", -Math.PI], ["0", 0], ["π", Math.PI]]) label(rim, along(angle), BASE + 14, said);
+    label(rim, along(0), SIZE - 6, "angle of λ");
+    walk(rim, shown.map((point) => dot(rim, [along(Math.atan2(point.im, point.re)), point.memory ? up(point.memory) : 8], point)));
   };
-  const partOf = (shown, count) => shown < count ? `, ${shown} of ${count.toLocaleString("en")}` : "";
 
-  const drawMoves = (host, layer, moves) => {
-    const moduli = moves.flatMap(({ before, after }) => [before.modulus, after.modulus]);
-    const reach = 1.08 * Math.max(1, ...moduli);
-    const scale = (SIZE / 2 - 8) / reach, middle = SIZE / 2;
+  // The longest memory of each layer by its place in depth, or every memory of the only one.
+  const drawMemory = (host, { depth, input: { horizon, horizon_source }, layers }, place) => {
+    const [{ name, eigenvalues: { count, unstable, time_constant_histogram: histogram } }] = layers, single = layers.length === 1;
+    if (single && !histogram.length) return;
+    const beside = host.clientWidth - 2 * SIZE - 32, width = Math.min(640, beside > SIZE ? beside : host.clientWidth);
+    const room = width - MARGIN - 10;
     const svg = figure(
-      host,
-      `How the eigenvalues of ${layer.name} moved. Arrow keys walk through them by memory.`,
+      host, single ? `Memories of ${name}` : "The longest memory of each layer by depth. Enter opens a layer",
+      single ? "Eigenvalues by their memory in steps"
+        : "The longest memory of each layer in steps, by depth; a click opens it. " +
+          (depth.some(([, index]) => index === null) ? "Grey: attention. " : "") + "Red never fades", width,
+    );
+    const fullest = Math.max(1, ...histogram, unstable);
+    const known = layers.map((layer) => layer.memory).filter((memory) => memory > 0);
+    const decades = Math.ceil(log(Math.max(10, horizon ?? 1, ...known)) + 0.05);
+    const bars = single ? [...histogram, unstable].map((held, index) => ({
+      share: held / fullest, kind: index === histogram.length ? "never" : "",
+      text: `${counted(held)} of ${counted(count)}: ` + (index === histogram.length ? "never fade"
+        : index ? `${number(10 ** ((index - 1) / 2))} steps or more` : "less than a step"),
+    })) : depth.map(([at, index]) => {
+      if (index === null) return { at, share: 1, kind: "attention", text: `layer ${at}: attention` };
+      const { name: layer, memory, verdict } = layers[index], never = memory === null;
+      return {
+        at, share: never ? 1 : Math.max(0.01, log(Math.max(memory, 1)) / decades), kind: never ? "never" : "",
+        text: `${layer}\nmemory: ${never ? "never fades" : `${number(memory)} steps`}\n${verdict.replace("_", " ")}`,
+        link: `r${place}-l${index}`,
+      };
+    });
+    const step = room / bars.length, thick = Math.min(48, 0.8 * step), up = single ? null : upwards(svg, 0, decades);
+    for (const [index, bar] of bars.entries()) {
+      const height = bar.share * (BASE - TOP), x = MARGIN + step * (index + 0.5);
+      element("rect", { x: x - thick / 2, y: BASE - height, width: thick, height, class: `column ${bar.kind}` }, svg);
+      Object.assign(bar, { x, heights: [BASE - height] });
+      if (!single && index % Math.ceil(26 / step) === 0) label(svg, x, BASE + 14, bar.at);
+    }
+    line(svg, MARGIN, width - 10, BASE, BASE, "axis");
+    label(svg, MARGIN + room / 2, SIZE - 6, single ? "memory, steps" : "layer");
+    const edge = (memory) => MARGIN + step * (1 + 2 * log(memory)), said = `horizon ${counted(horizon ?? 0)}${horizon_source === "assumed" ? ", assumed" : ""}`;
+    if (single) {
+      for (const value of [1, 100, 1e4, 1e6]) label(svg, edge(value), BASE + 14, tick(value));
+      label(svg, bars.at(-1).x, BASE + 14, "never");
+    }
+    if (horizon) {
+      const x = single ? edge(horizon) : MARGIN, y = single ? TOP : up(horizon);
+      line(svg, x, single ? x : width - 10, y, single ? BASE : y, "horizon");
+      label(svg, single ? x : width - 10, 11, said, single ? "middle" : "end");
+    }
+    walk(svg, bars, true);
+  };
+
+  const drawHero = (host, report, place) => {
+    const { layers } = report, most = Math.ceil(4000 / layers.length);
+    if (!layers.length) return;
+    drawMemory(host, report, place);
+    const points = layers.flatMap((layer) => layer.points.slice(-most).map(described)).sort((a, b) => a.modulus - b.modulus);
+    const count = layers.reduce((sum, layer) => sum + layer.eigenvalues.count, 0);
+    drawSpectrum(host, layers.length > 1 ? { name: "all layers", eigenvalues: { count } } : layers[0], points);
+  };
+
+  // Matched pairs of eigenvalues; near the unit circle, where moves are too short, by their memories.
+  const drawMoves = (host, layer) => {
+    const moves = layer.moves.map(([re, im, reAfter, imAfter]) => {
+      const before = described([re, im]), after = described([reAfter, imAfter]), rows = after.text.split("\n");
+      return { before, after, text: before.text.split("\n").map((row, i) => `${row} → ${rows[i].split(" = ")[1]}`).join("\n") };
+    });
+    if (!moves.length) return;
+    const svg = figure(
+      host, `How the eigenvalues of ${layer.name} moved`,
       `Eigenvalues from before (rings) to after (dots), conjugates as one${partOf(moves.length, layer.count)}`,
     );
-    element("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }, svg);
-    element("line", { x1: middle, x2: middle, y1: 0, y2: SIZE, class: "grid" }, svg);
-    element("circle", { cx: middle, cy: middle, r: scale, class: "axis" }, svg);
-    const place = ({ re, im }) => [middle + scale * re, middle - scale * im];
-    interactive(svg, moves.map(({ before, after, text }) => {
-      const [x1, y1] = place(before), [x, y] = place(after);
-      element("line", { x1, y1, x2: x, y2: y, class: "move" }, svg);
-      element("circle", { cx: x1, cy: y1, r: 3, class: "ring" }, svg);
-      element("circle", { cx: x, cy: y, r: 3, class: after.modulus < 1 ? "dot" : "dot out" }, svg);
-      return { x, y, text };
+    const place = plane(svg, moves.flatMap(({ before, after }) => [before, after]));
+    walk(svg, moves.map(({ before, after, text }) => {
+      const [x, y] = place(before), to = place(after);
+      line(svg, x, to[0], y, to[1], "move");
+      element("circle", { cx: x, cy: y, r: 3, class: "ring" }, svg);
+      return dot(svg, to, { ...after, text });
     }));
-  };
-
-  // Near the unit circle moves are too short to see; there the time constants tell them apart.
-  const drawMemories = (host, layer, moves) => {
-    const shown = moves.filter(({ before, after }) => before.constant > 0 && after.constant > 0);
+    const shown = moves.filter(({ before, after }) => before.memory > 0 && after.memory > 0), left = moves.length - shown.length;
     if (!shown.length) return;
-    const log = Math.log10;
-    const logs = shown.flatMap(({ before, after }) => [log(before.constant), log(after.constant)]);
+    const logs = shown.flatMap(({ before, after }) => [log(before.memory), log(after.memory)]);
     const [low, high] = [Math.min(...logs) - 0.1, Math.max(...logs) + 0.1];
-    const room = SIZE - MARGIN - 10, base = SIZE - MARGIN;
-    const across = (value) => MARGIN + room * (log(value) - low) / (high - low);
-    const up = (value) => base - room * (log(value) - low) / (high - low);
-    const svg = figure(
-      host,
-      `Time constants in ${layer.name} before and after. Arrow keys walk through them by memory.`,
-      `Time constant τ in steps, before and after: those above the dashed line moved outward` +
-        (shown.length < moves.length ? `; ${moves.length - shown.length} with |λ| ≥ 1 or λ = 0 not drawn` : ""),
+    const plot = figure(
+      host, `Memories in ${layer.name} before and after`,
+      `Memory in steps, before and after: those above the dashed line moved outward${left ? `; ${left} with |λ| ≥ 1 or λ = 0 not drawn` : ""}`,
     );
-    const decades = Math.floor(high) - Math.ceil(low) + 1, stride = Math.ceil(decades / 7) || 1;
-    const parts = decades >= 3 ? [1] : decades >= 2 ? [1, 3] : [1, 2, 3, 5, 7];
-    for (let decade = Math.floor(low); decade <= high; decade += stride) {
-      for (const value of parts.map((part) => part * 10 ** decade)) {
-        if (log(value) < low || log(value) > high) continue;
-        const [x, y] = [across(value), up(value)];
-        element("line", { x1: x, x2: x, y1: 10, y2: base, class: "grid" }, svg);
-        element("line", { x1: MARGIN, x2: SIZE - 10, y1: y, y2: y, class: "grid" }, svg);
-        label(svg, x, base + 14, tick(value));
-        label(svg, MARGIN - 4, y + 4, tick(value), "end");
-      }
-    }
-    label(svg, MARGIN + room / 2, SIZE - 6, "τ before");
-    label(svg, 4, 12, "τ after", "start");
-    element("line", { x1: MARGIN, y1: base, x2: SIZE - 10, y2: 10, class: "curve endless" }, svg);
-    interactive(svg, shown.map(({ before, after, text }) => {
-      const [x, y] = [across(before.constant), up(after.constant)];
-      element("circle", { cx: x, cy: y, r: 3, class: "dot" }, svg);
-      return { x, y, text };
-    }));
+    const along = across(plot, low, high, "before"), up = upwards(plot, low, high, "after");
+    line(plot, MARGIN, SIZE - 10, BASE, TOP, "curve endless");
+    walk(plot, shown.map(({ before, after, text }) => dot(plot, [along(before.memory), up(after.memory)], { modulus: 0, text })));
   };
 
-  const drawSensitivity = (host, layer, points, curves) => {
-    const shown = points.filter((point) => point.constant > 0 && point.kappa > 0);
-    const lines = curves.filter((curve) => curve.points.length);
+  const drawSensitivity = (host, layer, curves) => {
+    const shown = layer.points.map(described).filter((point) => point.memory > 0 && point.kappa > 0);
+    const memory = shown.map((point) => log(point.memory));
+    const left = Math.floor(Math.min(0, ...memory)), right = Math.ceil(Math.max(2, ...memory) + 0.05);
+    const lines = curves.map((curve) => ({
+      horizon: curve.horizon,
+      points: curve.time_constant.map((at, index) => [at, curve.relative_sensitivity[index]])
+        .filter(([at, kappa]) => kappa > 0 && log(at) >= left && log(at) <= right),
+    })).filter(({ points }) => points.length);
     if (!shown.length || !lines.length) return;
-    const log = Math.log10;
-    const memory = shown.map((point) => log(point.constant));
-    const [left, right] = [
-      Math.floor(Math.min(0, ...memory)), Math.ceil(Math.max(2, ...memory) + 0.05),
-    ];
-    const inside = lines.flatMap((curve) => curve.points)
-      .filter(([constant]) => log(constant) >= left && log(constant) <= right)
-      .map(([, kappa]) => log(kappa));
-    const heights = [...shown.map((point) => log(point.kappa)), ...inside];
-    const [bottom, top] = [Math.floor(Math.min(...heights)), Math.ceil(Math.max(...heights))];
-    const room = SIZE - MARGIN - 10;
-    const across = (value) => MARGIN + room * (value - left) / (right - left);
-    const up = (value) => 10 + room * (top - value) / Math.max(1, top - bottom);
+    const heights = [...shown.map((point) => point.kappa), ...lines.flatMap(({ points }) => points.map(([, kappa]) => kappa))].map(log);
     const svg = figure(
-      host,
-      `Sensitivity against memory in ${layer.name}. Arrow keys walk through the eigenvalues.`,
-      "κ(λ) against the time constant; behind it the theory of a real eigenvalue: " +
-        lines.map((curve) => curve.horizon === null
-          ? "dashed, infinite sequence" : `solid, ${curve.horizon} steps`).join("; "),
+      host, `Sensitivity against memory in ${layer.name}`,
+      "Sensitivity κ(λ) against memory; behind it the theory of a real eigenvalue: " +
+        lines.map(({ horizon }) => horizon === null ? "dashed, infinite sequence" : `solid, ${horizon} steps`).join("; "),
     );
-    for (let decade = left; decade <= right; decade += 1) {
-      element("line", { x1: across(decade), x2: across(decade), y1: 10, y2: SIZE - MARGIN + 0, class: "grid" }, svg);
-      const last = decade === right ? "end" : undefined;
-      label(svg, across(decade), SIZE - MARGIN + 14, decade < 0 || decade > 4 ? `1e${decade}` : 10 ** decade, last);
+    const along = across(svg, left, right, "memory, steps");
+    const up = upwards(svg, Math.floor(Math.min(...heights)), Math.ceil(Math.max(...heights)), "κ(λ)");
+    for (const { horizon, points } of lines) {
+      const path = points.map(([at, kappa]) => `${along(at).toFixed(1)},${up(kappa).toFixed(1)}`);
+      element("polyline", { points: path.join(" "), class: horizon === null ? "curve endless" : "curve" }, svg);
     }
-    const stride = Math.ceil((top - bottom) / 8) || 1;
-    for (let decade = bottom; decade <= top; decade += stride) {
-      element("line", { x1: MARGIN, x2: SIZE - 10, y1: up(decade), y2: up(decade), class: "grid" }, svg);
-      label(svg, MARGIN - 4, up(decade) + 4, `1e${decade}`, "end");
-    }
-    label(svg, MARGIN + room / 2, SIZE - 6, "τ, steps");
-    for (const curve of lines) {
-      const path = curve.points
-        .filter(([constant]) => log(constant) >= left && log(constant) <= right)
-        .map(([constant, kappa]) => `${across(log(constant)).toFixed(1)},${up(log(kappa)).toFixed(1)}`);
-      element("polyline", { points: path.join(" "), class: curve.horizon === null ? "curve endless" : "curve" }, svg);
-    }
-    interactive(svg, shown.map((point) => {
-      const [x, y] = [across(log(point.constant)), up(log(point.kappa))];
-      element("circle", { cx: x, cy: y, r: 3, class: "dot" }, svg);
-      return { x, y, text: point.text };
-    }));
+    walk(svg, shown.map((point) => dot(svg, [along(point.memory), up(point.kappa)], point)));
   };
 
-  const keyed = (host, curves) => {
-    const said = host.lastElementChild.querySelector("figcaption");
-    curves.forEach((curve, index) => {
-      const item = document.createElement("span");
-      item.className = "key";
-      const sample = element("svg", { viewBox: "0 0 24 8", "aria-hidden": true });
-      element("line", { x1: 0, x2: 24, y1: 4, y2: 4, class: `curve c${index % 6}` }, sample);
-      item.append(sample, ` ${curve.name}`);
-      said.append(" ", item);
+  const drawHessian = (host, { name, hessian }) => {
+    if (!hessian) return;
+    const { boundaries, cells, groups, shades } = hessian, size = SIZE / cells;
+    const group = (cell) => groups[Math.max(0, boundaries.findLastIndex((boundary) => boundary <= cell + 1e-9))] ?? groups.at(-1);
+    const svg = figure(
+      host, `Correlations in the Hessian of ${name}`,
+      `Hessian at a perfect fit, |H_ab| / √(H_aa H_bb), on a square-root scale from 0 (ground) to 1; groups in order: ${groups.join(", ")}`,
+    );
+    const stops = Array.from(atob(shades), (letter, index) => {
+      const shade = letter.charCodeAt(0) / 255, column = index % cells, row = Math.floor(index / cells);
+      element("rect", { x: size * column, y: size * row, width: size, height: size, class: "cell", "fill-opacity": shade }, svg);
+      const text = `${group(row)} and ${group(column)}\ncorrelation ${(shade ** 2).toFixed(2)}`;
+      return { x: size * (column + 0.5), heights: [size * (row + 0.5)], text };
     });
+    for (const boundary of boundaries.slice(1, -1)) {
+      line(svg, size * boundary, size * boundary, 0, SIZE, "curve");
+      line(svg, 0, SIZE, size * boundary, size * boundary, "curve");
+    }
+    walk(svg, stops);
   };
 
   // Curves over the steps of a run, on a logarithmic scale, above a band of verdicts.
-  const drawPanel = (host, layer, panel, run) => {
+  const drawPanel = (host, layer, panel, { steps, verdicts }) => {
     const curves = panel.curves.filter((curve) => curve.values.some((value) => value !== null));
-    const known = curves.flatMap((curve) => curve.values).filter((value) => typeof value === "number");
+    const known = curves.flatMap((curve) => curve.values).filter((value) => typeof value === "number").map(log);
     if (!curves.length) return;
-    const log = Math.log10, low = Math.min(...known, 1e300), high = Math.max(...known, 0);
-    const [bottom, top] = high > 0
-      ? [log(low) - 0.05, Math.max(log(high) + 0.05, log(low) + 0.3)] : [0, 1];
-    const base = SIZE - MARGIN - 12, room = SIZE - MARGIN - 10;
-    const [first, last] = [run.steps[0], run.steps.at(-1)];
-    const across = (step) => MARGIN + room * (last > first ? (step - first) / (last - first) : 0.5);
-    const up = (value) => 18 + (base - 18) * (top - log(value)) / (top - bottom);
-    const svg = figure(
-      host,
-      `${panel.title} of ${layer.name} over the steps of the run. Arrow keys walk through them.`,
-      `${panel.title}${curves.length > 1 ? ": " : ""}`,
-    );
-    if (curves.length > 1) keyed(host, curves);
-    const decades = Math.floor(top) - Math.ceil(bottom) + 1;
-    const parts = decades >= 3 ? [1] : decades >= 2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
-    const stride = Math.ceil(decades / 7) || 1;
-    for (let decade = Math.floor(bottom); decade <= top; decade += stride) {
-      for (const value of parts.map((part) => part * 10 ** decade)) {
-        if (log(value) < bottom || log(value) > top || tick(value).length > 5) continue;
-        element("line", { x1: MARGIN, x2: SIZE - 10, y1: up(value), y2: up(value), class: "grid" }, svg);
-        label(svg, MARGIN - 4, up(value) + 4, tick(value), "end");
-      }
-    }
-    label(svg, across(first), SIZE - MARGIN + 14, first, last > first ? "start" : "middle");
-    if (last > first) label(svg, across(last), SIZE - MARGIN + 14, last, "end");
+    const low = known.length ? Math.min(...known) - 0.05 : 0, high = known.length ? Math.max(...known, low + 0.3) + 0.05 : 1;
+    const first = steps[0], last = steps.at(-1), room = BASE - 10;
+    const along = (step) => MARGIN + room * (last > first ? (step - first) / (last - first) : 0.5);
+    const svg = figure(host, `${panel.title} of ${layer.name} over the steps of the run`, `${panel.title}${curves.length > 1 ? ": " : ""}`);
+    const up = upwards(svg, low, high, "", BASE - 12);
+    label(svg, along(first), BASE + 14, first, last > first ? "start" : "middle");
+    if (last > first) label(svg, along(last), BASE + 14, last, "end");
     label(svg, MARGIN + room / 2, SIZE - 6, "step");
-    const edge = (index) => across((run.steps[index] + run.steps[index + 1]) / 2);
-    const heights = { ok: 3, watch: 6, cursed: 10, error: 0 };
-    run.verdicts.forEach((verdict, index) => {
-      const left = index ? edge(index - 1) : MARGIN;
-      const right = index + 1 < run.steps.length ? edge(index) : SIZE - 10;
-      const height = heights[verdict];
-      element("rect", { x: left, y: SIZE - MARGIN - height, width: right - left, height, class: `band ${verdict}` }, svg);
+    const edge = (index) => along((steps[index] + steps[index + 1]) / 2);
+    const stops = steps.map((step, index) => {
+      const verdict = verdicts[index], height = { ok: 3, not_judged: 3, watch: 6, cursed: 10, error: 0 }[verdict];
+      const x = index ? edge(index - 1) : MARGIN, width = (index + 1 < steps.length ? edge(index) : SIZE - 10) - x;
+      element("rect", { x, y: BASE - height, width, height, class: `band ${verdict}` }, svg);
+      return { x: along(step), heights: [], text: `step ${step}: ${verdict.replace("_", " ")}` };
     });
-    const stops = run.steps.map((step, index) => (
-      { x: across(step), heights: [], text: `step ${step}: ${run.verdicts[index]}` }
-    ));
     curves.forEach((curve, place) => {
-      let path = [];
-      const flush = () => {
-        if (path.length) element("polyline", { points: path.join(" "), class: `curve c${place % 6}` }, svg);
-        path = [];
-      };
+      let path = "", pen = "M";
       curve.values.forEach((value, index) => {
-        if (value === null) { flush(); return; }
-        const stop = stops[index], x = stop.x, diverges = typeof value === "string";
-        const y = diverges ? 10 : up(value);
-        if (diverges) flush(); else path.push(`${x.toFixed(1)},${y.toFixed(1)}`);
+        const stop = stops[index], { x } = stop, diverges = typeof value === "string", y = diverges ? 10 : up(value);
+        if (value !== null && !diverges) path += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+        pen = value === null || diverges ? "M" : "L";
+        if (value === null) return;
         if (diverges) element("path", { d: `M${x - 3},13 h6 l-3,-6 z`, class: "dot out" }, svg);
-        else if (run.steps.length <= 60) element("circle", { cx: x, cy: y, r: 2, class: `mark c${place % 6}` }, svg);
+        else if (steps.length <= 60) element("circle", { cx: x, cy: y, r: 2, class: `mark c${place % 6}` }, svg);
         stop.heights.push(y);
         stop.text += `\n${curve.name} = ${diverges ? value : number(value)}`;
       });
-      flush();
+      element("path", { d: path, class: `curve c${place % 6}` }, svg);
+      if (curves.length < 2) return;
+      const key = document.createElement("span"), sample = element("svg", { viewBox: "0 0 24 8", "aria-hidden": true });
+      key.className = "key";
+      line(sample, 0, 24, 4, 4, `curve c${place % 6}`);
+      key.append(sample, ` ${curve.name}`);
+      svg.nextElementSibling.append(" ", key);
     });
-    stepwise(svg, stops, 10, SIZE - MARGIN);
+    walk(svg, stops, true);
   };
 
-  const drawHessian = (host, layer) => {
-    const map = layer.hessian;
-    if (!map) return;
-    const bytes = Uint8Array.from(atob(map.shades), (letter) => letter.charCodeAt(0));
-    const made = document.createElement("figure");
-    const canvas = document.createElement("canvas");
-    canvas.width = canvas.height = map.cells * CELL;
-    canvas.tabIndex = 0;
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `Correlations in the Hessian of ${layer.name}`);
-    const said = document.createElement("figcaption");
-    said.textContent = `Hessian at a perfect fit, |H_ab| / √(H_aa H_bb), on a square-root scale from 0 (ground) to 1; ` +
-      `groups in order: ${map.groups.join(", ")}`;
-    made.append(canvas, said);
-    host.append(made);
-    const group = (cell) => map.groups[
-      Math.max(0, map.boundaries.findLastIndex((boundary) => boundary <= cell + 1e-9))
-    ] ?? map.groups.at(-1);
-    const paint = () => {
-      const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-      context.clearRect(0, 0, canvas.width, canvas.height);
-      context.fillStyle = style.getPropertyValue("--accent");
-      bytes.forEach((shade, index) => {
-        context.globalAlpha = shade / 255;
-        context.fillRect(CELL * (index % map.cells), CELL * Math.floor(index / map.cells), CELL, CELL);
-      });
-      context.globalAlpha = 1;
-      context.strokeStyle = style.getPropertyValue("--text");
-      for (const boundary of map.boundaries.slice(1, -1)) {
-        context.strokeRect(CELL * boundary, -1, 0, canvas.height + 2);
-        context.strokeRect(-1, CELL * boundary, canvas.width + 2, 0);
-      }
-    };
-    paint();
-    document.addEventListener("memcurse-theme", paint);
-    canvas.addEventListener("pointermove", (event) => {
-      const box = canvas.getBoundingClientRect();
-      const at = (value) => Math.min(map.cells - 1, Math.max(0, Math.floor(value * map.cells)));
-      const row = at((event.clientY - box.top) / box.height), column = at((event.clientX - box.left) / box.width);
-      const shade = bytes[row * map.cells + column];
-      const value = ((shade / 255) ** 2).toFixed(2);
-      show(`${group(row)} and ${group(column)}\ncorrelation ${value}`, event.clientX, event.clientY);
-    });
-    canvas.addEventListener("pointerleave", hide);
+  const draw = (host) => {
+    const { report: at, layer: place } = (host.closest("[data-layer]") ?? host.closest("[data-report]")).dataset;
+    const report = charts[at], layer = report.layers[place], kind = host.dataset.draw;
+    if (kind === "hero") drawHero(host, report, at);
+    else if (kind === "disk") drawSpectrum(host, layer, layer.points.map(described));
+    else if (layer.panels) for (const panel of layer.panels) drawPanel(host, layer, panel, report);
+    else if (layer.moves) drawMoves(host, layer);
+    else if (kind === "theory") {
+      drawSensitivity(host, layer, report.curves);
+      drawHessian(host, layer);
+    } else {
+      const escaped = (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
+      host.textContent = JSON.stringify(documents[at].layers[place], null, 1).replace(/[^\x20-\x7e\n]/g, escaped);
+    }
   };
-
-  const draw = (place) => {
-    const host = place.querySelector(".charts");
-    if (!place.open || host.childElementCount) return;
-    const report = charts[Number(place.dataset.report)];
-    const layer = report.layers[Number(place.dataset.layer)];
-    if (layer.panels) {
-      for (const panel of layer.panels) drawPanel(host, layer, panel, report);
-      return;
-    }
-    if (layer.moves) {
-      const moves = layer.moves.map(moved);
-      if (!moves.length) return;
-      drawMoves(host, layer, moves);
-      drawMemories(host, layer, moves);
-      return;
-    }
-    const points = layer.points.map(described);
-    if (points.length) {
-      drawDisk(host, layer, points);
-      drawSensitivity(host, layer, points, report.curves);
-    }
-    drawHessian(host, layer);
+  const drawOpen = () => {
+    for (const host of document.querySelectorAll(".charts:empty")) if (host.checkVisibility()) draw(host);
   };
-  for (const place of document.querySelectorAll("details.layer")) {
-    place.addEventListener("toggle", () => draw(place));
-    draw(place);
-  }
+  document.addEventListener("toggle", drawOpen, true);
+  drawOpen();
   const openTarget = () => {
     const place = document.getElementById(location.hash.slice(1));
-    if (place instanceof HTMLDetailsElement) place.open = true;
+    for (let at = place; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
+    place?.scrollIntoView();
   };
   addEventListener("hashchange", openTarget);
   openTarget();
 
-  const compare = (a, b) => {
-    const [x, y] = [Number(a), Number(b)];
-    return a !== "" && b !== "" && !Number.isNaN(x) && !Number.isNaN(y) ? x - y : a.localeCompare(b);
-  };
+  // What a head means is told to the pointer and to the keyboard.
+  for (const head of document.querySelectorAll("[data-tip]")) {
+    const tell = () => { const box = head.getBoundingClientRect(); show(head.dataset.tip, box.left, box.bottom); };
+    for (const event of ["pointerenter", "focus"]) head.addEventListener(event, tell);
+    for (const event of ["pointerleave", "blur"]) head.addEventListener(event, hide);
+  }
+
+  for (const button of document.querySelectorAll("button.copy")) {
+    const code = button.previousElementSibling;
+    button.hidden = false;
+    button.ariaLabel = `Copy ${code.textContent}`;
+    button.addEventListener("click", async () => {
+      getSelection().selectAllChildren(code);
+      try { await navigator.clipboard.writeText(code.textContent); } catch { document.execCommand("copy"); }
+      button.textContent = "copied";
+    });
+  }
+
+  // Step effects grow with the rate and usable rates do not know it, so another one can be judged.
+  const ORDER = ["ok", "not_judged", "watch", "cursed"];
+  const wear = (badge, verdict) => { badge.className = `badge ${verdict}`; badge.textContent = verdict.replace("_", " "); };
+  for (const tried of document.querySelectorAll(".try")) {
+    const [slider, said, back] = tried.querySelectorAll("input, output, button");
+    const section = tried.closest(".report"), { rate: yours, findings, skipped, layers } = charts[section.dataset.report];
+    const floor = findings.some(({ severity }) => severity !== "info") ? "watch" : skipped?.length ? "not_judged" : "ok";
+    const [mark, text] = section.querySelectorAll(".bar .yours");
+    const { left, right } = slider.dataset, start = slider.value, badge = document.createElement("span");
+    const judge = (rate) => {
+      const factor = rate / yours, along = `${100 * (log(rate) - left) / (right - left)}%`;
+      const verdicts = layers.map(({ learning_rate, parameters, usable_rate, verdict }) => {
+        if (verdict === "not_judged" || !parameters.length || !usable_rate?.rate) return verdict;
+        const stepped = learning_rate * factor;
+        return stepped > usable_rate.high ? "cursed" : stepped >= usable_rate.low ? "watch" : "ok";
+      });
+      for (const layer of section.querySelectorAll("[data-of]")) wear(layer, verdicts[layer.dataset.of]);
+      for (const cell of section.querySelectorAll("td.scales")) {
+        const effect = Number(cell.dataset.key);
+        if (effect >= 0 && effect < 1e308) cell.textContent = percent(effect * factor);
+      }
+      for (const [key, one] of [["x1", mark], ["x2", mark], ["x", text]]) one.setAttribute(key, along);
+      text.textContent = `${factor === 1 ? "yours" : "tried"} ${number(rate)}`;
+      wear(badge, ORDER[Math.max(...[...verdicts, floor].map((verdict) => ORDER.indexOf(verdict)))]);
+      slider.ariaValueText = `${number(rate)}, ${badge.textContent}`;
+      back.hidden = factor === 1;
+      said.replaceChildren(...factor === 1 ? ["Your rate."] : [`At ${number(rate)} `, badge, ", step effects below are scaled; words and findings stay at yours. "]);
+    };
+    tried.hidden = false;
+    slider.addEventListener("input", () => judge(10 ** (Number(left) + (right - left) * slider.value / 100)));
+    back.addEventListener("click", () => { slider.value = start; judge(yours); slider.focus(); });
+  }
+
   for (const table of document.querySelectorAll("table.sortable")) {
-    const heads = [...table.tHead.rows[0].cells];
+    const heads = [...table.tHead.rows[0].cells], [body] = table.tBodies;
     heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
       const descending = head.getAttribute("aria-sort") === "ascending";
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-      const rows = [...table.tBodies[0].rows];
       const key = (row) => row.cells[column].dataset.key;
-      rows.sort((a, b) => (descending ? -1 : 1) * compare(key(a), key(b)));
-      table.tBodies[0].append(...rows);
+      const compare = (a, b) => a && b && !Number.isNaN(a - b) ? a - b : a.localeCompare(b);
+      body.append(...[...body.rows].sort((a, b) => (descending ? -1 : 1) * compare(key(a), key(b))));
     }));
   }
 
   const theme = document.getElementById("theme"), root = document.documentElement;
-  const dark = () => root.dataset.theme === "dark" ||
-    (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  const dark = () => root.dataset.theme === "dark" || (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
   const name = () => { theme.textContent = dark() ? "light" : "dark"; theme.ariaLabel = `Show the page in ${theme.textContent} colours`; };
   theme.hidden = false;
-  theme.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
-    name();
-    document.dispatchEvent(new Event("memcurse-theme"));
-  });
+  theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
   name();
 })();
