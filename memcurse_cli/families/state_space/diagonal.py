@@ -28,7 +28,6 @@ from memcurse_cli.families.reading import (
     split_name,
 )
 from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
-from memcurse_cli.families.state_space.discretization import apply_transform
 
 NORMALISATION = Assumption(
     key="normalization",
@@ -540,6 +539,8 @@ class Parcae(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
+        from memcurse_cli.families.state_space.discretization import apply_transform
+
         (size,) = layer.shape("rate")
         rate, stored = layer.real("rate", (size,)), layer.real("step", (size,))
         step = apply_transform(stored, "softplus")
