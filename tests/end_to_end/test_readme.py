@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 BLOCKS = [(page, command) for page in PAGES for command, _ in blocks(page)]
 TEXT = "".join(page.read_text() for page in PAGES)
-COMMANDS = sorted({found for found in INLINE.findall(TEXT) if found == found.lower()})
+PLACEHOLDER = re.compile(r"\b[A-Z]+\b")
+COMMANDS = sorted({found for found in INLINE.findall(TEXT) if not PLACEHOLDER.search(found)})
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def run(command: str, folder: Path) -> str:
@@ -78,6 +81,21 @@ def strip(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def test_the_first_commands_are_demo_and_test() -> None:
-    shown = re.findall(r"^\$? *make (\w+)", README.read_text(), re.MULTILINE)
-    assert shown[:2] == ["demo", "test"]
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (tmp_path / "sample_checkpoints").symlink_to(SAMPLES)
+    for code in PYTHON.findall(README.read_text()):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("WATCH  sample_checkpoints/lru.safetensors")
+
+
+def test_the_first_screen_has_make_demo_make_test_and_the_page_of_the_cursed_sample() -> None:
+    text = README.read_text()
+    first, *rest = text.split("\n## ")
+    assert len(first.splitlines()) <= 60
+    assert len(text.splitlines()) <= 200
+    assert re.findall(r"^\$? *make (\w+)", text, re.MULTILINE)[:2] == ["demo", "test"]
+    assert "\nCURSED  dense_linear_rnn.safetensors" in first
+    assert rest
