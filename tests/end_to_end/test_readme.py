@@ -1,4 +1,4 @@
-"""Every command that README.md and the pages of docs/ show runs, and prints what they say.
+"""Every command that the READMEs and the pages of docs/ show runs, and prints what they say.
 
 `MEMCURSE_UPDATE_README=1 pytest tests/end_to_end/test_readme.py` writes today's output into them.
 """
@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from end_to_end.command import MEMCURSE, ROOT, SAMPLES, memcurse
 
+from memcurse_cli import inspect
+
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, SAMPLES / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 PLAIN = re.compile(r"memcurse(?: [\w./:=-]+| '[\w./*-]+')*")
 INLINE = re.compile(r"`(memcurse [a-z][^`]*)`")
@@ -29,8 +31,8 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 BLOCKS = [(page, command) for page in PAGES for command, _ in blocks(page)]
 TEXT = "".join(page.read_text() for page in PAGES)
-PLACEHOLDER = re.compile(r"\b[A-Z]+\b")
-COMMANDS = sorted({found for found in INLINE.findall(TEXT) if not PLACEHOLDER.search(found)})
+NOT_RUN = re.compile(r"\b[A-Z]+\b|memcurse train")  # placeholders; minutes of training
+COMMANDS = sorted({found for found in INLINE.findall(TEXT) if not NOT_RUN.search(found)})
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -99,3 +101,12 @@ def test_the_first_screen_has_make_demo_make_test_and_the_page_of_the_cursed_sam
     assert re.findall(r"^\$? *make (\w+)", text, re.MULTILINE)[:2] == ["demo", "test"]
     assert "\nCURSED  dense_linear_rnn.safetensors" in first
     assert rest
+
+
+def test_the_usable_rates_of_the_samples_are_those_that_their_readme_tells() -> None:
+    text = " ".join((SAMPLES / "README.md").read_text().split())
+    told = re.findall(r"usable rates? of the trained files are (\S+), (\S+) and (\S+);", text)
+    run = re.findall(r"usable rate falls from (\S+) to (\S+),", text)
+    files = ["dense_linear_rnn", "complex_diagonal_rnn", "lru", "run/step_0", "run/step_200"]
+    rates = [inspect(SAMPLES / f"{name}.safetensors").usable_rate.rate for name in files]
+    assert rates == pytest.approx([*map(float, [*told[0], *run[0]])], rel=0.02)
