@@ -14,6 +14,7 @@ from benchmarks.calibration.__main__ import RESULTS, foresee
 from benchmarks.calibration.agreement import (
     CONSTANTS,
     FAILURES,
+    VERDICTS,
     comparisons,
     contingency,
     fitted_constant,
@@ -23,8 +24,9 @@ from benchmarks.calibration.agreement import (
 from benchmarks.calibration.outcomes import outcomes
 from benchmarks.calibration.page import ENOUGH, MARKS, PAGE, tables
 from benchmarks.calibration.setups import NETWORKS, SETUPS
-from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, sweep
+from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, initialise, sweep
 from memcurse_cli import inspect
+from memcurse_cli.schema.report import known_rate, rate_verdict
 
 README = PAGE.parents[1] / "README.md"
 
@@ -90,6 +92,14 @@ def test_todays_report_still_says_what_was_compared(
         "rate": pytest.approx(kept["rate"], rel=1e-6),
         "limited_by": kept["limited_by"],
     }
+
+
+def test_the_verdicts_of_the_table_are_those_of_a_report(results: list[dict[str, Any]]) -> None:
+    setup, usable = SETUPS[0], known_rate(**results[0]["at_start"])
+    start = initialise(NETWORKS[setup.network], setup.units, setup.modulus, setup.seed)
+    told = [inspect(start, horizon=setup.horizon, learning_rate=rate).verdict for rate in RATES]
+    assert told == [rate_verdict(usable, rate) for rate in RATES]
+    assert {*told} == {*VERDICTS}
 
 
 def test_networks_that_others_trained_were_trained_below_their_usable_rates(
