@@ -25,13 +25,14 @@ from memcurse_cli.schema.figures import (
     Verdict,
     quantiles,
 )
-from memcurse_cli.schema.layer import DenseSummary, HiddenSpectrum, jacobian_of
+from memcurse_cli.schema.layer import HiddenSpectrum
 from memcurse_cli.schema.report import (
     LayerReport,
     SensitivityCurve,
     UsableRate,
     WhatIf,
     finite,
+    layer_memory,
     rate_verdict,
 )
 from memcurse_cli.theory.sensitivity import state_second_moment
@@ -70,7 +71,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
             hessian, reason = summarise_hessian(working, settings)
         usable = UsableRate(None, None, withheld)
         if withheld is None:
-            usable = usable_rate(recurrence, hessian, settings)
+            usable = usable_rate(recurrence, hessian, reason, settings)
         figures = _Figures(state, parameters, hessian, reason, usable)
     elif withheld is not None:
         groups = tuple(unknown_group(recurrence, one, settings) for one in recurrence.parameters)
@@ -115,7 +116,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         lru_rate=_as_lru(recurrence, settings) if verdict in ("watch", "cursed") else None,
         not_judged=figures.usable_rate.reason if verdict == "not_judged" else None,
         learning_rate=settings.rate,
-        memory=_memory(spectrum, dense, hidden),
+        memory=layer_memory(spectrum, dense, hidden),
         findings=(),
         hidden_feedback=recurrence.hidden_feedback,
         hidden_spectra=hidden,
@@ -154,7 +155,7 @@ def _as_lru(recurrence: Recurrence, settings: Settings) -> UsableRate | None:
     rewritten = rewrite(recurrence, Rewriting("lru", "own")).recurrence
     if rewritten is None:
         return None
-    return usable_rate(rewritten, summarise_hessian(rewritten, settings)[0], settings)
+    return usable_rate(rewritten, *summarise_hessian(rewritten, settings), settings)
 
 
 def _of_diagonal(recurrence: Recurrence, settings: Settings) -> _Figures:
@@ -165,24 +166,8 @@ def _of_diagonal(recurrence: Recurrence, settings: Settings) -> _Figures:
         summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
     )
     hessian, reason = summarise_hessian(recurrence, settings)
-    usable = usable_rate(recurrence, hessian, settings)
+    usable = usable_rate(recurrence, hessian, reason, settings)
     return _Figures(state, parameters, hessian, reason, usable)
-
-
-def _memory(
-    spectrum: EigenvalueSummary, dense: DenseSummary | None, hidden: tuple[HiddenSpectrum, ...]
-) -> float | None:
-    """The steps after which a layer has forgotten to 1/e; None where it never does."""
-    jacobian = jacobian_of(hidden)
-    steps = [spectrum.time_constant.max]
-    if dense is not None and dense.operating_point is not None:
-        steps = [dense.operating_point.time_constant]
-    if dense is not None and dense.memory is not None:
-        steps.append(dense.memory)
-    if jacobian is not None:
-        steps.append(jacobian.time_constant)
-    known = [one for one in steps if one is not None]
-    return max(known) if len(known) == len(steps) else None
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:

@@ -118,7 +118,9 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
             "warning",
             f"{share_having(frozen, log_modulus.size, 'eigenvalue')} a memory beyond "
             f"{number(limit)} steps: they sum their input",
-            "check that the decay parameter still trains; at the rounding of its type it may not",
+            "check that the decay parameter still trains; at the rounding of its type it may not"
+            if facts.layer.dense is None
+            else "",
         )
     if horizon is None:
         return
@@ -132,7 +134,8 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     endless = moments(log, facts.settings.autocorrelation).sensitivity[0]
     overstated = ""
     if 0 < finite < endless < np.inf:
-        overstated = f": on an endless one E|dh/dλ|² would be {number(endless / finite)} times this"
+        ratio = number(endless / finite)
+        overstated = f": on an endless one the sensitivity would be {ratio} times this"
     yield finding_of(
         "MC105",
         "info",
@@ -188,7 +191,9 @@ def _sensitivities(facts: Facts) -> Iterator[Finding]:
             f"a rate of {number(layer.learning_rate)} is "
             + (f"{about(layer.learning_rate / usable.rate)} times" if cursed else "close to")
             + f" {about(usable.rate)}, beyond which {ENDS[usable.limited_by or 'stall']}",
-            f"give its recurrent parameters {about(usable.rate)} at most",
+            f"give its recurrent parameters {about(usable.rate)} at most"
+            if layer.learning_rate > usable.rate
+            else "",
         )
     second_moment = layer.state.second_moment.p99
     own_gain = bool(facts.recurrence.log_gain.any())
@@ -212,7 +217,9 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
         because = f": {reason}" if reason else ""
         return finding_of("MC206", "info", f"the sensitivity to {name} is not computed{because}")
     # Why a rate is too large; where the rate is right, only that the layer is sensitive.
-    severity: Severity = "info" if facts.layer.verdict == "ok" else "warning"
+    adaptive = facts.settings.adaptive is not False
+    severity: Severity = "warning" if adaptive and facts.layer.verdict != "ok" else "info"
+    step = "a step" if adaptive else "an Adam step"
     code, how = STEPS[parameter.direction]
     if parameter.step_effect is None:
         endless = "give --horizon T" if facts.settings.horizon is None else ""
@@ -220,10 +227,10 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
         return finding_of(code if dense is None else "MC204", severity, said, endless)
     moved = percent(parameter.step_effect)
     if dense is None:
-        said = f"a step on {name} moves the state by {moved} {how}"
+        said = f"{step} on {name} moves the state by {moved} {how}"
         return finding_of(code, severity, said)
     said = f"{facts.recurrence.size} memories share the {parameter.size} entries of {name}: "
-    return finding_of("MC204", severity, f"{said}a step moves the state by {moved}")
+    return finding_of("MC204", severity, f"{said}{step} moves the state by {moved}")
 
 
 def _hessian(facts: Facts) -> Iterator[Finding]:
@@ -238,8 +245,8 @@ def _hessian(facts: Facts) -> Iterator[Finding]:
             f"Adam cannot help: of the curvature it leaves {number(hessian.adam_residual)}, "
             "where 1 is best",
         )
-    stable = hessian.max_stable_lr
-    if stable is not None and facts.settings.adaptive is False and stable < facts.settings.rate:
+    stable, descent = hessian.max_stable_lr, facts.settings.optimizer == "SGD"
+    if stable is not None and descent and stable < facts.settings.rate:
         yield finding_of(
             "MC302",
             "warning",

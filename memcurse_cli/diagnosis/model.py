@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.settings import Settings
@@ -28,105 +29,149 @@ MILDER: dict[Severity, Severity] = {"error": "warning", "warning": "info"}
 HELPS = 3.0
 """How many times larger a rate another parametrisation must bear to be worth naming."""
 
-KNOWN_HORIZONS = ("option", "checkpoint")
 
-
-def unseen_memory(layer: LayerReport) -> bool:
+def _unseen_memory(layer: LayerReport) -> bool:
     """Whether hidden weights, which were not looked at, can hold a longer memory than is known."""
     return layer.hidden_feedback and jacobian_of(layer.hidden_spectra) is None
 
 
-def model_findings(
-    layers: Sequence[LayerReport], settings: Settings, *, attention: bool
-) -> tuple[Finding, ...]:
-    """A memory that is too short for a known horizon, MC107."""
+def _short_memory(layers: Sequence[LayerReport], settings: Settings) -> tuple[float, int] | None:
+    """The longest memory and the horizon, where that is known and the memory far below it."""
     memory, horizon = longest_memory(layer.memory for layer in layers), settings.horizon
-    known = horizon is not None and settings.horizon_source in KNOWN_HORIZONS
-    if not known or horizon is None or memory is None or any(map(unseen_memory, layers)):
+    if memory is None or horizon is None or settings.horizon_source == "assumed":
+        return None
+    return (memory, horizon) if memory * SHORT < horizon else None
+
+
+def model_findings(
+    layers: Sequence[LayerReport], settings: Settings, *, attention: bool, whole: bool
+) -> tuple[Finding, ...]:
+    """A memory that is too short for a known horizon, MC107.
+
+    Where every layer of the model was read, as ``whole`` says, and nothing hides a longer one.
+    """
+    short = _short_memory(layers, settings)
+    if short is None or not whole or any(map(_unseen_memory, layers)):
         return ()
-    if memory * SHORT >= horizon:
-        return ()
+    memory, horizon = short
     severity: Severity = "error" if memory * FAR_TOO_SHORT < horizon else "warning"
     longest = "the longest memory" if len(layers) > 1 else "its memory"
     said = f"{longest} is {about(memory)} of {count(horizon, 'step')}"
     if attention:
         severity = MILDER[severity]
         said += ": attention has to carry the rest"
-    advice = "initialise |λ| closer to 1, so that the memory spans the sequence"
+    advice = f"initialise |λ| closer to 1, up to exp(-1/{horizon})"
     return (finding_of("MC107", severity, said, advice),)
 
 
 def model_verdict(
-    layers: Sequence[LayerReport], findings: Sequence[Finding], *, skipped: bool
+    layers: Sequence[LayerReport], findings: Sequence[Finding], *, skipped: int
 ) -> Verdict:
     """That of the worst layer; to be watched at least where the memory is too short.
 
-    Ok only if every recurrent layer was judged, so not where one was ``skipped``.
+    Ok only if every recurrent layer was judged, so not where some were ``skipped``.
     """
     verdicts: list[Verdict] = [layer.verdict for layer in layers]
     verdicts += ["watch" for one in findings if one.severity != "info"]
     verdicts += ["not_judged"] * skipped
-    return max(verdicts, key=ORDER.index, default="ok")
+    return max(verdicts, key=ORDER.index)
 
 
-def sentence(layers: Sequence[LayerReport], settings: Settings) -> str:
+def sentence(
+    layers: Sequence[LayerReport], findings: Sequence[Finding], settings: Settings, *, skipped: int
+) -> str:
     """The verdict in words: what a step does, the rate that training bears, what is not judged."""
-    said = [*_rate_words(layers), *_memory_words(layers, settings), *_open_words(layers)]
-    return " ".join(said) or "Nothing of the recurrence is trained: no step is too large for it."
+    said = [*_rate_words(layers, settings), *_memory_words(layers, findings, settings)]
+    said += _open_words(layers, settings)
+    if skipped:
+        said.append(f"{count(skipped, 'layer')} could not be read.")
+    return " ".join(said)
 
 
-def _by_rate(layers: Sequence[LayerReport]) -> list[tuple[float, LayerReport, float]]:
-    """The rate of judged layers over the usable one, and that, the worst first."""
-    ratios = [
-        (layer.learning_rate / layer.usable_rate.rate, layer, layer.usable_rate.rate)
+class _Judged(NamedTuple):
+    """A layer that was judged, by its learning rate over the usable one."""
+
+    ratio: float
+    layer: LayerReport
+    usable: float
+
+
+def _by_rate(layers: Sequence[LayerReport]) -> list[_Judged]:
+    """The layers that were judged by a rate, the worst first."""
+    judged = [
+        _Judged(layer.learning_rate / layer.usable_rate.rate, layer, layer.usable_rate.rate)
         for layer in layers
         if layer.usable_rate is not None and layer.usable_rate.rate is not None
     ]
-    return sorted(ratios, key=lambda judged: judged[0], reverse=True)
+    return sorted(judged, key=lambda one: one.ratio, reverse=True)
 
 
-def _rate_words(layers: Sequence[LayerReport]) -> Iterator[str]:
+def _stepper(settings: Settings) -> str:
+    """The optimizer that a step is of: the checkpoint's, where it is told and of Adam's kin."""
+    return (settings.adaptive and settings.optimizer) or "Adam"
+
+
+def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
     judged = _by_rate(layers)
     if not judged:
+        if all(layer.verdict == "ok" for layer in layers):
+            yield "Nothing of the recurrence is trained: no step is too large for it."
         return
     ratio, layer, usable = judged[0]
-    rate = layer.learning_rate
+    rate = number(layer.learning_rate)
     group = max(layer.parameters, key=effect_rank, default=None)
     if layer.verdict != "ok" and group is not None and group.step_effect is not None:
         where = "the state" if len(layers) == 1 else f"the state of {layer.name}"
         yield (
-            f"One Adam step at {number(group.learning_rate)} on {group.name} changes {where} by "
-            f"{percent(group.step_effect)}."
+            f"One {_stepper(settings)} step at {number(group.learning_rate)} on {group.name} "
+            f"changes {where} by {percent(group.step_effect)}."
         )
-    yours = {
-        "cursed": f"yours, {number(rate)}, is {about(ratio)} times that",
-        "watch": f"yours, {number(rate)}, is within that range",
-    }.get(layer.verdict, f"yours, {number(rate)}, is {about(1 / ratio)} times smaller")
+    recorded = settings.learning_rate_source not in (None, "option", "assumed")
+    largest = layer.learning_rate == settings.learning_rate
+    source = f" ({settings.learning_rate_source if largest else 'of its group'})" * recorded
+    yours = f"yours, {rate}{source}, is "
+    yours += {"cursed": f"{about(ratio)} times that", "watch": "within that range"}.get(
+        layer.verdict, f"{about(1 / ratio)} times smaller"
+    )
+    # Where layers have rates of their own, the worst need not be the one that bears the least.
+    smallest = usable == min(one.usable for one in judged)
     ends = f"{about(usable / FACTOR)} to {about(usable * FACTOR)}"
-    yield f"Training bears a rate of about {about(usable)} ({ends}); {yours}."
+    subject = "Training" if smallest else layer.name
+    yield f"{subject} bears a rate of about {about(usable)} ({ends}); {yours}."
 
 
-def _memory_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
+def _memory_words(
+    layers: Sequence[LayerReport], findings: Sequence[Finding], settings: Settings
+) -> Iterator[str]:
     """How much of a known horizon is remembered, where that is little."""
-    memory, horizon = longest_memory(layer.memory for layer in layers), settings.horizon
-    if horizon is None or settings.horizon_source not in KNOWN_HORIZONS or memory is None:
-        return
-    if memory * SHORT < horizon:
-        alone = any(map(unseen_memory, layers))
-        held = "Its gates alone keep" if alone else "It remembers"
-        yield f"{held} {about(memory)} of {count(horizon, 'step')}."
+    for finding in findings:
+        yield f"{finding.message[0].upper()}{finding.message[1:]}."
+    short = _short_memory(layers, settings)
+    if short is not None and any(map(_unseen_memory, layers)):
+        yield f"The gates alone keep {about(short[0])} of {count(short[1], 'step')}."
 
 
-def _open_words(layers: Sequence[LayerReport]) -> Iterator[str]:
+def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
+    """What is known of layers that were not judged, and why they were not."""
     unjudged = [layer for layer in layers if layer.verdict == "not_judged"]
     if not unjudged:
         return
-    reasons = list(dict.fromkeys(filter(None, (layer.not_judged for layer in unjudged))))
-    which = f"{len(unjudged)} of {count(len(layers), 'layer')}"
+    groups = [group for layer in unjudged for group in layer.parameters if group.step_effect]
+    if groups and settings.adaptive is not False:
+        gated = all(layer.input_dependent or layer.hidden_feedback for layer in unjudged)
+        worst = max(groups, key=effect_rank)
+        which = "the state by" if len(unjudged) == 1 else "a state by up to"
+        yield (
+            f"{'At zero input one' if gated else 'One'} {_stepper(settings)} step at "
+            f"{number(worst.learning_rate)} on {worst.name} changes {which} "
+            f"{percent(worst.step_effect or 0.0)}."
+        )
+    some = f"{len(unjudged)} of {count(len(layers), 'layer')}"
+    which = f"{some} {'was' if len(unjudged) == 1 else 'were'} not judged"
     if len(unjudged) == len(layers):
-        which = "The layer" if len(layers) == 1 else "No layer"
-    negated = "was" if which == "No layer" else "was not" if len(unjudged) == 1 else "were not"
-    yield f"{which} {negated} judged: {reasons[0] if reasons else 'its usable rate is not known'}."
+        which = "The layer was not judged" if len(layers) == 1 else "No layer was judged"
+    reasons = dict.fromkeys(layer.not_judged for layer in unjudged if layer.not_judged)
+    yield f"{which}: {'; '.join(reasons)}."
 
 
 def actions(
@@ -149,35 +194,35 @@ def _advice(
     layers: Sequence[LayerReport], findings: Sequence[Finding]
 ) -> Iterator[tuple[str, str]]:
     """What to do, and the options of the command that shows it."""
-    too_fast = [one for one in _by_rate(layers) if one[1].verdict in ("watch", "cursed")]
-    if too_fast:
-        ratio, layer, usable = too_fast[0]
-        cured, instead = layer.lru_rate, ""
-        if cured is not None and cured.rate is not None and cured.rate > HELPS * usable:
-            how = "make the recurrence diagonal" if layer.dense is not None else "write λ as"
-            form = f"{how}: an LRU" if layer.dense is not None else f"{how} exp(-exp(ν) + iθ): that"
-            yield f"{form} bears {about(cured.rate)}", "--as lru --normalize own"
+    judged, instead = _by_rate(layers), ""
+    if judged and judged[0].layer.verdict != "ok":
+        _, layer, usable = judged[0]
+        cured = None if layer.lru_rate is None else layer.lru_rate.rate
+        if cured is not None and cured > HELPS * usable:
+            of = "" if len(layers) == 1 else f" of {layer.name}"
+            how = f"write λ{of} as exp(-exp(ν) + iθ): that"
+            if layer.dense is not None:
+                how = f"make the recurrence{of} diagonal: an LRU"
+            yield f"{how} bears {about(cured)}", "--as lru --normalize own"
             instead = "or "
-        if ratio > 1:
-            names = ", ".join(dict.fromkeys(group.name for group in layer.parameters))
-            where = "" if len(layers) == 1 else f" of {layer.name}"
-            rate = f"at {about(usable)} or less"
-            yield f"{instead}train {names}{where} {rate}", "--learning-rates"
+    faster = [one for one in judged if one.ratio > 1]
+    if faster:
+        names = ", ".join(dict.fromkeys(group.name for group in faster[0].layer.parameters))
+        if len(layers) > 1:
+            names += f" of {faster[0].layer.name}"
+        if len(faster) > 1:
+            names = f"the recurrent parameters of {len(faster)} layers"
+        smallest = about(min(one.usable for one in faster))
+        yield f"{instead}train {names} at {smallest} or less", "--learning-rates"
     for finding in findings:
         if finding.severity != "info":
             yield finding.advice, ""
-    stored = [
-        finding
-        for layer in layers
-        for finding in layer.findings
-        if finding.code.startswith("MC4") and finding.severity == "warning"
-    ]
-    if stored:
-        yield stored[0].advice, ""
-    if any(layer.verdict == "not_judged" and unseen_memory(layer) for layer in layers):
+    of_layers = [finding for layer in layers for finding in layer.findings]
+    for finding in of_layers:
+        if finding.code.startswith("MC4") and finding.severity == "warning":
+            yield finding.advice, ""
+            break
+    if any(finding.code == "MC503" and finding.advice for finding in of_layers):
         yield "look at the memory of the hidden weights", "--spectra"
-    if any(
-        layer.verdict == "not_judged" and layer.input_dependent and layer.gates is None
-        for layer in layers
-    ):
+    if any(layer.input_dependent and layer.gates is None for layer in layers):
         yield "look at how far inputs move the gates", "--gates"

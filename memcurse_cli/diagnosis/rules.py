@@ -112,8 +112,8 @@ _RULES = (
         why="The longer the memory, the more a small change of λ adds up: E|dh/dλ|² grows as "
         "1/(1-|λ|)³. This is the curse of memory, and it holds without any exploding gradient. "
         "Here the step also reaches the unit circle, beyond which the state explodes.",
-        equation="lr √κ(ω) of the group's p99 scalar, κ(ω) = E|dh/dω|² / E|h|², above 10 % to "
-        "watch and 100 % cursed",
+        equation="lr √κ(ω) of the group's p99 scalar, κ(ω) = E|dh/dω|² / E|h|², above "
+        "--step-limit (10 %)",
         change="Reparametrise the modulus so that |λ| < 1 holds by construction and its "
         "sensitivity stays bounded, as |λ| = exp(-exp(ν)) with a normalised input does, or give "
         "the group a lower learning rate.",

@@ -81,7 +81,8 @@ class Settings:
 
         A ``horizon`` of infinity, as of None, is a sequence without end.
         """
-        if horizon is not None and not math.isinf(horizon) and horizon != int(horizon):
+        steps = None if horizon == math.inf else horizon
+        if steps is not None and steps % 1 != 0:
             raise UsageError(
                 f"a horizon of {horizon:g} steps is not whole",
                 where="--horizon",
@@ -89,7 +90,7 @@ class Settings:
             )
         return cls(
             autocorrelation=choose_autocorrelation(rho, autocorrelation),
-            horizon=None if horizon is None or math.isinf(horizon) else int(horizon),
+            horizon=None if steps is None else int(steps),
             horizon_source=None if horizon is None else "option",
             readout=check_readout(readout),
             **others,
@@ -136,6 +137,7 @@ class Settings:
             learning_rate_source=self.learning_rate_source,
             current_learning_rate=self.current_learning_rate,
             optimizer=self.optimizer,
+            adaptive=self.adaptive,
         )
 
     def check_readout_has_horizon(self) -> None:
@@ -178,7 +180,7 @@ class Settings:
                 horizon is not None and horizon >= 2**63,
                 "the horizon does not fit into 64 bits",
                 "--horizon",
-                "leave it out for an infinite sequence",
+                "give inf for a sequence without end",
             ),
         ):
             if wrong:

@@ -81,40 +81,48 @@ def effect_rate(parameter: ParameterSummary, limit: float) -> float | None:
 
 
 def usable_rate(
-    recurrence: Recurrence, hessian: HessianSummary | None, settings: Settings
+    recurrence: Recurrence,
+    hessian: HessianSummary | None,
+    hessian_reason: str | None,
+    settings: Settings,
 ) -> UsableRate:
-    """The largest usable learning rate of a layer, and what ends training beyond it."""
+    """The largest usable learning rate of a layer, and what ends training beyond it.
+
+    A group that no step may make diverge, as one of an LRU, has none where its Hessian, and with
+    it the change of the output, is not known for ``hessian_reason``.
+    """
     reason = _reason(recurrence, settings)
     if reason is not None:
         return UsableRate(None, None, reason)
     divergence = _divergence_rate(recurrence, settings)
-    stall = None
-    effect = None if hessian is None else hessian.output_step_effect
-    if effect and math.isfinite(effect):
-        stall = STALL_EFFECT * settings.rate / effect
-    if divergence is None and stall is None:
-        return UsableRate(None, None, "its readout is not in the checkpoint")
     if divergence == 0:
-        return UsableRate(None, None, "its state explodes within the horizon")
-    if stall is None or (divergence is not None and divergence <= stall):
-        assert divergence is not None
+        return UsableRate(None, None, "the state explodes within the horizon")
+    effect = None if hessian is None else hessian.output_step_effect
+    stall = STALL_EFFECT * settings.rate / effect if effect and math.isfinite(effect) else None
+    if divergence is not None and (stall is None or divergence <= stall):
         return known_rate(divergence, "divergence")
-    return known_rate(stall, "stall")
+    if stall is not None:
+        return known_rate(stall, "stall")
+    unknown = "no step changes the output" if effect == 0 else "E y² of its output was not taken"
+    return UsableRate(None, None, hessian_reason or unknown)
 
 
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why nothing that was measured applies to the layer, or None where it does."""
-    if settings.adaptive is False:
-        return f"usable rates were measured with Adam, and {settings.optimizer} steps otherwise"
     if recurrence.hidden_feedback:
-        return "its gates alone were read, not what the hidden weights carry"
+        return "usable rates were not measured where gates see the hidden state"
     if recurrence.input_dependent:
-        return "its gates depend on the input, and were read at zero input alone"
+        return "usable rates were not measured where inputs move the gates"
+    if recurrence.dense is None and not recurrence.parameters:
+        return "nothing of the recurrence is trained"
+    if settings.adaptive is False:
+        used = settings.optimizer or "another optimizer"
+        return f"usable rates were measured with Adam, not with {used}"
     of_matrix = "linear" if recurrence.dense is None else recurrence.dense.activation
     if (of_matrix, recurrence.activation) != ("linear", "linear"):
-        return "usable rates were measured on linear recurrences, and it has an activation"
+        return "usable rates were measured without an activation between steps"
     if settings.horizon is None:
-        return "usable rates were measured on sequences that end: give --horizon T"
+        return "usable rates were measured on sequences that end (give --horizon T)"
     return None
 
 

@@ -10,7 +10,7 @@ def number(value: float) -> str:
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.2e}".split("e")
         return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def percent(fraction: float) -> str:
@@ -22,7 +22,7 @@ def rounded_down(value: float) -> str:
     """One significant digit, rounded down: a bound that stays a bound."""
     exponent = math.floor(math.log10(value))
     digit = math.floor(value / 10.0**exponent * (1 + 1e-12))
-    return f"{digit}e{exponent}" if not -3 < exponent < 4 else f"{digit * 10.0**exponent:g}"
+    return number(digit * 10.0**exponent)
 
 
 def count(items: int, noun: str) -> str:

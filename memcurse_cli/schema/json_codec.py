@@ -18,12 +18,13 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.figures import COMPONENTS, DETAIL, NEVER, ORDER, Component
-from memcurse_cli.schema.layer import JACOBIAN
 from memcurse_cli.schema.report import (
     NOT_KNOWN,
+    LayerReport,
     Report,
     UsableRate,
     known_rate,
+    layer_memory,
     longest_memory,
     rate_verdict,
     smallest_rate,
@@ -32,6 +33,10 @@ from memcurse_cli.schema.report import (
 Part = TypeVar("Part")
 
 COMPONENT = tuple(field.name for field in dataclasses.fields(Component))
+FIRST = "1"
+"""The schema of memcurse 0.1."""
+JUDGED_BY_STEPS = ("MC201", "MC202", "MC203", "MC204", "MC207")
+"""Findings that 0.1 gave the severity, and a rate to stay below, of its own verdict."""
 
 
 def to_json(document: Any, *, values: bool = True) -> dict[str, Any]:
@@ -106,12 +111,9 @@ def from_json(document: object, *, where: str = "report") -> Report:
             "not a memcurse report", where=where, remedy="write one with memcurse inspect --json"
         )
     major = schema.partition("/")[2].split(".")[0]
-    if major == "1":
-        try:
-            document = _from_first(document)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise not_a_report(f"{error} is not what {schema[:40]!r} has", where) from error
-    elif major != Report.SCHEMA.partition("/")[2]:
+    if major == FIRST:
+        return _judged_anew(decode(Report, _in_fields_of_now(document), where=where))
+    if major != Report.SCHEMA.partition("/")[2]:
         raise UsageError(
             f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}",
             where=where,
@@ -120,65 +122,81 @@ def from_json(document: object, *, where: str = "report") -> Report:
     return decode(Report, document, where=where)
 
 
-def _from_first(document: Mapping[str, Any]) -> dict[str, Any]:
-    """``memcurse.report/1`` as this version would have written it, but for sentence and findings.
+def _in_fields_of_now(document: dict[str, Any]) -> dict[str, Any]:
+    """``memcurse.report/1`` with the fields that were renamed, and blanks for those added.
 
-    Raises:
-        AttributeError, KeyError, TypeError: a field that is needed is missing, or another thing.
+    What is not as that schema has it stays as it is, for the decoder to refuse.
     """
-    rate = document["input"]["learning_rate"]
-    layers = []
-    for layer in document["layers"]:
-        usable = _with_range(layer.get("usable_rate"))
-        verdict = rate_verdict(usable, rate)
-        dense, spectra = layer.get("dense") or {}, layer.get("hidden_spectra") or ()
-        steps = [layer["eigenvalues"]["time_constant"]["max"]]
-        steps += [dense["memory"]] if dense.get("memory") is not None else []
-        steps += [one["time_constant"] for one in spectra if one["name"] == JACOBIAN]
-        derived = layer.get("learning_rates")
-        if derived is not None:
-            rates = [{**one, "effect_rate": one["stable_lr"]} for one in derived["groups"]]
-            derived = {**derived, "groups": rates}
-        layers.append(
-            {
-                **layer,
-                "verdict": verdict,
-                "not_judged": usable.reason or NOT_KNOWN if verdict == "not_judged" else None,
-                "usable_rate": encode(usable),
-                "learning_rate": rate,
-                "memory": longest_memory(steps),
-                "parameters": [{**one, "learning_rate": rate} for one in layer["parameters"]],
-                "what_if": [
-                    {
-                        **version,
-                        "usable_rate": encode(_with_range(version.get("usable_rate"))),
-                        "parameters": [
-                            {**one, "learning_rate": rate} for one in version["parameters"]
-                        ],
-                    }
-                    for version in layer.get("what_if") or ()
-                ],
-                "learning_rates": derived,
-            }
+
+    def each(whole: Any, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+        """An object whose array of this name has every object in it changed."""
+        if not isinstance(whole, dict) or not isinstance(whole.get(name), list):
+            return whole
+        parts = [change(part) if isinstance(part, dict) else part for part in whole[name]]
+        return {**whole, name: parts}
+
+    def renamed(part: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+        return {**part, new: part[old]} if old in part else part
+
+    assumed = document.get("input")
+    rate = assumed.get("learning_rate") if isinstance(assumed, dict) else None
+
+    def with_rates(part: dict[str, Any]) -> Any:
+        return each(part, "parameters", lambda group: {**group, "learning_rate": rate})
+
+    def layer(one: dict[str, Any]) -> dict[str, Any]:
+        blank = {"learning_rate": rate, "memory": None}
+        derived = each(
+            one.get("learning_rates"), "groups", lambda of: renamed(of, "stable_lr", "effect_rate")
         )
-    known = [_with_range(layer["usable_rate"]) for layer in layers]
-    others = document.get("not_recurrent") or ()
-    return {
-        **document,
-        "verdict": max((layer["verdict"] for layer in layers), key=ORDER.index, default="ok"),
-        "usable_rate": encode(smallest_rate(known)),
-        "memory": longest_memory(layer["memory"] for layer in layers),
-        "findings": [],
-        "actions": [],
-        "layers": layers,
-        "not_recurrent": [{**one, "names": one["examples"]} for one in others],
-    }
+        filled = with_rates({**one, **blank, "learning_rates": derived})
+        changed: dict[str, Any] = each(filled, "what_if", with_rates)
+        return changed
+
+    blank = {"usable_rate": encode(UsableRate(None, None)), "memory": None}
+    now = each({**document, **blank, "findings": [], "actions": []}, "layers", layer)
+    found: dict[str, Any] = each(now, "not_recurrent", lambda of: renamed(of, "examples", "names"))
+    return found
 
 
-def _with_range(usable: Mapping[str, Any] | None) -> UsableRate:
-    if usable is None or usable["rate"] is None:
-        return UsableRate(None, None, None if usable is None else usable.get("reason"))
-    return known_rate(_number(usable["rate"]), usable["limited_by"])
+def _judged_anew(report: Report) -> Report:
+    """A report of version 0.1 by the rules of this one: its usable rates decide."""
+
+    def ranged(usable: UsableRate | None) -> UsableRate | None:
+        if usable is None or usable.rate is None or usable.limited_by is None:
+            return usable
+        return known_rate(usable.rate, usable.limited_by)
+
+    def judged(layer: LayerReport) -> LayerReport:
+        usable = ranged(layer.usable_rate)
+        verdict = rate_verdict(usable, layer.learning_rate)
+        if not layer.parameters and not (layer.input_dependent or layer.hidden_feedback):
+            verdict = "ok"
+        reason = (usable and usable.reason) or NOT_KNOWN
+        return dataclasses.replace(
+            layer,
+            usable_rate=usable,
+            verdict=verdict,
+            not_judged=reason if verdict == "not_judged" else None,
+            memory=layer_memory(layer.eigenvalues, layer.dense, layer.hidden_spectra),
+            # Those of a verdict by step effects.
+            findings=tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS),
+            what_if=tuple(
+                dataclasses.replace(one, usable_rate=ranged(one.usable_rate))
+                for one in layer.what_if
+            ),
+        )
+
+    layers = tuple(map(judged, report.layers))
+    return dataclasses.replace(
+        report,
+        layers=layers,
+        verdict=max((layer.verdict for layer in layers), key=ORDER.index, default="ok"),
+        sentence=f"Written by memcurse {report.version} and judged by its usable rates: inspect "
+        "the checkpoint again for what to do.",
+        usable_rate=smallest_rate(layer.usable_rate for layer in layers),
+        memory=longest_memory(layer.memory for layer in layers),
+    )
 
 
 def decode(kind: type[Part], document: object, *, where: str) -> Part:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -35,6 +35,7 @@ from memcurse_cli.schema.layer import (
     HiddenSpectrum,
     LearningRates,
     OptimizerSummary,
+    jacobian_of,
 )
 
 
@@ -131,6 +132,20 @@ def longest_memory(memories: Iterable[float | None]) -> float | None:
     return max(known) if known and len(known) == len(steps) else None
 
 
+def layer_memory(
+    spectrum: EigenvalueSummary, dense: DenseSummary | None, hidden: Sequence[HiddenSpectrum]
+) -> float | None:
+    """The steps after which a layer has forgotten to 1/e; None where it never does."""
+    jacobian, steps = jacobian_of(hidden), [spectrum.time_constant.max]
+    if dense is not None and dense.operating_point is not None:
+        steps = [dense.operating_point.time_constant]
+    if dense is not None and dense.memory is not None:
+        steps.append(dense.memory)
+    if jacobian is not None:
+        steps.append(jacobian.time_constant)
+    return longest_memory(steps)
+
+
 @dataclass(frozen=True)
 class WhatIf:
     """The same eigenvalues and the same output of a layer, learnt through other parameters."""
@@ -179,8 +194,8 @@ class LayerReport:
     dense: Annotated[DenseSummary | None, "what only a dense recurrence has, or None."]
     verdict: Annotated[
         Verdict,
-        "its learning rate against the usable one: ``ok`` below the range, ``watch`` in it, "
-        "``cursed`` above; ``not_judged`` where no usable rate is known.",
+        "its learning rate against the usable one: ``ok`` below the range or where nothing of it "
+        "is trained, ``watch`` in it, ``cursed`` above; ``not_judged`` where none is known.",
     ]
     learning_rate: Annotated[float, "the largest rate that its recurrent groups are trained at."]
     memory: Annotated[
@@ -295,6 +310,11 @@ class InputAssumption:
         float | None, "the rate at the checkpoint's last step, where it is another."
     ] = None
     optimizer: Annotated[str | None, "the optimizer's name, where the checkpoint tells it."] = None
+    adaptive: Annotated[
+        bool | None,
+        "whether it moves every parameter by about its rate, as a step effect assumes; None where "
+        "the checkpoint does not tell.",
+    ] = None
 
 
 @dataclass(frozen=True)
