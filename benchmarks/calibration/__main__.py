@@ -20,7 +20,6 @@ from benchmarks.calibration.page import write_page
 from benchmarks.calibration.setups import BATCH, NETWORKS, SETUPS, STEPS, Setup
 from benchmarks.calibration.sweep import RATES, Sweep, initialise, sweep
 from memcurse_cli import inspect
-from memcurse_cli.schema.report import Report
 
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -56,10 +55,7 @@ def _key(setup: dict[str, Any]) -> str:
 def foresee(setup: Setup) -> dict[str, Any]:
     """What the report says of the weights before training."""
     start = initialise(NETWORKS[setup.network], setup.units, setup.modulus, setup.seed)
-    return {
-        "at_start": _prediction(_inspect(start, setup)),
-        "verdicts": [_inspect(start, setup, rate).verdict for rate in RATES],
-    }
+    return {"at_start": _prediction(start, setup)}
 
 
 def train(setup: Setup) -> dict[str, Any]:
@@ -77,7 +73,7 @@ def train(setup: Setup) -> dict[str, Any]:
     return {
         "outcomes": found,
         "lowest_loss": lowest,
-        "trained": _prediction(_inspect(_best(runs, found), setup)),
+        "trained": _prediction(_best(runs, found), setup),
     }
 
 
@@ -88,18 +84,10 @@ def _best(runs: Sweep, found: list[Any]) -> dict[str, Any]:
     return {name: value[best] for name, value in runs.trained.items()}
 
 
-def _inspect(parameters: dict[str, Any], setup: Setup, rate: float = 1e-3) -> Report:
-    return inspect(parameters, horizon=setup.horizon, learning_rate=rate)
-
-
-def _prediction(report: Report) -> dict[str, Any]:
-    """The layers' smallest usable rate."""
-    known = [layer.usable_rate for layer in report.layers if layer.usable_rate is not None]
-    rates = [usable for usable in known if usable.rate is not None]
-    if not rates:
-        return {"rate": None, "limited_by": None}
-    least = min(rates, key=lambda usable: usable.rate or 0.0)
-    return {"rate": least.rate, "limited_by": least.limited_by}
+def _prediction(parameters: dict[str, Any], setup: Setup) -> dict[str, Any]:
+    """The usable rate, and what limits it."""
+    usable = inspect(parameters, horizon=setup.horizon).usable_rate
+    return {"rate": usable.rate, "limited_by": usable.limited_by}
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ import numpy as np
 from benchmarks.calibration.outcomes import HOPELESS
 from benchmarks.calibration.sweep import RATES
 from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, STALL_EFFECT
-from memcurse_cli.schema.report import FACTOR
+from memcurse_cli.schema.report import FACTOR, known_rate, rate_verdict
 
 Result = Mapping[str, Any]
 
 CONSTANTS = {"divergence": DIVERGENCE_EFFECT, "stall": STALL_EFFECT}
 OUTCOMES = ("slow", "converges", "stalls", "diverges")
+FAILURES = ("stalls", "diverges")
 VERDICTS = ("ok", "watch", "cursed")
 
 
@@ -65,7 +66,7 @@ def comparisons(results: Iterable[Result], when: str = "at_start") -> list[Compa
     found = []
     for result in results:
         prediction = result[when]
-        if result["lowest_loss"] > HOPELESS or prediction["rate"] is None:
+        if not learnt(result) or prediction["rate"] is None:
             continue
         converged = [
             rate
@@ -103,8 +104,13 @@ def contingency(results: Iterable[Result]) -> dict[str, dict[str, int]]:
     """How many runs of each verdict, given before training at the run's rate, ended how."""
     table = {verdict: dict.fromkeys(OUTCOMES, 0) for verdict in VERDICTS}
     for result in results:
-        if result["lowest_loss"] > HOPELESS:
-            continue
-        for verdict, outcome in zip(result["verdicts"], result["outcomes"], strict=True):
-            table[verdict][outcome] += 1
+        prediction = result["at_start"]
+        usable = known_rate(prediction["rate"], prediction["limited_by"])
+        for rate, outcome in zip(RATES, result["outcomes"], strict=True):
+            table[rate_verdict(usable, rate)][outcome] += 1
     return table
+
+
+def learnt(result: Result) -> bool:
+    """Whether some rate taught something; where none did, no run can be told from a failed one."""
+    return float(result["lowest_loss"]) <= HOPELESS

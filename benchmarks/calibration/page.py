@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.calibration.agreement import (
-    OUTCOMES,
-    VERDICTS,
+    CONSTANTS,
+    FAILURES,
     Comparison,
     Result,
     comparisons,
     contingency,
+    learnt,
     share,
 )
 from benchmarks.calibration.sweep import RATES
@@ -22,6 +23,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "verdict.md"
 FIGURE = DOCS / "figures" / "usable_rate.svg"
 MARKS = ("<!-- calibration -->\n", "<!-- /calibration -->")
+ENOUGH = 0.9
+"""The share of runs called cursed that has to fail."""
 MARKERS = {"dense": "o", "block diagonal": "s", "complex diagonal": "^", "LRU": "D", "S4D": "v"}
 
 
@@ -39,12 +42,14 @@ def tables(results: Sequence[Result]) -> str:
     start, trained = comparisons(results), comparisons(results, "trained")
     held_out = [one for one in start if one.held_out]
     agreed, compared = share(held_out)
-    hopeless = len(results) - len(start)
+    hopeless = [one for one in results if not learnt(one)]
+    untaught = contingency(hopeless)["ok"]
     summary = (
         f"Predicted from the weights before training and seen in training within a factor "
         f"{FACTOR:g}: **{agreed} of {compared} held-out setups** "
-        f"({agreed / compared:.0%}). {hopeless} of all {len(results)} setups learnt at no rate "
-        "and are not in the tables."
+        f"({100 * agreed / compared:.0f} %). {len(hopeless)} of all {len(results)} setups learnt "
+        f"at no rate and are not in the tables; of their {sum(untaught.values())} runs called ok "
+        f"{untaught['diverges']} diverged."
     )
     columns = (
         "students",
@@ -63,25 +68,33 @@ def tables(results: Sequence[Result]) -> str:
             f"| {_of(share([one for one in ours if one.held_out]))} | {_of(share(after))} "
             f"| {_spread(ratios)} |"
         )
-    lines += ["", f"The verdict before training, and what {len(RATES)} rates per setup came to:"]
-    for kind, networks in (
-        (
-            "Students whose eigenvalues can leave the unit disk",
-            ("dense", "block diagonal", "complex diagonal"),
-        ),
-        ("Students that are stable by construction", ("LRU", "S4D")),
-    ):
-        table = contingency([one for one in results if one["network"] in networks])
-        lines += [
-            "",
-            f"| {kind.lower()}: verdict | {' | '.join(OUTCOMES)} |",
-            "|---" * (len(OUTCOMES) + 1) + "|",
-        ]
-        for verdict in VERDICTS:
-            row = table[verdict]
-            if any(row.values()):
-                lines.append(f"| {verdict} | {' | '.join(str(row[end]) for end in OUTCOMES)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*_verdict_table(results), "", *lines]) + "\n"
+
+
+def _verdict_table(results: Sequence[Result]) -> list[str]:
+    """What became of the runs of each verdict; a share of failures below `ENOUGH` is said."""
+    columns = ("limited by", "setups", "ok: diverge", "ok: stall", "watch: fail", "cursed: fail")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for limited_by in CONSTANTS:
+        for held_out in (False, True):
+            ours = [one for one in results if learnt(one) and one["held_out"] == held_out]
+            table = contingency(one for one in ours if one["at_start"]["limited_by"] == limited_by)
+            runs = {verdict: sum(row.values()) for verdict, row in table.items()}
+            failed = {
+                verdict: sum(row[end] for end in FAILURES) / runs[verdict]
+                for verdict, row in table.items()
+            }
+            missed = "" if failed["cursed"] >= ENOUGH else f", **below {100 * ENOUGH:.0f} %**"
+            cells = (
+                limited_by,
+                "held out" if held_out else "calibration",
+                f"{table['ok']['diverges']} of {runs['ok']}",
+                f"{table['ok']['stalls']} of {runs['ok']}",
+                f"{100 * failed['watch']:.0f} % of {runs['watch']}",
+                f"{100 * failed['cursed']:.0f} % of {runs['cursed']}{missed}",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _of(counts: tuple[int, int]) -> str:

@@ -28,20 +28,21 @@ UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
 OWN_TABLE = "check"  # the command whose table holds limits, which `diagnosis.policy` reads
 FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(
-    {"help", "json", "output", "config", "baseline", "plot", "debug", "watch", "until"}
+    {"help", "json", "output", "html", "config", "baseline", "plot", "debug", "watch", "until"}
 )
 """Options that say what one call does."""
 
 FOUND_MAY_SET = frozenset(
     # What is read, and of what input and optimizer.
     {"family", "layer", "assume", "array", "device", "rho", "horizon", "readout", "lr"}
-    | {"watch-limit", "cursed-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
+    | {"step-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
     | {"level", "parametrization", "normalization", "step-size", "ring", "as", "normalize"}
     | {"lags", "centred", "padding", "estimator", "spectra", "gates", "input-scale"}
     # What is shown of it.
     | {"learning-rates", "correlation", "values", "all", FORMAT, "quiet", "no-cache", "interval"}
+    | {"full", "section", "explain"}
     # The limits, which stand in the table `check`.
-    | {"max-verdict", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
+    | {"max-verdict", "min-memory", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
     | {"max-time-constant", "min-diagonality", "max-adam-residual", "max-rounding-error"}
     | {"select", "forbid", "ignore", "allow-missing", "tolerance"}
 )
@@ -371,6 +372,8 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str | Path):
         return shown_place(value)
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
     return "none" if value is None else f"{value}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,24 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.__main__ import RESULTS, foresee
-from benchmarks.calibration.agreement import CONSTANTS, comparisons, fitted_constant, share
+from benchmarks.calibration.agreement import (
+    CONSTANTS,
+    FAILURES,
+    VERDICTS,
+    comparisons,
+    contingency,
+    fitted_constant,
+    learnt,
+    share,
+)
 from benchmarks.calibration.outcomes import outcomes
-from benchmarks.calibration.page import MARKS, PAGE, tables
+from benchmarks.calibration.page import ENOUGH, MARKS, PAGE, tables
 from benchmarks.calibration.setups import NETWORKS, SETUPS
-from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, sweep
+from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, initialise, sweep
 from memcurse_cli import inspect
+from memcurse_cli.schema.report import known_rate, rate_verdict
+
+README = PAGE.parents[1] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +53,29 @@ def test_the_constants_are_those_of_the_calibration_setups(
     assert fitted == pytest.approx(CONSTANTS[limited_by], rel=0.15)
 
 
+def test_no_run_called_ok_diverges(results: list[dict[str, Any]]) -> None:
+    assert contingency(results)["ok"]["diverges"] == 0
+    assert contingency(filter(learnt, results))["ok"]["stalls"] == 0
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_nine_in_ten_runs_called_cursed_fail(results: list[dict[str, Any]], held_out: bool) -> None:
+    cursed = contingency(one for one in results if learnt(one) and one["held_out"] == held_out)[
+        "cursed"
+    ]
+    assert sum(cursed.values()) > 100
+    failed = sum(cursed[end] for end in FAILURES) / sum(cursed.values())
+    assert failed >= ENOUGH
+    assert f"called cursed {100 * failed:.0f} % failed" in README.read_text()
+
+
+def test_a_row_of_the_table_that_misses_says_so(results: list[dict[str, Any]]) -> None:
+    last = re.findall(r"(\d+) % of \d+(, \*\*below 90 %\*\*)? \|$", tables(results), re.MULTILINE)
+    assert len(last) == 4
+    assert all(bool(missed) == (int(percent) < 90) for percent, missed in last)
+    assert any(missed for _, missed in last)
+
+
 def test_the_page_shows_these_numbers(results: list[dict[str, Any]]) -> None:
     text = PAGE.read_text()
     start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
@@ -51,11 +87,19 @@ def test_todays_report_still_says_what_was_compared(
     results: list[dict[str, Any]], index: int
 ) -> None:
     """The prediction of a setup, taken anew from the weights before training."""
-    today = foresee(SETUPS[index])
-    assert today["verdicts"] == results[index]["verdicts"]
-    for name, value in today["at_start"].items():
-        kept = results[index]["at_start"][name]
-        assert value == (pytest.approx(kept, rel=1e-6) if isinstance(kept, float) else kept)
+    kept = results[index]["at_start"]
+    assert foresee(SETUPS[index])["at_start"] == {
+        "rate": pytest.approx(kept["rate"], rel=1e-6),
+        "limited_by": kept["limited_by"],
+    }
+
+
+def test_the_verdicts_of_the_table_are_those_of_a_report(results: list[dict[str, Any]]) -> None:
+    setup, usable = SETUPS[0], known_rate(**results[0]["at_start"])
+    start = initialise(NETWORKS[setup.network], setup.units, setup.modulus, setup.seed)
+    told = [inspect(start, horizon=setup.horizon, learning_rate=rate).verdict for rate in RATES]
+    assert told == [rate_verdict(usable, rate) for rate in RATES]
+    assert {*told} == {*VERDICTS}
 
 
 def test_networks_that_others_trained_were_trained_below_their_usable_rates(
@@ -66,7 +110,7 @@ def test_networks_that_others_trained_were_trained_below_their_usable_rates(
     weights["A_re"], weights["A_im"] = weights.pop("lambda")
     (layer,) = inspect(weights, horizon=300, learning_rate=1e-3).layers
     assert layer.usable_rate.rate == pytest.approx(3.7e-3, rel=0.02)
-    assert layer.verdict == "watch"
+    assert layer.verdict == "ok"
     image = shared_data / "trained" / "s4d_cifar10" / "s4_cifar10.pth"
     layers = inspect(image, horizon=1024, learning_rate=1e-2).layers
     rates = [one.usable_rate.rate for one in layers if one.usable_rate is not None]

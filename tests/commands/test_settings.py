@@ -89,7 +89,7 @@ def test_settings_for_reading_do_not_touch_a_report(tmp_path: Path) -> None:
         ("lr = \n", ["memcurse.toml:1", "not TOML"]),
         ("\nhorizn = 3\n", ["memcurse.toml:2", "did you mean horizon?"]),
         ("lr = true\n", ["memcurse.toml:1", "not a number"]),
-        ("horizon = 1.5\n", ["memcurse.toml:1", "whole number"]),
+        ("horizon = 1.5\n", ["memcurse.toml:1", "not whole"]),
         ("layer = [1]\n", ["memcurse.toml:1", "not a text"]),
         ("# none\nlr = -1\n", ["memcurse.toml:2", "--lr"]),
         ("max-unstable = 0\n", ["memcurse.toml:1", "[check]"]),

@@ -1,4 +1,4 @@
-"""Every command that README.md and the pages of docs/ show runs, and prints what they say.
+"""Every command that the READMEs and the pages of docs/ show runs, and prints what they say.
 
 `MEMCURSE_UPDATE_README=1 pytest tests/end_to_end/test_readme.py` writes today's output into them.
 """
@@ -9,13 +9,16 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from end_to_end.command import MEMCURSE, ROOT, SAMPLES, memcurse
 
+from memcurse_cli import inspect
+
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, SAMPLES / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 PLAIN = re.compile(r"memcurse(?: [\w./:=-]+| '[\w./*-]+')*")
 INLINE = re.compile(r"`(memcurse [a-z][^`]*)`")
@@ -28,7 +31,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 BLOCKS = [(page, command) for page in PAGES for command, _ in blocks(page)]
 TEXT = "".join(page.read_text() for page in PAGES)
-COMMANDS = sorted({found for found in INLINE.findall(TEXT) if found == found.lower()})
+NOT_RUN = re.compile(r"\b[A-Z]+\b|memcurse train")  # placeholders; minutes of training
+COMMANDS = sorted({found for found in INLINE.findall(TEXT) if not NOT_RUN.search(found)})
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def run(command: str, folder: Path) -> str:
@@ -78,6 +83,29 @@ def strip(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def test_the_first_commands_are_demo_and_test() -> None:
-    shown = re.findall(r"^\$? *make (\w+)", README.read_text(), re.MULTILINE)
-    assert shown[:2] == ["demo", "test"]
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (tmp_path / "sample_checkpoints").symlink_to(SAMPLES)
+    (code,) = PYTHON.findall(README.read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("WATCH  sample_checkpoints/lru.safetensors")
+
+
+def test_the_first_screen_has_make_demo_make_test_and_the_page_of_the_cursed_sample() -> None:
+    text = README.read_text()
+    first = text.partition("\n## ")[0]
+    assert len(first.splitlines()) <= 60
+    assert len(text.splitlines()) <= 200
+    assert re.findall(r"^\$? *make (\w+)", text, re.MULTILINE)[:2] == ["demo", "test"]
+    assert "\nCURSED  dense_linear_rnn.safetensors" in first
+
+
+def test_the_usable_rates_of_the_samples_are_those_that_their_readme_tells() -> None:
+    text = " ".join((SAMPLES / "README.md").read_text().split())
+    told = re.findall(r"usable rates? of the trained files are (\S+), (\S+) and (\S+);", text)
+    run = re.findall(r"usable rate falls from (\S+) to (\S+),", text)
+    files = ["dense_linear_rnn", "complex_diagonal_rnn", "lru", "run/step_0", "run/step_200"]
+    rates = [inspect(SAMPLES / f"{name}.safetensors").usable_rate.rate for name in files]
+    assert rates == pytest.approx([*map(float, [*told[0], *run[0]])], rel=0.02)
