@@ -35,7 +35,7 @@ PER_RUN = frozenset(
 FOUND_MAY_SET = frozenset(
     # What is read, and of what input and optimizer.
     {"family", "layer", "assume", "array", "device", "rho", "horizon", "readout", "lr"}
-    | {"watch-limit", "cursed-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
+    | {"step-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
     | {"level", "parametrization", "normalization", "step-size", "ring", "as", "normalize"}
     | {"lags", "centred", "padding", "estimator", "spectra", "gates", "input-scale"}
     # What is shown of it.
@@ -43,7 +43,7 @@ FOUND_MAY_SET = frozenset(
     # The limits, which stand in the table `check`.
     | {"max-verdict", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
     | {"max-time-constant", "min-diagonality", "max-adam-residual", "max-rounding-error"}
-    | {"select", "forbid", "ignore", "allow-missing", "tolerance"}
+    | {"min-memory", "select", "forbid", "ignore", "fail-on", "allow-missing", "tolerance"}
 )
 """The options that a settings file may set that was found and not named.
 

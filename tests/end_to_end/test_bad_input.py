@@ -72,7 +72,7 @@ REFUSED = {
     "inspect LRU --lr 1e308": ["--lr"],
     "inspect LRU --as cosine": ["--as: 'cosine' is not known"],
     "inspect LRU --as lru --normalize yes": ["--normalize: 'yes' is not known"],
-    f"check LRU --max-unstable {10**400}": ["--max-unstable", "not a bound"],
+    f"check LRU --max-unstable {10**400}": ["--max-unstable", "not a number"],
     "check LRU --format yaml": ["--format", "junit"],
     "check LRU --forbid E501": ["--forbid", "E501"],
     "check LRU --forbid MC9": ["MC9", "memcurse rule"],

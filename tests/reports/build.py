@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from memcurse_cli import inspect
 from memcurse_cli.schema.figures import (
+    ORDER,
     TIME_CONSTANT_EDGES,
     Direction,
     EigenvalueSummary,
@@ -20,9 +21,9 @@ from memcurse_cli.schema.figures import (
     Quantiles,
     Rounding,
     StateSummary,
-    Verdict,
 )
 from memcurse_cli.schema.report import (
+    Action,
     CheckpointSummary,
     Finding,
     InputAssumption,
@@ -30,12 +31,15 @@ from memcurse_cli.schema.report import (
     NotRecurrent,
     Report,
     SkippedLayer,
+    known_rate,
+    longest_memory,
+    rate_verdict,
+    smallest_rate,
 )
 
 SAMPLES = Path(__file__).parents[2] / "sample_checkpoints"
 LEARNING_RATE = 1e-3
 EPSILONS = (2.0**-8, 2.0**-11, 2.0**-24, 1 / 254, 2.0**-4, 2.0**-3)
-VERDICTS: list[Verdict] = ["ok", "watch", "cursed"]
 HOSTILE = "evil\x1b[31m[bold red]\x07\r\n\u202egpj.\ud800" + "Ω漢字" * 40 + "[/]"
 
 
@@ -56,11 +60,6 @@ def parameter(
 ) -> ParameterSummary:
     """A group with this step effect at a learning rate of 1e-3; None diverges."""
     root = math.inf if effect is None else effect / LEARNING_RATE
-    verdict: Verdict = "ok"
-    if effect is None or effect > 1:
-        verdict = "watch" if direction == "decorrelating" else "cursed"
-    elif effect > 0.1:
-        verdict = "watch"
     errors = [None if effect is None else root * bits / math.sqrt(3) for bits in EPSILONS]
     return ParameterSummary(
         name=name,
@@ -70,10 +69,9 @@ def parameter(
         sensitivity=quantiles([3 * root**2]),
         relative_sensitivity=quantiles([root**2]),
         step_effect=effect,
-        max_lr=1 / root if 0 < root < math.inf else None,
+        learning_rate=LEARNING_RATE,
         direction=direction,
         rounding=Rounding(*errors),
-        verdict=verdict,
     )
 
 
@@ -83,8 +81,11 @@ def layer(
     time_constants: list[float],
     parameters: list[ParameterSummary],
     findings: tuple[Finding, ...] = (),
+    *,
+    usable: float | None = None,
 ) -> LayerReport:
-    """A diagonal layer, unstable where τ is infinite; its verdict is that of its worst group."""
+    """A diagonal layer, unstable where τ is infinite, judged where its usable rate is known."""
+    rate = None if usable is None else known_rate(usable, "divergence")
     count, finite = len(time_constants), [one for one in time_constants if one < math.inf]
     bins = [0, *TIME_CONSTANT_EDGES, math.inf]
     return LayerReport(
@@ -110,20 +111,28 @@ def layer(
         hessian=None,
         hessian_reason="the checkpoint has no readout of this layer",
         dense=None,
-        verdict=max((one.verdict for one in parameters), key=VERDICTS.index, default="ok"),
+        verdict=rate_verdict(rate, LEARNING_RATE),
+        learning_rate=LEARNING_RATE,
+        memory=longest_memory(None if one == math.inf else one for one in time_constants),
         findings=findings,
+        usable_rate=rate,
+        not_judged=None if rate else "its readout is not in the checkpoint",
     )
 
 
 def report(*layers: LayerReport, **changes: Any) -> Report:
     """A report on some layers, with the fields given changed."""
     made = Report(
-        version="0.1.0",
+        version="0.2.0",
         checkpoint=CheckpointSummary("model.safetensors", "safetensors", 1_234_567, 34, 12_345),
         input=InputAssumption(((1.0, 0.0),), None, None, LEARNING_RATE),
         device="cpu",
-        verdict=max((one.verdict for one in layers), key=VERDICTS.index, default="ok"),
-        sentence="its longest time constant is 900 steps",
+        verdict=max((one.verdict for one in layers), key=ORDER.index, default="ok"),
+        sentence="Training bears a rate of about 0.003.",
+        usable_rate=smallest_rate(one.usable_rate for one in layers),
+        memory=longest_memory(one.memory for one in layers),
+        findings=(),
+        actions=(),
         layers=layers,
     )
     return replace(made, **changes)
@@ -166,6 +175,23 @@ def divergent() -> Report:
 
 
 @cache
+def hybrid() -> Report:
+    """A stack of which every fourth layer is attention, and two recurrent layers forget at once."""
+    state = lru_layers(36, 32)
+    for layer in (13, 22):
+        state[f"layers.{layer}.lru.nu_log"] = np.full(32, 0.5)
+    mixed = {index: place for place, index in enumerate(k for k in range(48) if k % 4 != 3)}
+    placed = {
+        f"layers.{index}.lru.{name}": state[f"layers.{place}.lru.{name}"]
+        for index, place in mixed.items()
+        for name in ("nu_log", "theta_log", "gamma_log")
+    }
+    attention = tuple(f"layers.{index}.self_attn" for index in range(3, 48, 4))
+    made = inspect(placed, horizon=4096)
+    return replace(made, not_recurrent=(NotRecurrent("attention", 12, attention),))
+
+
+@cache
 def many_layers() -> Report:
     """A deep model whose layers look alike, under a mixed input and a finite horizon."""
     made = inspect(lru_layers(64, 32), autocorrelation="0.332:0,0.044:0.997", horizon=2048)
@@ -183,5 +209,6 @@ def hostile() -> Report:
         checkpoint=CheckpointSummary(f"/data/{HOSTILE}.pt", "torch", 0, 1, 0),
         skipped=(SkippedLayer(HOSTILE, "gru", f"{HOSTILE}: holds nan"),),
         not_recurrent=(NotRecurrent("attention", 1, (HOSTILE,)),),
-        sentence=f"one Adam step on `{HOSTILE}` moves everything",
+        sentence=f"One Adam step on `{HOSTILE}` moves everything.",
+        actions=(Action(f"train {HOSTILE} less", f"memcurse inspect '/data/{HOSTILE}.pt'"),),
     )
