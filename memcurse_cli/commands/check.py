@@ -51,9 +51,7 @@ def check(
     max_rounding_error: Annotated[
         list[str] | None, _limit("DTYPE=X", "Of the state, as bfloat16=0.1; repeatable.")
     ] = None,
-    select: Annotated[
-        list[str] | None, _limit("CODE,…", "Findings that fail, by code or its beginning.")
-    ] = None,
+    select: Annotated[list[str] | None, _limit("CODE,…", "Findings that fail.")] = None,
     forbid: Annotated[list[str] | None, _limit("CODE,…", "More findings that fail.")] = None,
     ignore: Annotated[list[str] | None, _limit("CODE,…", "Findings that do not.")] = None,
     fail_on: Annotated[str | None, _limit("not-judged", "Fail what was not judged.")] = None,

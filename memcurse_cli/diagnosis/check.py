@@ -38,10 +38,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
 def check(
-    reports: Sequence[Report],
-    policy: Policy,
-    *,
-    baseline: Sequence[Report] | None = None,
+    reports: Sequence[Report], policy: Policy, *, baseline: Sequence[Report] | None = None
 ) -> Check:
     """Hold reports, one per checkpoint, to a policy.
 
@@ -110,9 +107,8 @@ def against(
 
 def _worse(now: Judgement, before: Judgement, tolerance: float) -> bool:
     """Whether a failure is another, a severer or a larger one than before."""
-    if now.outcome != before.outcome:
-        return True
-    if SEVERITIES.index(now.severity) > SEVERITIES.index(before.severity):
+    severer = SEVERITIES.index(now.severity) > SEVERITIES.index(before.severity)
+    if severer or now.outcome != before.outcome:
         return True
     if now.value is None or before.value is None:
         return False
@@ -142,10 +138,8 @@ def judge(report: Report, policy: Policy) -> tuple[Judgement, ...]:
     judgements = [judgement for part in parts for judgement in _judge(part, policy)]
     judgements += _not_judged(report, policy)
     for skipped in report.skipped:
-        message = f"the layer could not be read: {skipped.reason}"
-        judgements.append(
-            Judgement(skipped.name, skipped.family, READABLE, **_missing(policy, message))
-        )
+        missing = _missing(policy, f"the layer could not be read: {skipped.reason}")
+        judgements.append(Judgement(skipped.name, skipped.family, READABLE, **missing))
     return tuple(judgements)
 
 
@@ -198,20 +192,20 @@ def _not_judged(report: Report, policy: Policy) -> Iterator[Judgement]:
     for (reason, limit), layers in alike.items():
         several = f"{len(layers)} layers, as {layers[0].name}, were"
         which = several if len(layers) > 1 else f"{layers[0].name} was"
-        said = _missing(policy, f"{which} not judged: {reason}")
-        if limit is None or policy.fail_on:
-            fails = bool(policy.fail_on)
-            said |= {"fails": fails, "severity": "error" if fails else "warning"}
+        fails = bool(policy.fail_on) or (limit is not None and not policy.allow_missing)
         looked = " with --spectra" if any(map(unseen_memory, layers)) else ""
         yield Judgement(
             "",
             layers[0].family,
             NOT_JUDGED if limit is None else MAX_VERDICT,
+            "not computed",
+            fails=fails,
+            severity="error" if fails else "warning",
             figure=float(len(layers)),
-            advice=f"limits on other figures judge it, as --{MIN_MEMORY} STEPS{looked}",
             bound=None if limit is None else limit.said,
             origin="" if limit is None else limit.origin,
-            **said,
+            message=f"{which} not judged: {reason}",
+            advice=f"limits on other figures judge it, as --{MIN_MEMORY} STEPS{looked}",
         )
 
 

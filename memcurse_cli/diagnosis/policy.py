@@ -27,7 +27,7 @@ from memcurse_cli.schema.report import LayerReport, Report
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
 """From the best to the worst; what was not judged has no place among them."""
 DTYPES = tuple(Rounding.__dataclass_fields__)
-MAX_ROUNDING_ERROR = "max-rounding-error"
+MAX_ROUNDING = "max-rounding-error"
 MAX_VERDICT = "max-verdict"
 MAX_STEP_EFFECT = "max-step-effect"
 MIN_MEMORY = "min-memory"
@@ -79,8 +79,8 @@ def _verdict(layer: LayerReport) -> Iterator[Figure]:
 
 def _model_verdict(report: Report) -> Iterator[Figure]:
     """That of the model where it is worse than that of every layer."""
-    of_layers = [layer.verdict for layer in report.layers]
-    if report.verdict == "watch" and not {"watch", "cursed"} & set(of_layers):
+    of_layers = {layer.verdict for layer in report.layers}
+    if report.verdict == "watch" and of_layers.isdisjoint(VERDICTS[1:]):
         yield Figure(float(VERDICTS.index(report.verdict)))
 
 
@@ -90,14 +90,14 @@ def _memory(layer: LayerReport) -> Iterator[Figure]:
 
 
 def _model_memory(report: Report) -> Iterator[Figure]:
-    memory = math.inf if report.memory is None else report.memory
-    if not report.layers:
-        yield Figure(None, note="no layer could be read")
-    elif any(map(unseen_memory, report.layers)):
+    note = advice = ""
+    if any(map(unseen_memory, report.layers)):
         note = "; hidden weights, which can hold a longer one, were not looked at"
-        yield Figure(memory, None, note, "--spectra looks at them")
+        advice = "--spectra looks at them"
+    if report.layers:
+        yield Figure(math.inf if report.memory is None else report.memory, None, note, advice)
     else:
-        yield Figure(memory)
+        yield Figure(None, note="no layer could be read")
 
 
 def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) -> Figures:
@@ -113,11 +113,10 @@ def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) ->
 
 def bears(layer: LayerReport) -> str:
     """The rate that training bears and the layer's own; empty where that is not known."""
-    usable = None if layer.usable_rate is None else layer.usable_rate.rate
-    if usable is None:
+    if layer.usable_rate is None or layer.usable_rate.rate is None:
         return ""
-    yours = number(layer.learning_rate)
-    return f"training bears a rate of about {about(usable)}, yours is {yours}"
+    usable, yours = about(layer.usable_rate.rate), number(layer.learning_rate)
+    return f"training bears a rate of about {usable}, yours is {yours}"
 
 
 def _step_effect(layer: LayerReport) -> Iterator[Figure]:
@@ -137,9 +136,8 @@ def _relative_sensitivity(layer: LayerReport, group: ParameterSummary) -> float 
 
 def _rounding(dtype: str) -> Figures:
     def error(_: LayerReport, group: ParameterSummary) -> float | None:
-        value: float | None = getattr(group.rounding, dtype)
+        value, sensitivity = getattr(group.rounding, dtype), group.relative_sensitivity
         # A group whose sensitivity is known lacks an error only where rounding overflows.
-        sensitivity = group.relative_sensitivity
         known = sensitivity.p99 is not None or sensitivity.divergent > 0
         return math.inf if value is None and known else value
 
@@ -169,10 +167,8 @@ KINDS: tuple[LimitKind, ...] = (
     LimitKind("min-diagonality", "diagonality of the Hessian", _hessian("diagonality"), percent),
     LimitKind(MAX_RESIDUAL, "curvature left by Adam", _hessian("adam_residual")),
     *(
-        LimitKind(
-            f"{MAX_ROUNDING_ERROR}.{dtype}", f"rounding error in {dtype}", _rounding(dtype), percent
-        )
-        for dtype in DTYPES
+        LimitKind(f"{MAX_ROUNDING}.{one}", f"rounding error in {one}", _rounding(one), percent)
+        for one in DTYPES
     ),
 )
 """Every kind of limit, in the order in which they are judged."""
@@ -198,8 +194,7 @@ NOT_JUDGED = "not-judged"
 TOLERANCE = "tolerance"
 CODES = ("select", "forbid", "ignore")
 SCOPES = ("layers", "families")
-NUMBERS = tuple(kind.name for kind in KINDS if kind.name != MAX_VERDICT and "." not in kind.name)
-LIMITS = (MAX_VERDICT, *NUMBERS, MAX_ROUNDING_ERROR)
+LIMITS = tuple(dict.fromkeys(kind.name.partition(".")[0] for kind in KINDS))
 CHOICES = (FAIL_ON, ALLOW_MISSING, TOLERANCE)
 KEYS = (*LIMITS, *CODES, *CHOICES, OVERRIDES)
 """What the table may hold."""
@@ -265,20 +260,14 @@ class Policy:
     @property
     def is_default(self) -> bool:
         """Whether nothing was limited, selected or forbidden."""
-        return not any(
-            rules.limits or rules.forbid or rules.select is not None for rules in self.rule_sets
-        )
+        sets = self.rule_sets
+        return not any(one.limits or one.forbid or one.select is not None for one in sets)
 
     def unmatched(self, reports: Iterable[Report]) -> Iterator[RuleSet]:
         """The rule sets that name layers or families, none of which is in the reports."""
-        present = [
-            (layer.name, layer.family)
-            for report in reports
-            for layers in (report.layers, report.skipped)
-            for layer in layers
-        ]
+        present = [one for report in reports for one in (*report.layers, *report.skipped)]
         for rules in self.rule_sets:
-            if rules.scope and not any(rules.applies(*one) for one in present):
+            if rules.scope and not any(rules.applies(one.name, one.family) for one in present):
                 yield rules
 
 
@@ -359,7 +348,7 @@ class _Table(NamedTuple):
             value, origin = self.found[key], self.origin(key)
             if key == MAX_VERDICT:
                 yield Limit(key, float(self.choice(key, *VERDICTS[:-1])), origin)
-            elif key == MAX_ROUNDING_ERROR:
+            elif key == MAX_ROUNDING:
                 if not isinstance(value, dict):
                     remedy = self.write(key, "{ bfloat16 = 0.1 }")
                     raise self.wrong(f"{key} names no type", key, remedy=remedy)
@@ -420,14 +409,14 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
         UsageError: a value is wrong.
     """
     found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
-    for text in found.pop(MAX_ROUNDING_ERROR, ()):
+    for text in found.pop(MAX_ROUNDING, ()):
         dtype, _, error = text.partition("=")
         try:
-            found.setdefault(MAX_ROUNDING_ERROR, {})[dtype] = float(error)
+            found.setdefault(MAX_ROUNDING, {})[dtype] = float(error)
         except ValueError:
             dtype = ""
         if dtype not in DTYPES:
-            where = f"--{MAX_ROUNDING_ERROR}"
+            where = f"--{MAX_ROUNDING}"
             remedy = f"for example bfloat16=0.1; known are {', '.join(DTYPES)}"
             raise UsageError(f"{text!r} is not DTYPE=ERROR", where=where, remedy=remedy)
     for name in (name for name in CODES if name in found):

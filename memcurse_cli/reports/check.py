@@ -75,8 +75,8 @@ def checkout_file(path: str) -> str:
     """The file that stands for a checkpoint in the checkout, from its root; empty for none.
 
     Of a folder that is its config.json, else the index of its shards, else its first file of
-    weights. A URL has none, and neither has what lies outside the checkout, which is
-    $GITHUB_WORKSPACE or the working directory.
+    weights. A URL has none, and neither has what lies outside the checkout: $GITHUB_WORKSPACE
+    where the working directory lies in it, else that.
     """
 
     def place(name: str) -> tuple[bool, bool, bool, str]:
@@ -87,10 +87,10 @@ def checkout_file(path: str) -> str:
         if file.is_dir():
             names = (one.name for one in file.iterdir() if one.is_file())
             file /= min(names, key=place, default="")
-        root = Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
-        found = file.parent.resolve() / file.name
-        there = found.is_file() and not is_url(path)
-        return found.relative_to(root).as_posix() if there else ""
+        here, workspace = Path.cwd(), Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+        root = workspace if here.is_relative_to(workspace) else here
+        there = file.is_file() and not is_url(path)
+        return Path(os.path.abspath(file)).relative_to(root).as_posix() if there else ""
     except (OSError, ValueError):
         return ""
 
@@ -229,9 +229,6 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-NOT_COMPUTED = "not computed"
-
-
 def to_junit(check: Check) -> str:
     """The XML text in ASCII.
 
@@ -259,21 +256,20 @@ def _case(report: CheckedReport, judgement: Judgement) -> ElementTree.Element:
     name, place = f"{judgement.rule} {judgement.subject}".strip(), visible(report.path)
     layer = visible(judgement.layer) or place
     case = ElementTree.Element("testcase", classname=layer, name=visible(name), file=place)
+    missing = judgement.outcome == "not computed"
     if judgement.fails:
         # An error is a test that could not be made, a failure one that was.
-        tag = "error" if judgement.outcome == NOT_COMPUTED else "failure"
+        tag = "error" if missing else "failure"
         said = {"message": visible(judgement.message), "type": judgement.rule}
         ElementTree.SubElement(case, tag, said).text = visible(sentence(judgement))
-    elif judgement.known or judgement.outcome == NOT_COMPUTED:
+    elif judgement.known or missing:
         why = "no worse than in the baseline: " if judgement.known else ""
         ElementTree.SubElement(case, "skipped", {"message": visible(why + judgement.message)})
     return case
 
 
-VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"info": "note", "warning": "warning", "error": "error"}
-FINGERPRINT = "memcurseJudgement/v1"
 
 
 def to_sarif(check: Check) -> str:
@@ -291,11 +287,8 @@ def to_sarif(check: Check) -> str:
         "invocations": [{"executionSuccessful": True, "exitCode": int(not check.passed)}],
         "results": [_result(one, report.path, files[report.path], used) for report, one in results],
     }
-    log = {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, allow_nan=False)
-
-
-OTHER_RULES = {READABLE: "a layer that cannot be read", NOT_JUDGED: "a layer that is not judged"}
 
 
 def _rule(name: str) -> dict[str, Any]:
@@ -307,7 +300,8 @@ def _rule(name: str) -> dict[str, Any]:
             "fullDescription": {"text": f"{rule.what} {rule.why}"},
             "help": {"text": f"{rule.change}\n{rule.equation}\n{rule.source}"},
         }
-    words = f"limit on the {BY_NAME[name].noun}" if name in BY_NAME else OTHER_RULES[name]
+    others = {READABLE: "a layer that cannot be read", NOT_JUDGED: "a layer that is not judged"}
+    words = f"limit on the {BY_NAME[name].noun}" if name in BY_NAME else others[name]
     return {"id": name, "shortDescription": {"text": words}}
 
 
@@ -323,7 +317,7 @@ def _result(judgement: Judgement, path: str, file: str, rules: list[str]) -> dic
         # Code scanning refuses a whole log for one location without a file in the checkout.
         "locations": [_location(judgement, file)] if file else [],
         # What stays the same while figures change, so that a service tells old from new.
-        "partialFingerprints": {FINGERPRINT: hashlib.sha256(key).hexdigest()[:32]},
+        "partialFingerprints": {"memcurseJudgement/v1": hashlib.sha256(key).hexdigest()[:32]},
         "properties": {
             name: visible(value) if isinstance(value := getattr(judgement, name), str) else value
             for name in ("family", "outcome", "figure", "bound", "tensor")
