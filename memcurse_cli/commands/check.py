@@ -88,6 +88,7 @@ def check(
     from memcurse_cli.diagnosis.policy import policy_of
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
+    # Every limit is an option under its key in a settings file.
     options = {name.replace("_", "-"): given for name, given in context.params.items()}
     policy = policy_of(settings_of(context), options)
     earlier = None if baseline is None else load_baseline(baseline)

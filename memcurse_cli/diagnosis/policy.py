@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -22,7 +23,7 @@ from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.diagnosis.wording import about, duration, number, percent
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, SkippedLayer
 
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
 """From the best to the worst; what was not judged has no place among them."""
@@ -90,14 +91,14 @@ def _memory(layer: LayerReport) -> Iterator[Figure]:
 
 
 def _model_memory(report: Report) -> Iterator[Figure]:
-    note = advice = ""
-    if any(map(unseen_memory, report.layers)):
-        note = "; hidden weights, which can hold a longer one, were not looked at"
-        advice = "--spectra looks at them"
-    if report.layers:
-        yield Figure(math.inf if report.memory is None else report.memory, None, note, advice)
-    else:
+    memory = math.inf if report.memory is None else report.memory
+    if not report.layers:
         yield Figure(None, note="no layer could be read")
+    elif any(map(unseen_memory, report.layers)):
+        note = "; hidden weights, which can hold a longer one, were not looked at"
+        yield Figure(memory, None, note, "--spectra looks at them")
+    else:
+        yield Figure(memory)
 
 
 def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) -> Figures:
@@ -265,7 +266,9 @@ class Policy:
 
     def unmatched(self, reports: Iterable[Report]) -> Iterator[RuleSet]:
         """The rule sets that name layers or families, none of which is in the reports."""
-        present = [one for report in reports for one in (*report.layers, *report.skipped)]
+        present: list[LayerReport | SkippedLayer] = []
+        for report in reports:
+            present += (*report.layers, *report.skipped)
         for rules in self.rule_sets:
             if rules.scope and not any(rules.applies(one.name, one.family) for one in present):
                 yield rules
@@ -293,7 +296,6 @@ class _Table(NamedTuple):
         return self.file.wrong(what, *self.place, *keys, remedy=remedy)
 
     def write(self, key: str, value: str) -> str:
-        """What to do about a wrong value, with one that is right."""
         return f"give --{key} {value}" if self.file is None else f"write {key} = {value}"
 
     def require_known(self, *known: str) -> None:
@@ -411,14 +413,11 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
     found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
     for text in found.pop(MAX_ROUNDING, ()):
         dtype, _, error = text.partition("=")
-        try:
+        with suppress(ValueError):
             found.setdefault(MAX_ROUNDING, {})[dtype] = float(error)
-        except ValueError:
-            dtype = ""
-        if dtype not in DTYPES:
-            where = f"--{MAX_ROUNDING}"
-            remedy = f"for example bfloat16=0.1; known are {', '.join(DTYPES)}"
-            raise UsageError(f"{text!r} is not DTYPE=ERROR", where=where, remedy=remedy)
+        if dtype not in DTYPES or dtype not in found.get(MAX_ROUNDING, {}):
+            what, remedy = f"{text!r} is not DTYPE=ERROR", f"give one of {', '.join(DTYPES)}"
+            raise UsageError(what, where=f"--{MAX_ROUNDING}", remedy=f"{remedy}, as bfloat16=0.1")
     for name in (name for name in CODES if name in found):
         codes = (code.strip() for text in found[name] for code in text.split(","))
         found[name] = [code for code in codes if code]

@@ -59,8 +59,8 @@ def summary(check: Check) -> str:
     of_all = count(len(check.reports), "checkpoint")
     said = f"nothing fails in {of_all}"
     if failing:
-        failures = sum(len(report.failures) for report in failing)
-        said = f"{count(failures, 'failure')} in {len(failing):,} of {of_all}"
+        failures = count(sum(len(report.failures) for report in failing), "failure")
+        said = f"{failures} in {len(failing):,} of {of_all}"
     if missing:
         said += f"; {missing:,} could not be judged in full"
     known = sum(len(report.known) for report in check.reports)
@@ -143,8 +143,8 @@ SPECIAL = re.compile(r"[&<>|`*\[\]~$@#\\!^{}]|:(?=/)|(?<![^\W_])_|_(?![^\W_])")
 
 def to_markdown(check: Check, *, file: Path | None = None) -> str:
     """A table of the checkpoints, then the sentence and what to do where one needs attention."""
-    word = "passed" if check.passed else "failed"
-    said = ["### memcurse check: " + word, f"{_plain(capitalised(summary(check)))}."]
+    heading = f"### memcurse check: {'passed' if check.passed else 'failed'}"
+    said = [heading, f"{_plain(capitalised(summary(check)))}."]
     rows = ["| checkpoint | verdict | memory | usable rate | your rate | what fails |"]
     rows += ["|---|---|--:|--:|--:|---|", *map(_row, check.reports)]
     said.append("\n".join(rows))
@@ -268,7 +268,6 @@ def _case(report: CheckedReport, judgement: Judgement) -> ElementTree.Element:
     return case
 
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"info": "note", "warning": "warning", "error": "error"}
 
 
@@ -287,7 +286,8 @@ def to_sarif(check: Check) -> str:
         "invocations": [{"executionSuccessful": True, "exitCode": int(not check.passed)}],
         "results": [_result(one, report.path, files[report.path], used) for report, one in results],
     }
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    log = {"$schema": schema, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, allow_nan=False)
 
 

@@ -76,7 +76,7 @@ class CheckedReport:
 
     path: Annotated[str, "the checkpoint."]
     verdict: Annotated[Verdict, "the report's verdict."]
-    layers: Annotated[int, "how many layers were judged."]
+    layers: Annotated[int, "how many layers were read."]
     judgements: Annotated[
         tuple[Judgement, ...], "every figure and finding that the policy says something about."
     ]
