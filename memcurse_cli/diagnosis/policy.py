@@ -415,7 +415,8 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
         dtype, _, error = text.partition("=")
         with suppress(ValueError):
             found.setdefault(MAX_ROUNDING, {})[dtype] = float(error)
-        if dtype not in DTYPES or dtype not in found.get(MAX_ROUNDING, {}):
+        error = found.get(MAX_ROUNDING, {}).get(dtype, math.nan)
+        if dtype not in DTYPES or not 0 <= error < math.inf:
             what, remedy = f"{text!r} is not DTYPE=ERROR", f"give one of {', '.join(DTYPES)}"
             raise UsageError(what, where=f"--{MAX_ROUNDING}", remedy=f"{remedy}, as bfloat16=0.1")
     for name in (name for name in CODES if name in found):

@@ -172,9 +172,8 @@ def _row(report: CheckedReport) -> str:
 
 
 def _what_to_do(report: CheckedReport) -> str:
-    """What fails in words, then the actions of the report with what to paste."""
-    missing = (one for one in report.missing if one.rule != NOT_JUDGED)  # the sentence says it
-    told = [*report.failures, *missing]
+    """What fails or is missing, where the sentence does not say it, then what to do and paste."""
+    told = [*report.failures, *(one for one in report.missing if one.rule != NOT_JUDGED)]
     said = [f"- {_plain(': '.join(filter(None, (one.layer, sentence(one)))))}" for one in told]
     said[SHOWN:] = [f"- {len(told) - SHOWN:,} more"] if len(told) > SHOWN else []
     said += [""] if told and report.actions else []

@@ -81,6 +81,8 @@ REFUSED = {
     "check LRU --max-step-effect nan": ["--max-step-effect"],
     "check LRU --max-rounding-error 0.1": ["DTYPE=ERROR"],
     "check LRU --max-rounding-error bfloat16=x": ["DTYPE=ERROR"],
+    "check LRU --max-rounding-error bfloat16=nan": ["DTYPE=ERROR"],
+    "check LRU --fail-on watch": ["--fail-on", "not-judged"],
     "check LRU --baseline absent.json": ["absent.json"],
     "check LRU --config absent.toml": ["absent.toml"],
     "check LRU --tolerance -1": ["--tolerance"],
