@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +19,11 @@ from memcurse_cli.commands.request import Request, expanded, load_baseline, with
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.policy import Policy, RuleSet
-    from memcurse_cli.diagnosis.settings import SettingsFile
     from memcurse_cli.schema.derived import Check
 
-FORMATS = ("terminal", "json", "github", "sarif", "junit")
+FORMATS = ("terminal", "json", "github", "markdown", "sarif", "junit")
 VIOLATION = 1
+SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def _limit(metavar: str, meaning: str) -> Any:
@@ -42,39 +41,26 @@ def check(
         ),
     ],
     max_verdict: Annotated[str | None, _limit("ok|watch", "The worst verdict.")] = None,
-    max_step_effect: Annotated[
-        float | None, _limit("X", "Of a parameter group; 0.5 is 50 %.")
-    ] = None,
-    max_relative_sensitivity: Annotated[
-        float | None, _limit("κ", "E|dh/dω|² / E|h|² of a group.")
-    ] = None,
+    min_memory: Annotated[float | None, _limit("STEPS", "The longest of the layers'.")] = None,
+    max_time_constant: Annotated[float | None, _limit("STEPS", "The memory of a layer.")] = None,
+    max_step_effect: Annotated[float | None, _limit("X", "Of a group; 0.5 is 50 %.")] = None,
+    max_relative_sensitivity: Annotated[float | None, _limit("κ", "E|dh/dω|² / E|h|².")] = None,
     max_unstable: Annotated[int | None, _limit("N", "Eigenvalues with |λ| ≥ 1.")] = None,
-    max_time_constant: Annotated[float | None, _limit("STEPS", "The longest -1/log|λ|.")] = None,
     min_diagonality: Annotated[float | None, _limit("X", "Of the Hessian, in [1/N, 1].")] = None,
-    max_adam_residual: Annotated[
-        float | None, _limit("X", "Curvature Adam leaves, in [1, N].")
-    ] = None,
+    max_adam_residual: Annotated[float | None, _limit("X", "What Adam leaves, in [1, N].")] = None,
     max_rounding_error: Annotated[
         list[str] | None, _limit("DTYPE=X", "Of the state, as bfloat16=0.1; repeatable.")
     ] = None,
-    select: Annotated[
-        list[str] | None, _limit("CODE,…", "Findings that fail, by code or its beginning.")
-    ] = None,
+    select: Annotated[list[str] | None, _limit("CODE,…", "Findings that fail.")] = None,
     forbid: Annotated[list[str] | None, _limit("CODE,…", "More findings that fail.")] = None,
     ignore: Annotated[list[str] | None, _limit("CODE,…", "Findings that do not.")] = None,
+    fail_on: Annotated[str | None, _limit("not-judged", "Fail what was not judged.")] = None,
     allow_missing: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-missing/--no-allow-missing",
-            help="Let a figure pass that a limit needs and the report lacks.",
-        ),
+        bool | None, typer.Option(help="Let a figure pass that a limit needs and the report lacks.")
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="REPORT.json",
-            help="Fail only on what is worse than in this earlier report.",
-        ),
+        typer.Option(metavar="REPORT.json", help="Fail only on what is worse than in this one."),
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -98,70 +84,39 @@ def check(
 
     Example: memcurse inspect model.safetensors --json | memcurse check -
     """
-    from memcurse_cli.diagnosis.check import TOLERANCE
     from memcurse_cli.diagnosis.check import check as hold
-    from memcurse_cli.diagnosis.policy import TOLERANCE as TOLERANCE_KEY
-    from memcurse_cli.diagnosis.policy import from_options, positive
+    from memcurse_cli.diagnosis.policy import policy_of
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
-    file = settings_of(context)
-    options = from_options(
-        {
-            "max-step-effect": max_step_effect,
-            "max-relative-sensitivity": max_relative_sensitivity,
-            "max-unstable": max_unstable,
-            "max-time-constant": max_time_constant,
-            "min-diagonality": min_diagonality,
-            "max-adam-residual": max_adam_residual,
-        },
-        verdict=max_verdict,
-        rounding=max_rounding_error or (),
-        select=select,
-        forbid=forbid,
-        ignore=ignore,
-    )
-    policy = _policy(file, options, allow_missing)
-    if tolerance is None and file is not None:
-        tolerance = positive(file, TOLERANCE_KEY)
-
+    # Every limit is an option under its key in a settings file.
+    options = {name.replace("_", "-"): given for name, given in context.params.items()}
+    policy = policy_of(settings_of(context), options)
     earlier = None if baseline is None else load_baseline(baseline)
     reports = [report for path in expanded(paths) for report in request.reports(path, context)]
-    if not request.quiet:
-        _warn(policy.unmatched(reports))
-    outcome = hold(
-        reports,
-        policy,
-        baseline=earlier,
-        tolerance=TOLERANCE if tolerance is None else tolerance,
-    )
+    for rules in () if request.quiet else policy.unmatched(reports):
+        say(f"memcurse: warning: {rules.origin}: matches no layer ({rules.scope})")
+    outcome = hold(reports, policy, baseline=earlier)
     try:
         emit(_text(outcome, chosen, output), output)
     except BrokenPipeError:  # whoever has read enough still wants to know whether it passed
         discard_output()
+    if chosen == "github":
+        _add_summary(outcome)
     if not outcome.passed and not exit_zero:
         raise typer.Exit(VIOLATION)
 
 
-def _policy(file: SettingsFile | None, options: RuleSet, allow_missing: bool | None) -> Policy:
-    from memcurse_cli.diagnosis.policy import ALLOW_MISSING, Policy, boolean, rule_sets
+def _add_summary(outcome: Check) -> None:
+    """Add the Markdown to the file that a GitHub runner shows as the summary of the job."""
+    path = os.environ.get(SUMMARY)
+    if path:
+        from memcurse_cli.reports.check import to_markdown
 
-    configured = () if file is None else rule_sets(file)
-    for rules in (*configured, options):
-        codes = (*(rules.select or ()), *rules.forbid, *rules.ignore)
-        if codes:
-            from memcurse_cli.diagnosis.rules import require_codes
-
-            require_codes(codes, rules.origin)
-    if allow_missing is None and file is not None:
-        allow_missing = boolean(file, ALLOW_MISSING)
-    return Policy((*configured, options), allow_missing=bool(allow_missing))
-
-
-def _warn(unmatched: Iterable[RuleSet]) -> None:
-    for rules in unmatched:
-        wanted = [f"layers {', '.join(rules.layers)}"] if rules.layers else []
-        wanted += [f"families {', '.join(rules.families)}"] if rules.families else []
-        say(f"memcurse: warning: {rules.origin}: matches no layer ({'; '.join(wanted)})")
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(to_markdown(outcome, file=Path(path)) + "\n")
+        except OSError as error:
+            say(f"memcurse: warning: {SUMMARY}: cannot be written: {error.strerror or error}")
 
 
 def _text(outcome: Check, chosen: str, output: Path | None) -> str:
@@ -170,19 +125,11 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
         from memcurse_cli.schema.json_codec import to_text as json_text
 
         return json_text(outcome)
+    from memcurse_cli.reports import check as formats
+
     if chosen == "sarif":
-        from memcurse_cli.diagnosis.rules import RULES
-        from memcurse_cli.reports.check import to_sarif
-
-        return to_sarif(outcome, RULES.values())
+        return formats.to_sarif(outcome)
     if chosen == "junit":
-        from memcurse_cli.reports.check import to_junit
-
-        return to_junit(outcome)
-    if chosen == "github":
-        from memcurse_cli.reports.check import to_github
-
-        return to_github(outcome, file=output)
-    from memcurse_cli.reports.check import to_text
-
-    return to_text(outcome, file=output)
+        return formats.to_junit(outcome)
+    write = {"github": formats.to_github, "markdown": formats.to_markdown}
+    return write.get(chosen, formats.to_text)(outcome, file=output)

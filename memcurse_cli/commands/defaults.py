@@ -44,7 +44,7 @@ FOUND_MAY_SET = frozenset(
     # The limits, which stand in the table `check`.
     | {"max-verdict", "min-memory", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
     | {"max-time-constant", "min-diagonality", "max-adam-residual", "max-rounding-error"}
-    | {"select", "forbid", "ignore", "allow-missing", "tolerance"}
+    | {"min-memory", "select", "forbid", "ignore", "fail-on", "allow-missing", "tolerance"}
 )
 """The options that a settings file may set that was found and not named.
 

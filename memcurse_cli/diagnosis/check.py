@@ -7,53 +7,50 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from memcurse_cli.diagnosis.findings import finding_of
+from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.policy import (
-    BY_NAME,
     FINDINGS,
     KINDS,
+    MAX_STEP_EFFECT,
     MAX_VERDICT,
+    MIN_MEMORY,
+    NOT_JUDGED,
     READABLE,
-    VERDICTS,
     Figure,
     Limit,
     Policy,
     RuleSet,
+    bears,
+    kind_of,
 )
 from memcurse_cli.diagnosis.wording import rounded_down
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
+from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
 from memcurse_cli.version import VERSION
 
-TOLERANCE = 0.05
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
 def check(
-    reports: Sequence[Report],
-    policy: Policy,
-    *,
-    baseline: Sequence[Report] | None = None,
-    tolerance: float = TOLERANCE,
+    reports: Sequence[Report], policy: Policy, *, baseline: Sequence[Report] | None = None
 ) -> Check:
     """Hold reports, one per checkpoint, to a policy.
 
     Args:
         reports: what to judge.
-        policy: the limits and the finding codes.
+        policy: the limits, the finding codes, and by how much a figure may be worse.
         baseline: earlier reports on the same checkpoints, in the same order. What failed then and
             is no worse now does not fail. Layers are matched by name.
-        tolerance: by how much, relatively, a figure may be worse than it was.
 
     Raises:
         UsageError: a baseline of another number of reports, or taken under other assumptions.
     """
-    if not 0 <= tolerance < math.inf:
-        raise UsageError(
-            f"{tolerance:g} is not a tolerance", where="--tolerance", remedy="give 0 or more"
-        )
     earlier = [None] * len(reports) if baseline is None else list(baseline)
     if len(earlier) != len(reports):
         raise UsageError(
@@ -66,15 +63,25 @@ def check(
         judgements = judge(report, policy)
         if before is not None:
             _require_alike(report.input, before.input)
-            judgements = against(judgements, judge(before, policy), tolerance)
+            judgements = against(judgements, judge(before, policy), policy.tolerance)
         checked.append(
-            CheckedReport(report.checkpoint.path, report.verdict, len(report.layers), judgements)
+            CheckedReport(
+                path=report.checkpoint.path,
+                verdict=report.verdict,
+                layers=len(report.layers),
+                judgements=judgements,
+                sentence=report.sentence,
+                memory=report.memory,
+                usable_rate=report.usable_rate,
+                learning_rate=report.input.learning_rate,
+                actions=report.actions,
+            )
         )
     return Check(
         version=VERSION,
         passed=not any(one.failures for one in checked),
         default_policy=policy.is_default,
-        tolerance=None if baseline is None else tolerance,
+        tolerance=None if baseline is None else policy.tolerance,
         reports=tuple(checked),
     )
 
@@ -100,44 +107,39 @@ def against(
 
 def _worse(now: Judgement, before: Judgement, tolerance: float) -> bool:
     """Whether a failure is another, a severer or a larger one than before."""
-    if now.outcome != before.outcome:
-        return True
-    if SEVERITIES.index(now.severity) > SEVERITIES.index(before.severity):
+    severer = SEVERITIES.index(now.severity) > SEVERITIES.index(before.severity)
+    if severer or now.outcome != before.outcome:
         return True
     if now.value is None or before.value is None:
         return False
     slack = tolerance * abs(before.value) if math.isfinite(before.value) else 0.0
-    if now.rule in BY_NAME and BY_NAME[now.rule].sense == "min":
-        return now.value < before.value - slack
-    return now.value > before.value + slack
+    kind = kind_of(now.rule)
+    grown = now.value - before.value
+    return (-grown if kind is not None and kind.least else grown) > slack
 
 
 def _require_alike(now: InputAssumption, before: InputAssumption) -> None:
     """Figures under other assumptions do not compare."""
     for name in ("learning_rate", "horizon", "autocorrelation", "readout"):
-        if getattr(now, name) != getattr(before, name):
-            raise UsageError(
-                f"the baseline's {name.replace('_', ' ')} is {_said(getattr(before, name))}, "
-                f"here it is {_said(getattr(now, name))}",
-                where="--baseline",
-                remedy="take both under the same options",
-            )
+        given = [getattr(one, name) for one in (before, now)]
+        if given[0] != given[1]:
+            old, new = ("infinite" if one is None else one for one in given)
+            what = f"the baseline's {name.replace('_', ' ')} is {old}, here it is {new}"
+            raise UsageError(what, where="--baseline", remedy="take both under the same options")
 
 
-def _said(value: object) -> str:
-    return "infinite" if value is None else f"{value}"
+Part = LayerReport | Report
+"""What is judged: a layer, or the model as a whole."""
 
 
 def judge(report: Report, policy: Policy) -> tuple[Judgement, ...]:
     """Every figure and finding of a report that the policy says something about."""
-    judgements = [
-        judgement for layer in report.layers for judgement in _judge_layer(layer, report, policy)
-    ]
+    parts: list[Part] = [report, *report.layers]
+    judgements = [judgement for part in parts for judgement in _judge(part, policy)]
+    judgements += _not_judged(report, policy)
     for skipped in report.skipped:
-        message = f"the layer could not be read: {skipped.reason}"
-        judgements.append(
-            Judgement(skipped.name, skipped.family, READABLE, **_missing(policy, message))
-        )
+        missing = _missing(policy, f"the layer could not be read: {skipped.reason}")
+        judgements.append(Judgement(skipped.name, skipped.family, READABLE, **missing))
     return tuple(judgements)
 
 
@@ -147,89 +149,117 @@ def _missing(policy: Policy, message: str) -> dict[str, Any]:
     return {"outcome": "not computed", "fails": fails, "severity": severity, "message": message}
 
 
-def _judge_layer(layer: LayerReport, report: Report, policy: Policy) -> Iterator[Judgement]:
-    applying = [rules for rules in policy.rule_sets if rules.applies(layer.name, layer.family)]
-    limits: dict[str, Limit] = {limit.name: limit for rules in applying for limit in rules.limits}
-    findings = list(_failing(layer, applying, default=policy.is_default))
-    # A cursed layer whose errors were all ignored stays ignored; one without an error still fails.
-    if policy.is_default and not any(finding.severity == "error" for finding in layer.findings):
-        limits = {MAX_VERDICT: Limit(MAX_VERDICT, float(VERDICTS.index("watch")), "")}
+def _place(part: Part, group: ParameterSummary | None = None) -> dict[str, Any]:
+    """What a judgement is about."""
+    place = {"layer": "", "family": ""}
+    if isinstance(part, LayerReport):
+        place = {"layer": part.name, "family": part.family}
+    return place if group is None else {**place, "subject": group.name, "tensor": group.tensor}
+
+
+def _judge(part: Part, policy: Policy) -> Iterator[Judgement]:
+    applying = policy.applying(part)
+    limits = {limit.name: limit for rules in applying for limit in rules.limits}
     for kind in KINDS:
         if kind.name in limits:
-            for figure in kind.figures(layer):
-                yield _judge_figure(layer, report, limits[kind.name], figure, policy)
-    for finding, origin in findings:
-        yield _judge_finding(layer, finding, origin)
-    if not findings:
-        yield Judgement(layer.name, layer.family, FINDINGS, "within", fails=False)
+            for figure in kind.of(part):
+                yield _judge_figure(part, limits[kind.name], figure, policy)
+    failing = list(_failing(_findings(part), applying, default=policy.is_default))
+    for finding, origin in failing:
+        yield _judge_finding(part, finding, origin)
+    if not failing and isinstance(part, LayerReport):
+        yield Judgement(**_place(part), rule=FINDINGS, outcome="within", fails=False)
 
 
-def _judge_figure(
-    layer: LayerReport, report: Report, limit: Limit, figure: Figure, policy: Policy
-) -> Judgement:
-    kind, value = limit.kind, figure.value
+def _findings(part: Part) -> tuple[Finding, ...]:
+    """Those of a part; a report of 0.1 may lack the error MC207 of a layer that is cursed."""
+    known = ("MC207", "error") in {(one.code, one.severity) for one in part.findings}
+    if known or part.verdict != "cursed" or isinstance(part, Report):
+        return part.findings
+    said = "its rate is above the range of the usable one"
+    return (*part.findings, finding_of("MC207", "error", said, bears(part)))
+
+
+def _not_judged(report: Report, policy: Policy) -> Iterator[Judgement]:
+    """The layers that were not judged, together where that has one reason and one limit."""
+    alike: dict[tuple[str, Limit | None], list[LayerReport]] = defaultdict(list)
+    for layer in report.layers:
+        if layer.verdict == "not_judged":
+            limits = {one.name: one for rules in policy.applying(layer) for one in rules.limits}
+            limit = limits.get(MAX_VERDICT)
+            if limit is not None or policy.is_default or policy.fail_on:
+                alike[layer.not_judged or "its usable rate is not known", limit].append(layer)
+    for (reason, limit), layers in alike.items():
+        several = f"{len(layers)} layers, as {layers[0].name}, were"
+        which = several if len(layers) > 1 else f"{layers[0].name} was"
+        fails = bool(policy.fail_on) or (limit is not None and not policy.allow_missing)
+        looked = " with --spectra" if any(map(unseen_memory, layers)) else ""
+        yield Judgement(
+            "",
+            layers[0].family,
+            NOT_JUDGED if limit is None else MAX_VERDICT,
+            "not computed",
+            fails=fails,
+            severity="error" if fails else "warning",
+            figure=float(len(layers)),
+            bound=None if limit is None else limit.said,
+            origin="" if limit is None else limit.origin,
+            message=f"{which} not judged: {reason}",
+            advice=f"limits on other figures judge it, as --{MIN_MEMORY} STEPS{looked}",
+        )
+
+
+def _judge_figure(part: Part, limit: Limit, figure: Figure, policy: Policy) -> Judgement:
+    kind, value, group = limit.kind, figure.value, figure.group
     verdict = kind.name == MAX_VERDICT
-    common: dict[str, Any] = {
-        "layer": layer.name,
-        "family": layer.family,
-        "rule": kind.name,
-        "subject": figure.subject,
-        "tensor": figure.tensor,
-        "bound": limit.said if verdict else limit.bound,
-        "origin": limit.origin,
-    }
-    what = f"the {kind.noun}" + (f" of {figure.subject}" if figure.subject else "")
+    what = f"the {kind.noun}" + (f" of {group.name}" if group is not None else "")
+    judged = partial(
+        Judgement,
+        **_place(part, group),
+        rule=kind.name,
+        bound=limit.said if verdict else limit.bound,
+        origin=limit.origin,
+    )
     if value is None:
-        return Judgement(**common, **_missing(policy, f"{what} is not computed: {figure.reason}"))
-    least = kind.sense == "min"
-    beyond = value < limit.bound if least else value > limit.bound
-    side = "below" if least else "above"
-    advice = ""
-    if beyond and kind.name == "max-step-effect" and math.isfinite(value) and limit.bound > 0:
+        return judged(**_missing(policy, f"{what} is not computed: {figure.note}"))
+    beyond = value < limit.bound if kind.least else value > limit.bound
+    advice, effect = figure.advice, kind.name == MAX_STEP_EFFECT and 0 < value < math.inf
+    if effect and not advice and group is not None and limit.bound > 0:
         # A step effect grows with the learning rate in proportion.
-        rate = rounded_down(report.input.learning_rate * limit.bound / value)
+        rate = rounded_down(group.learning_rate * limit.bound / value)
         advice = f"stay at or below a learning rate of {rate}"
-    said = "diverges" if math.isinf(value) else f"is {kind.say(value)}"
-    return Judgement(
-        **common,
+    said = kind.infinite if math.isinf(value) else f"is {kind.say(value)}"
+    side = "below" if kind.least else "above"
+    where = f"{side} the limit of {limit.said}{figure.note}" if beyond else f"within {limit.said}"
+    return judged(
         outcome="beyond" if beyond else "within",
         fails=beyond,
         figure=kind.say(value) if verdict else value if math.isfinite(value) else None,
         diverges=math.isinf(value),
-        message=f"{what} {said}, "
-        + (f"{side} the limit of {limit.said}" if beyond else f"within {limit.said}"),
-        advice=advice,
+        message=f"{what} {said}, {where}",
+        advice=advice if beyond else "",
     )
 
 
-GROWTH = {"MC101": "max-unstable", "MC20": "max-step-effect", "MC301": "max-adam-residual"}
-"""The limit whose figure says how bad a finding is, by the code that it starts with."""
-
-
-def _judge_finding(layer: LayerReport, finding: Finding, origin: str) -> Judgement:
+def _judge_finding(part: Part, finding: Finding, origin: str) -> Judgement:
     named = [
         group
-        for group in layer.parameters
+        for group in (part.parameters if isinstance(part, LayerReport) else ())
         if re.search(rf"(?<!\w){re.escape(group.name)}(?!\w)", finding.message)
     ]
-    subject, tensor = (named[0].name, named[0].tensor) if len(named) == 1 else ("", "")
+    group, kind = named[0] if len(named) == 1 else None, kind_of(finding.code)
     values = [
         figure.value
-        for prefix, name in GROWTH.items()
-        if finding.code.startswith(prefix)
-        for figure in BY_NAME[name].figures(layer)
-        if figure.value is not None and subject in ("", figure.subject)
+        for figure in (() if kind is None else kind.of(part))
+        if figure.value is not None and (group is None or figure.group in (None, group))
     ]
     value = max(values, default=None)
     diverges = value is not None and math.isinf(value)
     return Judgement(
-        layer.name,
-        layer.family,
-        finding.code,
-        "found",
+        **_place(part, group),
+        rule=finding.code,
+        outcome="found",
         fails=True,
-        subject=subject,
-        tensor=tensor,
         figure=None if diverges else value,
         diverges=diverges,
         severity=finding.severity,
@@ -240,7 +270,7 @@ def _judge_finding(layer: LayerReport, finding: Finding, origin: str) -> Judgeme
 
 
 def _failing(
-    layer: LayerReport, applying: Sequence[RuleSet], *, default: bool
+    findings: Iterable[Finding], applying: Sequence[RuleSet], *, default: bool
 ) -> Iterator[tuple[Finding, str]]:
     """The findings that fail and who says so; the longest prefix decides, ignoring wins a tie."""
     select: dict[str, str] = {}
@@ -251,7 +281,7 @@ def _failing(
         forbid |= dict.fromkeys(rules.forbid, rules.origin)
     fail = select | forbid
     ignore = [prefix for rules in applying for prefix in rules.ignore]
-    for finding in layer.findings:
+    for finding in findings:
         prefix = _longest(finding.code, fail)
         strength = -1 if prefix is None else len(prefix)
         if default and finding.severity == "error":

@@ -2,43 +2,54 @@
 
 Rule sets apply to the layers and families that they name, later ones over earlier ones: the table
 `check` of a settings file, its overrides in their order, the command line. Where nothing is
-limited, a layer fails that is cursed or has a finding of severity error.
+limited, findings of severity error fail, among them MC207 of every cursed layer.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from memcurse_cli.checkpoints.untrusted.names import printable, shown_place
+from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.diagnosis.model import unseen_memory
+from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import SettingsFile
-from memcurse_cli.diagnosis.wording import duration, number, percent
+from memcurse_cli.diagnosis.wording import about, duration, number, percent
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, SkippedLayer
 
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
+"""From the best to the worst; what was not judged has no place among them."""
 DTYPES = tuple(Rounding.__dataclass_fields__)
-MAX_ROUNDING_ERROR = "max-rounding-error"
+MAX_ROUNDING = "max-rounding-error"
 MAX_VERDICT = "max-verdict"
+MAX_STEP_EFFECT = "max-step-effect"
+MIN_MEMORY = "min-memory"
+COUNT = "max-unstable"
+MAX_RESIDUAL = "max-adam-residual"
 
 
 class Figure(NamedTuple):
-    """One number of one layer that a limit is compared with, or the reason why there is none."""
+    """One number that a limit is compared with, or the reason why there is none."""
 
     value: float | None  # infinite where it diverges
-    subject: str = ""  # none of the whole layer
-    tensor: str = ""
-    reason: str = ""
+    group: ParameterSummary | None = None  # none of the whole layer
+    note: str = ""  # why there is none, or what to say where it is beyond its limit
+    advice: str = ""
 
 
 Figures = Callable[[LayerReport], Iterator[Figure]]
+
+
+def _none(_: object) -> Iterator[Figure]:
+    return iter(())
 
 
 @dataclass(frozen=True)
@@ -47,34 +58,76 @@ class LimitKind:
 
     name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
     noun: str  # what the figure is called in a sentence
-    meaning: str  # what it is, with its equation
     figures: Figures  # none where the layer has no such thing
     say: Callable[[float], str] = number  # a figure in words, with its unit
+    of_model: Callable[[Report], Iterator[Figure]] = _none
+    infinite: str = "diverges"
+
+    def of(self, part: LayerReport | Report) -> Iterator[Figure]:
+        """The figures of a layer, or those of the model as a whole."""
+        return self.figures(part) if isinstance(part, LayerReport) else self.of_model(part)
 
     @property
-    def sense(self) -> Literal["max", "min"]:
-        """Whether figures must stay below or above the limit."""
-        return "min" if self.name.startswith("min-") else "max"
+    def least(self) -> bool:
+        """Whether figures must stay above the limit."""
+        return self.name.startswith("min-")
 
 
-def _time_constant(layer: LayerReport) -> Iterator[Figure]:
-    longest = layer.eigenvalues.time_constant
-    if longest.max is None and longest.divergent:
-        yield Figure(math.inf)
-    elif layer.eigenvalues.count:
-        yield Figure(longest.max, reason="the report has no time constants")
+def _verdict(layer: LayerReport) -> Iterator[Figure]:
+    if layer.verdict in VERDICTS:
+        yield Figure(float(VERDICTS.index(layer.verdict)))
+
+
+def _model_verdict(report: Report) -> Iterator[Figure]:
+    """That of the model where it is worse than that of every layer."""
+    of_layers = {layer.verdict for layer in report.layers}
+    if report.verdict == "watch" and of_layers.isdisjoint(VERDICTS[1:]):
+        yield Figure(float(VERDICTS.index(report.verdict)))
+
+
+def _memory(layer: LayerReport) -> Iterator[Figure]:
+    if layer.eigenvalues.count:
+        yield Figure(math.inf if layer.memory is None else layer.memory)
+
+
+def _model_memory(report: Report) -> Iterator[Figure]:
+    memory = math.inf if report.memory is None else report.memory
+    if not report.layers:
+        yield Figure(None, note="no layer could be read")
+    elif any(map(unseen_memory, report.layers)):
+        note = "; hidden weights, which can hold a longer one, were not looked at"
+        yield Figure(memory, None, note, "--spectra looks at them")
+    else:
+        yield Figure(memory)
 
 
 def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) -> Figures:
     def figures(layer: LayerReport) -> Iterator[Figure]:
         reason = None if layer.dense is None else layer.dense.reason
-        reason = reason or "the report has no sensitivity for it"
         for group in layer.parameters:
-            yield Figure(take(layer, group), group.name, group.tensor, reason)
+            value = take(layer, group)
+            note = reason or "the report has no sensitivity for it"
+            yield Figure(value, group, note if value is None else "")
 
     return figures
 
 
+def bears(layer: LayerReport) -> str:
+    """The rate that training bears and the layer's own; empty where that is not known."""
+    if layer.usable_rate is None or layer.usable_rate.rate is None:
+        return ""
+    usable, yours = about(layer.usable_rate.rate), number(layer.learning_rate)
+    return f"training bears a rate of about {usable}, yours is {yours}"
+
+
+def _step_effect(layer: LayerReport) -> Iterator[Figure]:
+    """With the one rate that a page advises for the layer, where there is one."""
+    effects = _of_groups(lambda _, group: math.inf if diverges(group) else group.step_effect)
+    for figure in effects(layer):
+        yield figure._replace(advice=bears(layer))
+
+
+@_of_groups
 def _relative_sensitivity(layer: LayerReport, group: ParameterSummary) -> float | None:
     value = group.relative_sensitivity.p99
     if layer.dense is not None:  # every entry of the matrix at once, as for its step effect
@@ -84,9 +137,8 @@ def _relative_sensitivity(layer: LayerReport, group: ParameterSummary) -> float 
 
 def _rounding(dtype: str) -> Figures:
     def error(_: LayerReport, group: ParameterSummary) -> float | None:
-        value: float | None = getattr(group.rounding, dtype)
+        value, sensitivity = getattr(group.rounding, dtype), group.relative_sensitivity
         # A group whose sensitivity is known lacks an error only where rounding overflows.
-        sensitivity = group.relative_sensitivity
         known = sensitivity.p99 is not None or sensitivity.divergent > 0
         return math.inf if value is None and known else value
 
@@ -95,96 +147,58 @@ def _rounding(dtype: str) -> Figures:
 
 def _hessian(name: str) -> Figures:
     def figures(layer: LayerReport) -> Iterator[Figure]:
-        if layer.hessian is None:
-            yield Figure(None, reason=layer.hessian_reason or "the report has no Hessian")
-        else:
-            yield Figure(getattr(layer.hessian, name))
+        why = layer.hessian_reason or "the report has no Hessian"
+        yield Figure(getattr(layer.hessian, name, None), note="" if layer.hessian else why)
 
     return figures
 
 
 KINDS: tuple[LimitKind, ...] = (
+    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], _model_verdict),
+    LimitKind(MIN_MEMORY, "longest memory", _none, duration, _model_memory, "never ends"),
+    LimitKind(MAX_STEP_EFFECT, "step effect", _step_effect, percent),
+    LimitKind("max-relative-sensitivity", "relative sensitivity", _relative_sensitivity),
     LimitKind(
-        MAX_VERDICT,
-        "verdict",
-        "The worst verdict that a layer may have: ok or watch.",
-        lambda layer: iter([Figure(float(VERDICTS.index(layer.verdict)))]),
-        lambda value: VERDICTS[int(value)],
-    ),
-    LimitKind(
-        "max-step-effect",
-        "step effect",
-        "lr √κ of a parameter group's p99 scalar: the relative change of the state in one step "
-        "of the optimizer; 0.5 is 50 %.",
-        _of_groups(lambda _, group: math.inf if diverges(group) else group.step_effect),
-        percent,
-    ),
-    LimitKind(
-        "max-relative-sensitivity",
-        "relative sensitivity",
-        "κ(ω) = E|dh/dω|² / E|h|² of a parameter group's p99 scalar; of the whole of a dense "
-        "matrix.",
-        _of_groups(_relative_sensitivity),
-    ),
-    LimitKind(
-        "max-unstable",
+        COUNT,
         "number of unstable eigenvalues",
-        "How many eigenvalues of a layer may have |λ| ≥ 1.",
         lambda layer: iter([Figure(float(layer.eigenvalues.unstable))]),
         lambda value: f"{value:.0f}",
     ),
-    LimitKind(
-        "max-time-constant",
-        "longest time constant",
-        "max -1/log|λ| of a layer, in steps.",
-        _time_constant,
-        duration,
-    ),
-    LimitKind(
-        "min-diagonality",
-        "diagonality of the Hessian",
-        "Σ H_aa² / Σ H_ab² of a layer, in [1/N, 1].",
-        _hessian("diagonality"),
-        percent,
-    ),
-    LimitKind(
-        "max-adam-residual",
-        "curvature left by Adam",
-        "λ_max(D^-½ H D^-½) of a layer: 1 is diagonal, N the worst.",
-        _hessian("adam_residual"),
-    ),
+    LimitKind("max-time-constant", "memory", _memory, duration, _none, "never ends"),
+    LimitKind("min-diagonality", "diagonality of the Hessian", _hessian("diagonality"), percent),
+    LimitKind(MAX_RESIDUAL, "curvature left by Adam", _hessian("adam_residual")),
     *(
-        LimitKind(
-            f"{MAX_ROUNDING_ERROR}.{dtype}",
-            f"rounding error in {dtype}",
-            f"Relative error of the state when a parameter group is stored in {dtype} (p99).",
-            _rounding(dtype),
-            percent,
-        )
-        for dtype in DTYPES
+        LimitKind(f"{MAX_ROUNDING}.{one}", f"rounding error in {one}", _rounding(one), percent)
+        for one in DTYPES
     ),
 )
 """Every kind of limit, in the order in which they are judged."""
 
 BY_NAME: Mapping[str, LimitKind] = {kind.name: kind for kind in KINDS}
+GROWTH = {"MC101": COUNT, "MC107": MIN_MEMORY, "MC20": MAX_STEP_EFFECT, "MC301": MAX_RESIDUAL}
+"""The limit whose figure says how bad a finding is, by the code that it starts with."""
+
+
+def kind_of(rule: str) -> LimitKind | None:
+    """What a limit bounds, or the figure that a finding grows with."""
+    growth = (name for prefix, name in GROWTH.items() if rule.startswith(prefix))
+    return BY_NAME.get(rule) or BY_NAME.get(next(growth, ""))
+
 
 FINDINGS = "findings"
 READABLE = "readable"
 CHECK = "check"
 OVERRIDES = "overrides"
 ALLOW_MISSING = "allow-missing"
+FAIL_ON = "fail-on"
+NOT_JUDGED = "not-judged"
 TOLERANCE = "tolerance"
 CODES = ("select", "forbid", "ignore")
 SCOPES = ("layers", "families")
-NUMBERS = tuple(kind.name for kind in KINDS if kind.name != MAX_VERDICT and "." not in kind.name)
-LIMITS = (MAX_VERDICT, *NUMBERS, MAX_ROUNDING_ERROR)
-COUNT = "max-unstable"
-KEYS = (*LIMITS, *CODES, ALLOW_MISSING, TOLERANCE, OVERRIDES)
+LIMITS = tuple(dict.fromkeys(kind.name.partition(".")[0] for kind in KINDS))
+CHOICES = (FAIL_ON, ALLOW_MISSING, TOLERANCE)
+KEYS = (*LIMITS, *CODES, *CHOICES, OVERRIDES)
 """What the table may hold."""
-
-CODE = re.compile(r"MC\d{0,3}\Z")
-LIMITING_VERDICTS = VERDICTS[:-1]
-CODE_REMEDY = "write MC, or up to three digits behind it, such as MC2 or MC204; see memcurse rule"
 
 
 @dataclass(frozen=True)
@@ -218,6 +232,12 @@ class RuleSet:
     families: tuple[str, ...] = ()
     origin: str = ""  # where it was written
 
+    @property
+    def scope(self) -> str:
+        """The layers and families that it names; empty for all."""
+        named = {"layers": self.layers, "families": self.families}
+        return "; ".join(f"{what} {', '.join(names)}" for what, names in named.items() if names)
+
     def applies(self, name: str, family: str) -> bool:
         """Whether a layer is one that it names."""
         return _matches(name, self.layers) and _matches(family, self.families)
@@ -229,25 +249,28 @@ class Policy:
 
     rule_sets: tuple[RuleSet, ...] = ()
     allow_missing: bool = False  # whether a figure that a limit needs may be missing
+    fail_on: str = ""  # ``not-judged`` where layers fail that were not
+    tolerance: float = 0.05  # by how much, relatively, a figure may be worse than in a baseline
+
+    def applying(self, part: LayerReport | Report) -> list[RuleSet]:
+        """The rule sets for a layer; for the model those that name no layers."""
+        if isinstance(part, LayerReport):
+            return [rules for rules in self.rule_sets if rules.applies(part.name, part.family)]
+        return [rules for rules in self.rule_sets if not rules.scope]
 
     @property
     def is_default(self) -> bool:
         """Whether nothing was limited, selected or forbidden."""
-        return not any(
-            rules.limits or rules.forbid or rules.select is not None for rules in self.rule_sets
-        )
+        sets = self.rule_sets
+        return not any(one.limits or one.forbid or one.select is not None for one in sets)
 
     def unmatched(self, reports: Iterable[Report]) -> Iterator[RuleSet]:
         """The rule sets that name layers or families, none of which is in the reports."""
-        present = [
-            (layer.name, layer.family)
-            for report in reports
-            for layers in (report.layers, report.skipped)
-            for layer in layers
-        ]
+        present: list[LayerReport | SkippedLayer] = []
+        for report in reports:
+            present += (*report.layers, *report.skipped)
         for rules in self.rule_sets:
-            scoped = rules.layers or rules.families
-            if scoped and not any(rules.applies(*one) for one in present):
+            if rules.scope and not any(rules.applies(one.name, one.family) for one in present):
                 yield rules
 
 
@@ -256,59 +279,80 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 class _Table(NamedTuple):
-    """A table of a settings file, and the keys that lead to it."""
+    """A table of a settings file and the keys that lead to it, or options of the command line."""
 
-    file: SettingsFile
+    file: SettingsFile | None  # None of the command line
     found: Mapping[str, Any]
-    place: tuple[str | int, ...]
+    place: tuple[str | int, ...] = ()
+
+    def origin(self, *keys: str) -> str:
+        if self.file is not None:
+            return self.file.place(*self.place, *keys)
+        return f"--{(*self.place, *keys)[0]}" if keys else "the command line"
 
     def wrong(self, what: str, *keys: str, remedy: str) -> UsageError:
+        if self.file is None:
+            return UsageError(what, where=self.origin(*keys), remedy=remedy)
         return self.file.wrong(what, *self.place, *keys, remedy=remedy)
+
+    def write(self, key: str, value: str) -> str:
+        return f"give --{key} {value}" if self.file is None else f"write {key} = {value}"
 
     def require_known(self, *known: str) -> None:
         for key in self.found:
-            if key not in known:
+            if key not in known and self.file is not None:
                 raise unknown_key(self.file, (*self.place, key), known)
+
+    def choice(self, key: str, *known: str) -> int:
+        """The place of a value among those that there are."""
+        if self.found[key] not in known:
+            remedy = self.write(key, f"'{known[-1]}'")
+            raise self.wrong(f"{key} is not {' or '.join(known)}", key, remedy=remedy)
+        return known.index(self.found[key])
 
     def number(self, key: str) -> float:
         value = self.found[key]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= float(value) < math.inf:
-            example = "0" if key == COUNT else "0.5"
-            raise self.wrong(
-                f"{key} is not a number of 0 or more", key, remedy=f"write {key} = {example}"
-            )
+        if not is_number or not 0 <= value <= sys.float_info.max:
+            remedy = self.write(key, "0" if key == COUNT else "0.5")
+            raise self.wrong(f"{key} is not a number of 0 or more", key, remedy=remedy)
         return float(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.found.get(key, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             example = '["MC101"]' if key in CODES else '["encoder.*"]'
-            raise self.wrong(
-                f"{key} is not a list of texts", key, remedy=f"write {key} = {example}"
-            )
-        for problem in _wrong_codes(value) if key in CODES else ():
-            raise self.wrong(problem, key, remedy=CODE_REMEDY)
+            raise self.wrong(f"{key} is not a list of texts", key, remedy=self.write(key, example))
+        for code in value if key in CODES else ():
+            if not code or not any(known.startswith(code) for known in RULES):
+                problem = f"no finding has a code that begins with {shown_place(code)!r}"
+                raise self.wrong(problem, key, remedy="see memcurse rule for the codes")
         return tuple(value)
 
     def rule_set(self) -> RuleSet:
         texts = {key: self.texts(key) for key in (*CODES, *SCOPES) if key in self.found}
-        return RuleSet(tuple(self.limits()), origin=self.file.place(*self.place), **texts)
+        return RuleSet(tuple(self.limits()), origin=self.origin(), **texts)
+
+    def choices(self) -> dict[str, Any]:
+        """The fields of a `Policy` beside its rule sets, which hold for every layer."""
+        found = self.found
+        if not isinstance(found.get(ALLOW_MISSING, False), bool):
+            remedy = self.write(ALLOW_MISSING, "true")
+            raise self.wrong(f"{ALLOW_MISSING} is not true or false", ALLOW_MISSING, remedy=remedy)
+        if FAIL_ON in found:
+            self.choice(FAIL_ON, NOT_JUDGED)
+        if TOLERANCE in found:
+            self.number(TOLERANCE)
+        return {key.replace("-", "_"): found[key] for key in CHOICES if key in found}
 
     def limits(self) -> Iterator[Limit]:
         for key in (name for name in LIMITS if name in self.found):
-            value, origin = self.found[key], self.file.place(*self.place, key)
+            value, origin = self.found[key], self.origin(key)
             if key == MAX_VERDICT:
-                if value not in LIMITING_VERDICTS:
-                    raise self.wrong(
-                        f"{key} is not {' or '.join(LIMITING_VERDICTS)}",
-                        key,
-                        remedy=f'write {key} = "watch"',
-                    )
-                yield Limit(key, float(LIMITING_VERDICTS.index(value)), origin)
-            elif key == MAX_ROUNDING_ERROR:
+                yield Limit(key, float(self.choice(key, *VERDICTS[:-1])), origin)
+            elif key == MAX_ROUNDING:
                 if not isinstance(value, dict):
-                    remedy = f"write {key} = {{ bfloat16 = 0.1 }}"
+                    remedy = self.write(key, "{ bfloat16 = 0.1 }")
                     raise self.wrong(f"{key} names no type", key, remedy=remedy)
                 errors = _Table(self.file, value, (*self.place, key))
                 errors.require_known(*DTYPES)
@@ -347,86 +391,39 @@ def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
     for index, override in enumerate(overrides):
         one = _Table(file, override, (CHECK, OVERRIDES, index))
         one.require_known(*SCOPES, *LIMITS, *CODES)
+        if MIN_MEMORY in override:
+            remedy = f"write it below [{'.'.join((*file.prefix, CHECK))}]"
+            raise one.wrong(f"{MIN_MEMORY} is of the whole model", MIN_MEMORY, remedy=remedy)
         if not any(override.get(scope) for scope in SCOPES):
-            raise one.wrong(
-                "an override names no layers and no families",
-                remedy='add layers = ["encoder.*"] or families = ["lru"]',
-            )
+            remedy = 'add layers = ["encoder.*"] or families = ["lru"]'
+            raise one.wrong("an override names no layers and no families", remedy=remedy)
         found.append(one.rule_set())
     return tuple(found)
 
 
-def boolean(file: SettingsFile, key: str) -> bool | None:
-    """A yes or no of the table; None where it does not say."""
-    value = table(file).found.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise file.wrong(f"{key} is not true or false", CHECK, key, remedy=f"write {key} = true")
-    return value
+def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
+    """What a settings file and the options of the command line say, by their names.
 
+    Other options than `KEYS` are passed over. They are texts where a file has tables: rounding
+    errors as ``DTYPE=ERROR``, codes joined by commas. None and an empty list are not given.
 
-def positive(file: SettingsFile, key: str) -> float | None:
-    """A number of the table, zero or more; None where it does not say."""
-    found = table(file)
-    return found.number(key) if key in found.found else None
-
-
-def from_options(
-    numbers: Mapping[str, float | None],
-    *,
-    verdict: str | None = None,
-    rounding: Iterable[str] = (),
-    **codes: Iterable[str] | None,
-) -> RuleSet:
-    """The rule set of the command line, for every layer; raises `UsageError` for a wrong value.
-
-    Of bounds by the limit's name, a verdict, rounding errors as ``DTYPE=ERROR``, and codes of
-    ``select``, ``forbid`` and ``ignore``, several of them joined by commas; None is not given.
+    Raises:
+        UsageError: a value is wrong.
     """
-    limits = []
-    if verdict is not None:
-        if verdict not in LIMITING_VERDICTS:
-            raise UsageError(
-                f"{verdict!r} is not a verdict that can be a limit",
-                where=f"--{MAX_VERDICT}",
-                remedy=f"give {' or '.join(LIMITING_VERDICTS)}",
-            )
-        place = float(LIMITING_VERDICTS.index(verdict))
-        limits.append(Limit(MAX_VERDICT, place, f"--{MAX_VERDICT}"))
-    limits += [_limit(name, bound) for name, bound in numbers.items() if bound is not None]
-    for text in rounding:
+    found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
+    for text in found.pop(MAX_ROUNDING, ()):
         dtype, _, error = text.partition("=")
-        if dtype not in DTYPES or not re.fullmatch(r"[0-9.eE+-]+", error):
-            raise UsageError(
-                f"{text!r} is not DTYPE=ERROR",
-                where=f"--{MAX_ROUNDING_ERROR}",
-                remedy=f"for example bfloat16=0.1; known are {', '.join(DTYPES)}",
-            )
-        try:
-            bound = float(error)
-        except ValueError:  # such as 1e
-            bound = math.nan
-        limits.append(_limit(MAX_ROUNDING_ERROR, bound, f".{dtype}"))
-    chosen = {}
-    for name, texts in codes.items():
-        if texts is not None:
-            several = (code.strip() for text in texts for code in text.split(","))
-            chosen[name] = tuple(code for code in several if code)
-            for problem in _wrong_codes(chosen[name]):
-                raise UsageError(problem, where=f"--{name}", remedy=CODE_REMEDY)
-    return RuleSet(limits=tuple(limits), origin="the command line", **chosen)
-
-
-def _limit(option: str, bound: float, dtype: str = "") -> Limit:
-    if not 0 <= bound <= sys.float_info.max:
-        raise UsageError(
-            f"{printable(f'{bound}', 20)} is not a bound",
-            where=f"--{option}",
-            remedy="give a number of 0 or more",
-        )
-    return Limit(option + dtype, bound, f"--{option}")
-
-
-def _wrong_codes(codes: Iterable[str]) -> Iterator[str]:
-    for code in codes:
-        if not CODE.match(code):
-            yield f"{shown_place(code)!r} is not a code or its beginning"
+        with suppress(ValueError):
+            found.setdefault(MAX_ROUNDING, {})[dtype] = float(error)
+        error = found.get(MAX_ROUNDING, {}).get(dtype, math.nan)
+        if dtype not in DTYPES or not 0 <= error < math.inf:
+            what, remedy = f"{text!r} is not DTYPE=ERROR", f"give one of {', '.join(DTYPES)}"
+            raise UsageError(what, where=f"--{MAX_ROUNDING}", remedy=f"{remedy}, as bfloat16=0.1")
+    for name in (name for name in CODES if name in found):
+        codes = (code.strip() for text in found[name] for code in text.split(","))
+        found[name] = [code for code in codes if code]
+    given = _Table(None, found)
+    tables = [given] if file is None else [table(file), given]
+    configured = () if file is None else rule_sets(file)
+    chosen = {key: value for one in tables for key, value in one.choices().items()}
+    return Policy((*configured, given.rule_set()), **chosen)

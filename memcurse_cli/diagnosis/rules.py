@@ -323,18 +323,3 @@ def find_rules(prefix: str) -> tuple[RuleDocument, ...]:
         where="rule",
         remedy=f"known are {', '.join(near or RULES)}",
     )
-
-
-def require_codes(prefixes: tuple[str, ...], where: str) -> None:
-    """Refuse a prefix that no code begins with, which would silently match nothing.
-
-    Raises:
-        UsageError: there is one.
-    """
-    for prefix in prefixes:
-        if not any(code.startswith(prefix) for code in RULES):
-            raise UsageError(
-                f"no finding has a code that begins with {prefix}",
-                where=where,
-                remedy="see memcurse rule for the codes",
-            )

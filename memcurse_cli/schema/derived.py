@@ -7,21 +7,27 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, cast
 
 from memcurse_cli.schema.figures import DETAIL, ORDER, Direction, HessianSummary, Quantiles, Verdict
-from memcurse_cli.schema.report import InputAssumption, Severity, SkippedLayer, UsableRate
+from memcurse_cli.schema.report import (
+    Action,
+    InputAssumption,
+    Severity,
+    SkippedLayer,
+    UsableRate,
+)
 
 Outcome = Literal["within", "beyond", "found", "not computed"]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """One figure or finding of one layer, held to the policy."""
+    """One figure or finding of a layer or of the model, held to the policy."""
 
-    layer: Annotated[str, "the layer's name."]
-    family: Annotated[str, "its family."]
+    layer: Annotated[str, "the layer's name; empty for the model, and for layers not judged."]
+    family: Annotated[str, "its family; empty for the model."]
     rule: Annotated[
         str,
-        "the limit's name; a finding's code; ``findings`` where no finding fails, and "
-        "``readable`` for a layer that could not be read.",
+        "the limit's name; a finding's code; ``findings`` where no finding fails, ``not-judged`` "
+        "for layers that were not, and ``readable`` for a layer that could not be read.",
     ]
     outcome: Annotated[
         Outcome,
@@ -34,7 +40,7 @@ class Judgement:
     figure: Annotated[
         float | str | None,
         "the figure; None where it diverges or is missing. Of a finding the one that it grows "
-        "with, if any.",
+        "with, if any; of layers that were not judged how many they are.",
     ] = None
     diverges: Annotated[bool, "whether the figure is infinite."] = False
     bound: Annotated[float | str | None, "the limit."] = None
@@ -70,10 +76,15 @@ class CheckedReport:
 
     path: Annotated[str, "the checkpoint."]
     verdict: Annotated[Verdict, "the report's verdict."]
-    layers: Annotated[int, "how many layers were judged."]
+    layers: Annotated[int, "how many layers were read."]
     judgements: Annotated[
         tuple[Judgement, ...], "every figure and finding that the policy says something about."
     ]
+    sentence: Annotated[str, "the report's, the verdict in words."]
+    memory: Annotated[float | None, "the longest in steps; None where one never ends."]
+    usable_rate: Annotated[UsableRate, "the smallest of the layers'."]
+    learning_rate: Annotated[float, "the largest rate that parameters are trained at."]
+    actions: Annotated[tuple[Action, ...], "what the report says to do, the most urgent first."]
 
     @property
     def failures(self) -> tuple[Judgement, ...]:
@@ -99,7 +110,7 @@ class CheckedReport:
 class Check:
     """Reports held to limits."""
 
-    SCHEMA: ClassVar = "memcurse.check/1"
+    SCHEMA: ClassVar = "memcurse.check/2"
 
     version: Annotated[str, "of memcurse."]
     passed: Annotated[bool, "whether nothing fails."]

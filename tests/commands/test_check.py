@@ -26,10 +26,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_healthy_checkpoint_passes_and_a_cursed_one_fails() -> None:
     passed = memcurse("check", LRU)
     assert (passed.returncode, passed.stderr) == (0, "")
-    assert passed.stdout.splitlines()[-2].startswith("passed")
+    assert passed.stdout.startswith("passed")
     failed = memcurse("check", DENSE)
     assert (failed.returncode, failed.stderr) == (1, "")
-    assert "MC204" in failed.stdout
+    assert failed.stdout.count("fail  ") == 2  # MC101, and the rate once
+    assert "5.3e-5" in failed.stdout
     assert memcurse("check", DENSE, "--exit-zero").returncode == 0
 
 
@@ -114,3 +115,44 @@ def test_json_has_the_bounds_of_a_tensors_header(
         monkeypatch.setattr(module, "MAX_JSON_BYTES", 1000)
     outcome = memcurse("check", "-", stdin=reports["lru"])
     assert_refused(outcome, "standard input", "more than 1000 bytes")
+
+
+def test_a_layer_that_was_not_judged_passes_with_a_warning_unless_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    gru = SAMPLES / "gru.safetensors"
+    passed = memcurse("check", gru)
+    assert passed.returncode == 0
+    assert "l0 was not judged: its gates alone" in " ".join(passed.stdout.split())
+    assert memcurse("check", gru, "--fail-on", "not-judged").returncode == 1
+    assert memcurse("check", gru, "--max-verdict", "watch").returncode == 1
+    (tmp_path / "memcurse.toml").write_text('[check]\nfail-on = "not-judged"\nmin-memory = 4\n')
+    configured = memcurse("check", gru, folder=tmp_path)
+    assert configured.stdout.count("fail  ") == 1
+
+
+def test_a_report_of_the_first_version_is_a_baseline(
+    reports: dict[str, str], tmp_path: Path
+) -> None:
+    old = json.loads(reports["dense_linear_rnn"]) | {"schema": "memcurse.report/1"}
+    old["layers"][0]["findings"] = []  # it was judged by its step effects
+    baseline = tmp_path / "old.json"
+    baseline.write_text(json.dumps(old))
+    against = memcurse("check", DENSE, "--ignore", "MC101", "--baseline", baseline)
+    assert (against.returncode, against.stderr) == (0, "")
+    assert memcurse("check", baseline).returncode == 1
+
+
+def test_the_summary_of_a_job_is_added_where_github_runs(tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    variables = {"GITHUB_STEP_SUMMARY": str(summary)}
+    for _ in range(2):
+        assert memcurse("check", DENSE, "--format", "github", environment=variables).returncode == 1
+    printed = memcurse("check", DENSE, "--format", "markdown", environment=variables).stdout
+    assert summary.read_text() == "before\n" + 2 * printed
+    assert "5.3e-5" in printed
+    variables = {"GITHUB_STEP_SUMMARY": str(tmp_path / "absent" / "summary.md")}
+    failed = memcurse("check", DENSE, "--format", "github", environment=variables)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("memcurse: warning: GITHUB_STEP_SUMMARY: cannot be written")

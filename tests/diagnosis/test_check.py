@@ -26,8 +26,15 @@ def limited(name: str, bound: float, **scope: tuple[str, ...]) -> RuleSet:
     return RuleSet(limits=(Limit(name, bound, "here"),), **scope)
 
 
-def one_layer(effect: float | None = 0.5, *findings: Finding) -> LayerReport:
-    return layer("encoder.0", "lru", [10.0, 20.0], [parameter("nu", effect)], findings)
+def one_layer(
+    effect: float | None = 0.5, *findings: Finding, usable: float | None = 0.01
+) -> LayerReport:
+    groups = [parameter("nu", effect)]
+    return layer("encoder.0", "lru", [10.0, 20.0], groups, findings, usable=usable)
+
+
+CURSED, WATCHED = 1e-4, 1e-3
+"""Usable rates of layers that are trained at 1e-3."""
 
 
 def failures(report: Report, *rules: RuleSet, allow_missing: bool = False) -> list[Judgement]:
@@ -35,16 +42,79 @@ def failures(report: Report, *rules: RuleSet, allow_missing: bool = False) -> li
     return [judgement for judgement in judge(report, policy) if judgement.fails]
 
 
-def test_by_default_errors_fail_and_so_does_a_cursed_layer() -> None:
-    found = failures(report(one_layer(2.0, finding("MC201"), finding("MC301", "warning"))))
-    assert [judgement.rule for judgement in found] == ["MC201"]
-    (alone,) = failures(report(one_layer(2.0)))
-    assert (alone.rule, alone.figure, alone.bound) == ("max-verdict", "cursed", "watch")
-    assert failures(report(one_layer(0.5))) == []
-    # What is ignored does not fail by its verdict either, and one limit replaces the default.
-    cursed = report(one_layer(2.0, finding("MC201")))
-    assert failures(cursed, RuleSet(ignore=("MC2",))) == []
+def test_by_default_every_error_fails_once_and_so_does_a_cursed_layer() -> None:
+    rate, unstable = finding("MC207"), finding("MC101")
+    found = failures(report(one_layer(2.0, unstable, rate, finding("MC301", "warning"))))
+    assert [judgement.rule for judgement in found] == ["MC101", "MC207"]
+    cursed = report(one_layer(2.0, unstable, usable=CURSED))
+    # A report of 0.1 may hold a cursed layer without the error that says so.
+    assert [one.rule for one in failures(cursed)] == ["MC101", "MC207"]
+    assert [one.rule for one in failures(cursed, RuleSet(ignore=("MC1",)))] == ["MC207"]
+    assert failures(cursed, RuleSet(ignore=("MC",))) == []
+    assert failures(report(one_layer(0.5, usable=WATCHED))) == []
+    # One limit replaces the default.
     assert failures(cursed, limited("max-time-constant", 100)) == []
+
+
+def test_a_finding_of_the_model_fails_too_and_no_override_of_layers_ignores_it() -> None:
+    short = replace(report(one_layer()), verdict="watch", findings=(finding("MC107"),))
+    (found,) = failures(short, RuleSet(ignore=("MC1",), layers=("*",)))
+    assert (found.layer, found.rule, found.figure) == ("", "MC107", 20.0)
+    assert failures(short, RuleSet(ignore=("MC107",))) == []
+    (found,) = failures(short, limited("max-verdict", 0))
+    assert (found.layer, found.figure) == ("", "watch")
+    shorter = replace(short, memory=10.0)
+    for after, passes in ((short, True), (shorter, False)):
+        assert check([after], Policy(), baseline=[short]).passed is passes
+
+
+def not_judged(*reasons: str) -> Report:
+    layers = [
+        replace(one_layer(usable=None), name=f"l{index}", not_judged=reason)
+        for index, reason in enumerate(reasons)
+    ]
+    return report(*layers)
+
+
+def test_what_was_not_judged_is_told_once_for_each_reason() -> None:
+    found = not_judged("gates alone", "gates alone", "no readout")
+
+    def told(policy: Policy) -> list[tuple[str, bool, float | str | None]]:
+        lines = [one for one in judge(found, policy) if one.outcome == "not computed"]
+        return [(one.rule, one.fails, one.figure) for one in lines]
+
+    assert told(Policy()) == [("not-judged", False, 2.0), ("not-judged", False, 1.0)]
+    assert told(Policy(fail_on="not-judged")) == [("not-judged", True, 2), ("not-judged", True, 1)]
+    limit = limited("max-verdict", 1)
+    assert told(Policy((limit,))) == [("max-verdict", True, 2.0), ("max-verdict", True, 1.0)]
+    assert not any(fails for _, fails, _ in told(Policy((limit,), allow_missing=True)))
+    assert all(fails for _, fails, _ in told(Policy((limit,), True, "not-judged")))
+    assert told(Policy((limited("max-unstable", 0),))) == []
+    line = next(one for one in judge(found, Policy()) if one.rule == "not-judged")
+    assert "l0" in line.message
+    assert "gates alone" in line.message
+    assert "--min-memory" in line.advice
+    policy = Policy(fail_on="not-judged")
+    fewer = not_judged("gates alone")
+    assert check([fewer], policy, baseline=[found]).passed
+    assert not check([found], policy, baseline=[fewer]).passed
+
+
+def test_the_memory_of_the_model_is_held_and_hidden_weights_are_named() -> None:
+    short, long = one_layer(), replace(one_layer(), name="encoder.1", memory=900.0)
+    assert failures(report(short, long), limited("min-memory", 900)) == []
+    (found,) = failures(report(short, long), limited("min-memory", 901))
+    assert (found.layer, found.figure) == ("", 900.0)
+    assert "hidden" not in found.message
+    endless = replace(short, memory=None)
+    assert failures(report(endless), limited("min-memory", 1e9)) == []
+    (found,) = failures(report(endless), limited("max-time-constant", 1e9))
+    assert (found.diverges, "never ends" in found.message) == (True, True)
+    (found,) = failures(report(replace(short, hidden_feedback=True)), limited("min-memory", 21))
+    assert "hidden weights" in found.message
+    assert "--spectra" in found.advice
+    (found,) = failures(report(), limited("min-memory", 1))
+    assert found.outcome == "not computed"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +133,7 @@ def test_by_default_errors_fail_and_so_does_a_cursed_layer() -> None:
 def test_a_limit_is_exceeded_beyond_it_not_on_it(name: str, bound: float, fails: bool) -> None:
     # An effect of 0.5 at 1e-3 is κ = 250,000; bfloat16 changes the state by 500 · 2⁻⁸ / √3.
     scores = HessianSummary(64, 0.3, 1.0, 2.0, 12.0, 4.0, None)
-    figures = replace(one_layer(0.5), hessian=scores, hessian_reason=None)
+    figures = replace(one_layer(0.5, usable=WATCHED), hessian=scores, hessian_reason=None)
     found = failures(report(figures), limited(name, bound))
     assert [(one.rule, one.outcome) for one in found] == [(name, "beyond")] * fails
 
@@ -130,8 +200,10 @@ def test_rule_sets_apply_to_the_layers_and_families_they_name_and_later_ones_win
 def test_a_finding_knows_the_group_it_is_about_and_its_figure() -> None:
     groups = [parameter("nu", 2.0, tensor="rnn.nu"), parameter("nu_log", 3.0)]
     about = finding("MC201", message="one step at 0.001 on nu moves the state by 200 %")
-    (found,) = failures(report(one_layer(0.5)), limited("max-step-effect", 0.2))
+    (found,) = failures(report(one_layer(0.5, usable=None)), limited("max-step-effect", 0.2))
     assert found.advice.endswith("4e-4")  # of 0.5 at 1e-3
+    (found,) = failures(report(one_layer(0.5)), limited("max-step-effect", 0.2))
+    assert found.advice == "training bears a rate of about 0.01, yours is 0.001"
     (found,) = failures(report(layer("rnn", "lru", [10.0], groups, (about,))))
     assert (found.subject, found.tensor, found.figure) == ("nu", "rnn.nu", 2.0)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memcurse_cli.diagnosis.findings as findings
-from memcurse_cli.diagnosis.rules import RULES, find_rules, require_codes
+from memcurse_cli.diagnosis.rules import RULES, find_rules
 from memcurse_cli.diagnosis.wording import (
     count,
     duration,
@@ -36,9 +36,6 @@ def test_a_beginning_finds_all_its_rules_and_another_is_refused() -> None:
     for other in ("", "MC9", "MC2041", "E501"):
         with pytest.raises(UsageError, match="MC204"):
             find_rules(other)
-    require_codes(("MC", "MC1", "MC204"), "here")
-    with pytest.raises(UsageError, match=r"here.*MC29"):
-        require_codes(("MC1", "MC29"), "here")
 
 
 @pytest.mark.parametrize(

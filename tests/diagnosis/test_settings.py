@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memcurse_cli.diagnosis import settings as configuration
-from memcurse_cli.diagnosis.policy import boolean, positive, rule_sets
+from memcurse_cli.diagnosis.policy import policy_of
 from memcurse_cli.diagnosis.settings import ConfigurationError, find_settings, read_settings
 
 PROJECT = """\
@@ -45,7 +45,8 @@ def test_a_project_says_what_the_rule_sets_are(tmp_path: Path) -> None:
     below.mkdir(parents=True)
     file = find_settings(below)
     assert file is not None
-    base, encoder, lru = rule_sets(file)
+    policy = policy_of(file, {})
+    base, encoder, lru, _ = policy.rule_sets
     name = str(tmp_path / "pyproject.toml")
     assert [(limit.name, limit.bound, limit.origin) for limit in base.limits] == [
         ("max-unstable", 0.0, f"{name}:5"),
@@ -54,7 +55,7 @@ def test_a_project_says_what_the_rule_sets_are(tmp_path: Path) -> None:
     assert (base.forbid, base.origin) == (("MC101", "MC3"), f"{name}:4")
     assert (encoder.layers, encoder.limits[0].origin) == (("encoder.*",), f"{name}:13")
     assert (lru.families, lru.ignore, lru.limits[0].bound) == (("lru",), ("MC1",), 0.0)
-    assert (boolean(file, "allow-missing"), positive(file, "tolerance")) == (True, 0.1)
+    assert (policy.allow_missing, policy.tolerance) == (True, 0.1)
 
 
 def test_the_nearest_file_wins_and_memcurse_toml_comes_first(tmp_path: Path) -> None:
@@ -143,8 +144,10 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
         ("[check]\n\nmax-verdict = 'cursed'\n", 3, ["ok or watch"]),
         ("[check]\nmax-rounding-error = 0.1\n", 2, ["bfloat16 = 0.1"]),
         ("[check]\nforbid = 'MC101'\n", 2, ['["MC101"]']),
-        ("[check]\nforbid = ['E501']\n", 2, ["E501", "MC204"]),
+        ("[check]\nforbid = ['E501']\n", 2, ["E501", "memcurse rule"]),
         ("[check]\nallow-missing = 1\n", 2, ["true or false"]),
+        ("[check]\nfail-on = true\n", 2, ["fail-on = 'not-judged'"]),
+        ("[[check.overrides]]\nlayers = ['a']\nmin-memory = 1\n", 3, ["below [check]"]),
         ("check = 1\n", 1, ["not a table"]),
         ("[check]\noverrides = 1\n", 2, ["[[check.overrides]]"]),
         ("[[check.overrides]]\nlayers = ['a']\n[[check.overrides]]\nignore=[]\n", 3, ["no layers"]),
@@ -157,9 +160,8 @@ def test_an_error_has_the_file_and_the_line(
 ) -> None:
     path = write(tmp_path, text)
 
-    with pytest.raises(ConfigurationError) as caught:  # noqa: PT012  (whichever of them it is)
-        rule_sets(file := read_settings(path))
-        boolean(file, "allow-missing")
+    with pytest.raises(ConfigurationError) as caught:
+        policy_of(read_settings(path), {})
     assert caught.value.where == f"{path}:{line}"
     assert all(word in str(caught.value) for word in words), str(caught.value)
 

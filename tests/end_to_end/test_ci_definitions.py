@@ -40,6 +40,10 @@ def run_step(
     script.write_text(step["run"])
     outputs.touch()
     environment |= {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(outputs)}
+    environment |= {
+        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+        "GITHUB_WORKSPACE": str(folder),
+    }
     done = subprocess.run(
         [*SHELLS[step["shell"]], script],
         env={**os.environ, "GITHUB_ACTION_PATH": str(ROOT), **environment},
@@ -72,6 +76,7 @@ def test_the_action_fails_on_a_cursed_checkpoint_with_annotations(tmp_path: Path
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("::error file=dense.safetensors,")
     assert '"version": "2.1.0"' in (tmp_path / "out.sarif").read_text()
+    assert (tmp_path / "summary").read_text().count("| dense.safetensors | cursed |") == 1
     assert outputs["verdict"] == "cursed"
     assert json.loads(Path(outputs["report"]).read_text())["schema"].startswith("memcurse.report/")
 
