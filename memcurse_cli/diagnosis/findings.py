@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.diagnosis.diagonal import DTYPES, is_stored, leaves_disk
+from memcurse_cli.diagnosis.diagonal import is_stored, leaves_disk
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import (
@@ -316,7 +316,7 @@ def _rounded_groups(facts: Facts) -> list[_Rounded]:
             parameter,
             {
                 dtype: int(np.count_nonzero(leaves_disk(recurrence, group, dtype)))
-                for dtype in DTYPES
+                for dtype in FLOATS
             },
         )
         for parameter, group in zip(parameters, recurrence.parameters, strict=True)
