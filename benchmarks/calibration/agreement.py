@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.calibration.outcomes import HOPELESS
 from benchmarks.calibration.sweep import RATES
-from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, FACTOR, STALL_EFFECT
+from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, STALL_EFFECT
+from memcurse_cli.schema.report import FACTOR
 
 Result = Mapping[str, Any]
 

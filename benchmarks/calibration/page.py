@@ -16,7 +16,7 @@ from benchmarks.calibration.agreement import (
     share,
 )
 from benchmarks.calibration.sweep import RATES
-from memcurse_cli.diagnosis.verdicts import FACTOR
+from memcurse_cli.schema.report import FACTOR
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "verdict.md"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from memcurse_cli.experiments.networks import (
+from memcurse_cli.experiments.training import (
     LRU,
     ComplexDiagonalRNN,
     DenseLinearRNN,

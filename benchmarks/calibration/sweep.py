@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from memcurse_cli.experiments.networks import Network, Parameters, causal_convolution, draw_teacher
+from memcurse_cli.experiments.training import Network, Parameters, causal_convolution, draw_teacher
 
 RATES = tuple(float(10 ** (exponent / 3)) for exponent in range(-15, -2))
 """1e-5 to 1e-1, three to a decade."""

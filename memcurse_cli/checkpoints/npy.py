@@ -61,11 +61,9 @@ def open_arrays(directory: LocalDirectory) -> TensorStore:
     """Every .npy file of a directory, named after its file."""
     names = array_names(directory)
     if len(names) > MAX_FILES:
-        raise CheckpointError(
-            f"the directory has {len(names)} arrays, more than {MAX_FILES}",
-            where=directory.path,
-            remedy="save them in one .npz file",
-        )
+        what = f"the directory has {len(names)} arrays, more than {MAX_FILES}"
+        remedy = "save them in one .npz file"
+        raise CheckpointError(what, where=directory.path, remedy=remedy)
     files = {name.removesuffix(SUFFIX): DataFile(directory, name) for name in names}
     tensors, notes = arrays_of(files, directory.path)
     return TensorStore(
@@ -86,11 +84,8 @@ def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTen
         try:
             tensor, note = _array(content)
         except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt NumPy array: {shown} {error}",
-                where=where,
-                remedy="copy or download it again",
-            ) from error
+            what, remedy = f"a corrupt NumPy array: {shown} {error}", "copy or download it again"
+            raise CheckpointError(what, where=where, remedy=remedy) from error
         if tensor is not None:
             tensors[name] = tensor
         if note:

@@ -24,7 +24,15 @@ from memcurse_cli.checkpoints.store import (
     element_count,
     to_double,
 )
-from memcurse_cli.checkpoints.untrusted.names import is_url, parse_object, printable, shown_place
+from memcurse_cli.checkpoints.untrusted.names import (
+    INFINITE,
+    MAX_JSON_BYTES,
+    NOT_FINITE,
+    is_url,
+    parse_object,
+    printable,
+    shown_place,
+)
 from memcurse_cli.checkpoints.untrusted.source import (
     Directory,
     File,
@@ -42,27 +50,30 @@ _WEIGHTS = ("model", "pytorch_model")
 _ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
 
-def _model_config(weights: File) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The configuration beside weights that have one of Hugging Face's names, and notes.
+def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
+    """Find the configuration and a trainer's files beside weights of Hugging Face; return notes.
 
-    It only adds to what the tensors say, so that nothing in it can keep the weights from being
-    read: one that is not what it should be is left out, and a note says so.
+    Nothing in them can keep the weights from being read: a note says what is left out, and why.
     """
     name = weights.path.replace("\\", "/").rpartition("/")[2]
     stem = name.partition(".")[0].partition("-")[0]
     if stem not in _WEIGHTS or not name.endswith(_ENDINGS):
-        return {}, ()
+        return ()
     try:
-        with closing(weights.directory().open(CONFIG_NAME)) as file:
+        directory = weights.directory()
+        local = isinstance(directory, LocalDirectory)
+        if local and not set(RECORDS).isdisjoint(directory.names):
+            store.beside = directory
+        with closing(directory.open(CONFIG_NAME)) as file:
             if file.size > MAX_CONFIG_BYTES:
                 raise ValueError(f"it has {file.size} bytes, more than {MAX_CONFIG_BYTES}")
             # transformers before version 5 writes an open limit as Infinity, which JSON has not.
-            return parse_object(bytes(file.read(0, file.size)), infinity=True), ()
+            store.config = parse_object(bytes(file.read(0, file.size)), understood=INFINITE)
     except (ValueError, CheckpointError) as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return {}, ()
-        reason = error.what if isinstance(error, CheckpointError) else error
-        return {}, (printable(f"{CONFIG_NAME} beside the weights is not read: {reason}"),)
+        if not isinstance(error.__cause__, FileNotFoundError):
+            reason = error.what if isinstance(error, CheckpointError) else error
+            return (printable(f"{CONFIG_NAME} beside the weights is not read: {reason}"),)
+    return ()
 
 
 GIT_LFS = b"version https://git-lfs.github.com/spec/"
@@ -99,10 +110,9 @@ def open_checkpoint(path: str | os.PathLike[str]) -> TensorStore:
 
     Headers alone are read. A format is told by its content, never by its extension. Nothing that
     the checkpoint holds is executed, and no file outside ``path`` is read, except a shard that an
-    index names and the config.json of Hugging Face's weights, both beside ``path``.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
+    index names, and the config.json and, as `recorded_rates` asks, the trainer's files of Hugging
+    Face's weights, all beside ``path``.
+    Raises CheckpointError: the file is missing, damaged, unsafe to open, or not a checkpoint.
     """
     if is_url(path):
         return _open_url(os.fspath(path))
@@ -163,29 +173,25 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
         store = open_known(file)
         if store is None:
             raise _unknown(file)
-        store.config, notes = _model_config(file)
+        notes = _look_beside(file, store)
         store = _finished(store, weights=weights)
         store.notes += notes
         return store
     except BaseException as error:
         file.close()
         if isinstance(error, MemoryError):
-            raise CheckpointError(
-                "its headers need more memory than there is",
-                where=file.path,
-                remedy="the file is probably corrupt: copy or download it again",
-            ) from error
+            what = "its headers need more memory than there is"
+            remedy = "the file is probably corrupt: copy or download it again"
+            raise CheckpointError(what, where=file.path, remedy=remedy) from error
         raise
 
 
 def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
     if weights and not store.tensors:
         why = f" ({'; '.join(store.notes)})" if store.notes else ""
-        raise CheckpointError(
-            f"the file holds no weights{why}",
-            where=store.path,
-            remedy="name the file that the model itself was saved to",
-        )
+        what = f"the file holds no weights{why}"
+        remedy = "name the file that the model itself was saved to"
+        raise CheckpointError(what, where=store.path, remedy=remedy)
     for rewrite in REWRITES:
         store = rewrite(store)
     return store
@@ -213,6 +219,9 @@ TRAINER_FILES = (
     "random_states",
     "scaler.",
 )
+# Of these HF Trainer and Accelerate keep the optimizer in the first two, and Trainer its log.
+OPTIMIZERS, TRAINER_LOG = ("optimizer.pt", "optimizer.bin"), "trainer_state.json"
+RECORDS = (*OPTIMIZERS, TRAINER_LOG)
 INDEX_SUFFIXES = (".index.json", ".weights.json")
 
 # TensorFlow: the index of a checkpoint, and the file that names the latest of several.
@@ -238,9 +247,7 @@ def choose_file(directory: Directory) -> str:
     That is a file with a conventional name, else DeepSpeed's, else the only index of shards, else
     the only file with a known extension that is not a trainer's, else that of the only step of a
     manager.
-
-    Raises:
-        CheckpointError: the directory holds no checkpoint, or more than one.
+    Raises CheckpointError: the directory holds no checkpoint, or more than one.
     """
     found = _candidates(directory)
     if len(found) == 1:
@@ -364,23 +371,29 @@ def _text(directory: Directory, name: str) -> str:
         return bytes(file.read(0, min(file.size, MAX_STATE_BYTES))).decode("utf-8", "replace")
 
 
+def trainer_state(directory: Directory) -> dict[str, Any]:
+    """What HF Trainer's log in a directory says; empty where there is none that can be read."""
+    try:
+        with closing(directory.open(TRAINER_LOG)) as file:
+            content = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
+        return parse_object(content, understood=NOT_FINITE)  # of a loss that diverged
+    except (CheckpointError, ValueError):
+        return {}
+
+
 class MemoryStore(TensorStore):
     """The arrays of a state_dict, a training checkpoint as loaded, or a tree of parameters.
 
     PyTorch, JAX and NumPy arrays are told apart by what they offer, so that no framework is
     imported. What is not an array is passed over. Messages call it ``path``.
-
-    Raises:
-        CheckpointError: the argument is not a mapping, or holds no array.
+    Raises CheckpointError: the argument is not a mapping, or holds no array.
     """
 
     def __init__(self, arrays: Mapping[str, Any], path: str = "state_dict") -> None:
         if not isinstance(arrays, Mapping):
-            raise CheckpointError(
-                f"a {type(arrays).__name__} is not a mapping from names to arrays",
-                where=path,
-                remedy="pass model.state_dict(), a tree of parameters, or a path",
-            )
+            what = f"a {type(arrays).__name__} is not a mapping from names to arrays"
+            remedy = "pass model.state_dict(), a tree of parameters, or a path"
+            raise CheckpointError(what, where=path, remedy=remedy)
 
         def expand(node: object) -> object:
             """A state of an optax transformation under a key that says so."""

@@ -6,17 +6,15 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memcurse_cli.checkpoints.open import choose_file, lazy, open_file
+from memcurse_cli.checkpoints.open import OPTIMIZERS, choose_file, lazy, open_file
 from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, LocalFile
 from memcurse_cli.errors import CheckpointError
-
-TRAINER_STATE = "optimizer.pt"  # what HF Trainer writes beside the weights
 
 Shape = tuple[int, ...]
 
@@ -57,30 +55,27 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
         return None
     if source.format.startswith("Keras"):
         return _keras_state(source.contents, weights)
-    return _torch_state(source.contents, weights) or _optax_state(source.contents, weights)
+    return torch_state(source.contents, weights) or optax_state(source.contents, weights)
 
 
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
     """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
 
-    Raises:
-        CheckpointError: the file is missing, damaged or of no known format.
+    Raises CheckpointError: the file is missing, damaged or of no known format.
     """
     if not os.path.isdir(path):
         return open_file(LocalFile(path), weights=False)
     directory = LocalDirectory(path)
-    name = TRAINER_STATE if TRAINER_STATE in directory.names else choose_file(directory)
-    return open_file(directory.open(name), weights=False)
+    kept = [name for name in OPTIMIZERS if name in directory.names]
+    return open_file(directory.open(kept[0] if kept else choose_file(directory)), weights=False)
 
 
 def require_state(state: AdamState | None, path: str) -> AdamState:
     """A state that was asked for; CheckpointError where the file has none."""
     if state is None:
-        raise CheckpointError(
-            "the file holds no state of an optimiser",
-            where=path,
-            remedy="name the file that optimizer.state_dict() was saved to",
-        )
+        what = "the file holds no state of an optimiser"
+        remedy = "name the file that optimizer.state_dict() was saved to"
+        raise CheckpointError(what, where=path, remedy=remedy)
     return state
 
 
@@ -162,7 +157,7 @@ def _match_names(library: str, called: Iterable[tuple[AdamSlot, list[str], str]]
 
 
 TORCH = "torch.optim"
-ORDERED_FORMATS = ("PyTorch", "PyTorch legacy", "NeMo", "pickle", "memory")
+ORDERED_FORMATS = ("PyTorch", "PyTorch legacy", "NeMo", "Stable-Baselines3", "pickle", "memory")
 SECOND_MOMENTS = ("max_exp_avg_sq", "exp_avg_sq")  # AMSGrad divides by the first of them
 MAX_OPTIMIZER_DEPTH = 4
 MAX_CHILDREN = 256
@@ -170,9 +165,9 @@ MAX_CHILDREN = 256
 Tree = Mapping[object, object]
 
 
-def _torch_state(contents: object, weights: TensorStore) -> AdamState | None:
+def torch_state(contents: object, weights: TensorStore) -> AdamState | None:
     """Adam's state in what a torch file holds; None where it holds no optimiser."""
-    optimizers = list(_optimizers(contents, 0))
+    optimizers = list(_optimizers(contents))
     if not optimizers:
         return _gathered(contents, weights)
     groups = [(states, group) for states, param_groups in optimizers for group in param_groups]
@@ -227,19 +222,23 @@ def _by_name(slots: Mapping[str, AdamSlot], weights: TensorStore) -> AdamState:
     return _match_names(TORCH, candidates)
 
 
-def _optimizers(node: object, depth: int) -> Iterator[tuple[Tree, list[Tree]]]:
+def _optimizers(contents: object) -> Iterator[tuple[Tree, list[Tree]]]:
     """The ``state`` and ``param_groups`` of every optimiser in a tree, in order."""
-    if isinstance(node, Mapping):
+    for node in mappings(contents):
         state, groups = node.get("state"), node.get("param_groups")
         if isinstance(state, Mapping) and isinstance(groups, list | tuple):
             yield state, [group for group in groups if isinstance(group, Mapping)]
-            return
-        node = list(node.values())
-    if not isinstance(node, list | tuple) or len(node) > MAX_CHILDREN:
-        return
-    if depth < MAX_OPTIMIZER_DEPTH:
-        for child in node:
-            yield from _optimizers(child, depth + 1)
+
+
+def mappings(node: object, depth: int = 0) -> Iterator[Tree]:
+    """The dictionaries near the top of a tree, down to those of optimisers."""
+    children: Collection[object] = node if isinstance(node, list | tuple) else ()
+    if isinstance(node, Mapping):
+        yield node
+        children = () if "param_groups" in node else node.values()
+    if depth < MAX_OPTIMIZER_DEPTH and len(children) <= MAX_CHILDREN:
+        for child in children:
+            yield from mappings(child, depth + 1)
 
 
 def _entries(group: Tree, states: Tree) -> Iterator[tuple[str | None, AdamSlot | None]]:
@@ -286,7 +285,7 @@ def _gathered(contents: object, weights: TensorStore) -> AdamState | None:
 KERAS = "Keras"
 BETA2, EPSILON = 0.999, 1e-7  # Keras's own defaults; a file does not keep them
 
-ADAM = re.compile(r"(adam|adamw)(_\d+)?")
+ADAM = re.compile(r"adam(_?w)?(_\d+)?")  # Keras 3 calls AdamW adam_w
 VARIABLES = ("optimizer", "vars")
 NAMED = "optimizer_weights"
 VELOCITY = re.compile(r"(.*)_(?:velocity|v)")
@@ -376,15 +375,21 @@ def _named(
 
 OPTAX = "optax"
 FIRST, SECOND, COUNT = "mu", "nu", "count"
-_ADAM = "ScaleByAdamState"  # a named tuple, whose pickle has no names
+OPTAX_RATE = ("hyperparams", "learning_rate")
+# Named tuples, whose pickles have no names.
+_FIELDS = {
+    "ScaleByAdamState": (COUNT, FIRST, SECOND),
+    "InjectHyperparamsState": (COUNT, "hyperparams"),
+    "InjectStatefulHyperparamsState": (COUNT, "hyperparams"),
+}
 
 
-def _optax_state(contents: object, weights: TensorStore) -> AdamState | None:
+def optax_state(contents: object, weights: TensorStore) -> AdamState | None:
     """Adam's state among the tensors of a JAX tree; None where there is none.
 
     A transformation of several groups (multi_transform, masked) has a state for each.
     """
-    paths = _paths(contents)
+    paths = paths_of(contents)
     states: dict[Path, dict[Path, LazyTensor]] = {}
     for path, tensor in paths.items():
         for place, part in enumerate(path):
@@ -394,7 +399,7 @@ def _optax_state(contents: object, weights: TensorStore) -> AdamState | None:
                 break
     if not states:
         return None
-    rates = [path for path in paths if path[-2:] == ("hyperparams", "learning_rate")]
+    rates = [path for path in paths if path[-2:] == OPTAX_RATE]
     rate = number(paths[rates[0]]) if len(rates) == 1 else None
     found: dict[str, AdamSlot] = {}
     refused: dict[str, str] = {}
@@ -422,30 +427,36 @@ def _optax_state(contents: object, weights: TensorStore) -> AdamState | None:
     return AdamState(OPTAX, found, refused)
 
 
-def _paths(contents: object) -> Mapping[Path, LazyTensor]:
+def paths_of(contents: object) -> Mapping[Path, LazyTensor]:
     """Every tensor by its path; a mapping that has paths already is taken as it is."""
     if isinstance(contents, dict) and contents and isinstance(next(iter(contents)), tuple):
         return contents
-    from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
-    from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
-
-    def leaf(node: object) -> LazyTensor | None:
-        return node.tensor if isinstance(node, PickledArray) else _tensor(node)
-
-    def expand(node: object) -> object:
-        """Named tuples and pickled objects by the names of their fields."""
-        fields = getattr(node, "_fields", None)
-        if isinstance(node, tuple) and isinstance(fields, tuple):
-            return dict(zip(fields, node, strict=True))
-        if not isinstance(node, Record):
-            return node
-        if isinstance(node.function, Global) and node.function.name == _ADAM:
-            return dict(zip((COUNT, FIRST, SECOND), node.arguments, strict=False))
-        if isinstance(node.state, dict):
-            return {printable(str(key), 100): child for key, child in node.state.items()}
-        return node if node.state else node.arguments
-
     try:
         return collect(contents, leaf, expand)
     except ValueError:  # what is malformed has been told when the weights were read
         return {}
+
+
+def leaf(node: object) -> LazyTensor | None:
+    """What a node stands for as a tensor; None where it is none."""
+    from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
+
+    return node.tensor if isinstance(node, PickledArray) else _tensor(node)
+
+
+def expand(node: object) -> object:
+    """Named tuples and pickled objects by the names of their fields."""
+    from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
+
+    fields = getattr(node, "_fields", None)
+    if isinstance(node, tuple) and isinstance(fields, tuple):
+        return dict(zip(fields, node, strict=True))
+    if not isinstance(node, Record):
+        return node
+    fields = _FIELDS.get(node.function.name) if isinstance(node.function, Global) else None
+    if fields:
+        names = (*fields, *map(str, range(len(fields), len(node.arguments))))
+        return dict(zip(names, node.arguments, strict=False))
+    if isinstance(node.state, dict):
+        return {printable(str(key), 100): child for key, child in node.state.items()}
+    return node if node.state else node.arguments

@@ -71,11 +71,8 @@ class Format:
             read = self._function(self.reader.partition(":")[2])
             store: TensorStore = read(file, archive) if self.member else read(file)
         except ValueError as error:
-            raise CheckpointError(
-                f"{self.fault}{': ' if self.fault else ''}{printable(str(error), 500)}",
-                where=file.path,
-                remedy=self.remedy,
-            ) from error
+            what = f"{self.fault}{': ' if self.fault else ''}{printable(str(error), 500)}"
+            raise CheckpointError(what, where=file.path, remedy=self.remedy) from error
         store.format = self.name
         return store
 

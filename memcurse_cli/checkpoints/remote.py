@@ -59,8 +59,7 @@ Answer = TypeVar("Answer")
 def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     """What is at a URL.
 
-    Raises:
-        CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
+    Raises CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
     """
     try:
         parts = urlsplit(url)
@@ -69,19 +68,15 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
         raise CheckpointError(what, where=shown_place(url), remedy=remedy) from None
     scheme, transfer = parts.scheme.lower(), Transfer()
     if scheme not in PACKAGES:
-        raise CheckpointError(
-            f"{printable(scheme, 40)}:// is not a kind of path that memcurse reads",
-            where=shown_place(url),
-            remedy=f"give a path on this machine, or {', '.join(f'{s}://' for s in PACKAGES)}",
-        )
+        what = f"{printable(scheme, 40)}:// is not a kind of path that memcurse reads"
+        remedy = f"give a path on this machine, or {', '.join(f'{s}://' for s in PACKAGES)}"
+        raise CheckpointError(what, where=shown_place(url), remedy=remedy)
     if scheme not in _STORES:
         system = _web_system()
         if parts.path.endswith("/"):
-            raise CheckpointError(
-                "a web server's folder cannot be listed",
-                where=shown_place(url),
-                remedy="name the file in it, such as model.safetensors or its .index.json",
-            )
+            what = "a web server's folder cannot be listed"
+            remedy = "name the file in it, such as model.safetensors or its .index.json"
+            raise CheckpointError(what, where=shown_place(url), remedy=remedy)
         return _WebFile(url, system, transfer)
     system = _object_store(url, scheme)
     if not _asked(url, 0, partial(system.isdir, url)):
@@ -340,11 +335,9 @@ def _object_store(url: str, scheme: str) -> Any:
 
         return fsspec.filesystem(scheme)
     except (ImportError, ValueError) as error:
-        raise CheckpointError(
-            f"reading {scheme}:// needs the packages fsspec and {PACKAGES[scheme]}",
-            where=shown_place(url),
-            remedy=f"run `pip install 'memcurse-cli[remote]' {PACKAGES[scheme]}`",
-        ) from error
+        what = f"reading {scheme}:// needs the packages fsspec and {PACKAGES[scheme]}"
+        remedy = f"run `pip install 'memcurse-cli[remote]' {PACKAGES[scheme]}`"
+        raise CheckpointError(what, where=shown_place(url), remedy=remedy) from error
     except Exception as error:  # each store's package has exceptions of its own
         raise _unreadable(url, error) from error
 
@@ -371,11 +364,7 @@ class _StoredObject(RemoteFile):
 
 
 def _asked(url: str, size: int, question: Callable[[], Any]) -> Any:
-    """The answer of an object store's package, of ``size`` bytes, within the time that it may take.
-
-    Some of the packages know no deadline, so that they are asked in a thread, which is left behind
-    when its time is over.
-    """
+    """The answer of a package, from a thread that is left behind: some know no deadline."""
     answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 
     def ask() -> None:

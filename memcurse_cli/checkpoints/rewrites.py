@@ -102,9 +102,7 @@ def restore_names(store: TensorStore) -> TensorStore:
     which may hold anything. What counts is a name that is not stored with the name of a stored
     tensor as its value, so that no chain and no circle is followed. They do not say whether a
     shared tensor was a part or the transpose of the one that is stored.
-
-    Raises:
-        CheckpointError: there are more than `MAX_LEFT_OUT`, or a name is none for a tensor.
+    Raises CheckpointError: there are more than `MAX_LEFT_OUT`, or a name is none for a tensor.
     """
     entries = dict(store.entries)
     left_out = {
@@ -114,11 +112,9 @@ def restore_names(store: TensorStore) -> TensorStore:
     }
     holders = {name: holder for name, holder in left_out.items() if holder in entries}
     if len(holders) > MAX_LEFT_OUT:
-        raise CheckpointError(
-            f"its metadata give stored tensors {len(holders)} more names",
-            where=store.path,
-            remedy="copy or download it again",
-        )
+        what = f"its metadata give stored tensors {len(holders)} more names"
+        remedy = "copy or download it again"
+        raise CheckpointError(what, where=store.path, remedy=remedy)
     # Names in modules of this file whose tensors it lacks, as a single shard may.
     modules = {name.rpartition(".")[0] for name in entries} - {""}
     missing = sorted(

@@ -184,11 +184,9 @@ def _open_shard(index: File, name: str) -> TensorStore:
         shard = opened.enter_context(closing(index.directory().open(name)))
         store = open_known(shard, SHARD_FORMATS)
         if store is None:
-            raise CheckpointError(
-                f"this shard is not a {' or '.join(SHARD_FORMATS)} file",
-                where=shard.path,
-                remedy="copy or download it again",
-            )
+            what = f"this shard is not a {' or '.join(SHARD_FORMATS)} file"
+            remedy = "copy or download it again"
+            raise CheckpointError(what, where=shard.path, remedy=remedy)
         opened.pop_all()  # the store owns it now
         return store
 

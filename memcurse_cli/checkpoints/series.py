@@ -46,17 +46,12 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArra
         names = tuple(store.tensors)
         listed = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
         if name is None and len(names) > 1:
-            raise UsageError(
-                f"the file holds {len(names)} arrays ({listed})",
-                where=shown,
-                remedy="name one with --array NAME",
-            )
+            what = f"the file holds {len(names)} arrays ({listed})"
+            remedy = "name one with --array NAME"
+            raise UsageError(what, where=shown, remedy=remedy)
         if name is not None and name not in names:
-            raise UsageError(
-                f"no array is called {printable(name, 80)!r}",
-                where=shown,
-                remedy=f"there are {listed}",
-            )
+            what, remedy = f"no array is called {printable(name, 80)!r}", f"there are {listed}"
+            raise UsageError(what, where=shown, remedy=remedy)
         return store.read(names[0] if name is None else name)
 
 
@@ -78,11 +73,9 @@ def _table(content: bytes, where: str) -> NDArray[np.float64]:
             headed, width = True, len(cells)
             continue
         if width and len(values) != width:
-            raise CheckpointError(
-                f"line {line} has {len(values)} columns, the lines before it {width}",
-                where=where,
-                remedy="give every step the same features",
-            )
+            what = f"line {line} has {len(values)} columns, the lines before it {width}"
+            remedy = "give every step the same features"
+            raise CheckpointError(what, where=where, remedy=remedy)
         width = len(values)
         rows.append(values)
     table = np.array(rows, np.float64).reshape(len(rows), width)
@@ -114,8 +107,6 @@ def _is_number(cell: str) -> bool:
 
 
 def _not_numeric(where: str, line: int, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"line {line} holds {what}, which is not a number",
-        where=where,
-        remedy="give numbers, one step per line, and at most one line of headings",
-    )
+    what = f"line {line} holds {what}, which is not a number"
+    remedy = "give numbers, one step per line, and at most one line of headings"
+    return CheckpointError(what, where=where, remedy=remedy)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, File
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File
 from memcurse_cli.errors import CheckpointError
 
 # What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
@@ -155,11 +155,11 @@ class TensorStore:
         transfer: what has been fetched, where the checkpoint is remote.
         contents: all that the file holds, optimiser state included: containers with `LazyTensor`
             as leaves, or a mapping from paths to them. None where that is the tensors alone.
+        beside: the directory of the file, where a trainer's records lie in it; else None.
         listed_names: for names that the metadata list without storing them, the name stored.
 
-    Raises:
-        CheckpointError: a name is too long, two names are the same when they are printed, or a
-            shape is one that no array can have.
+    Raises CheckpointError: a name is too long, two names are the same when they are printed, or a
+    shape is one that no array can have.
     """
 
     def __init__(
@@ -178,6 +178,7 @@ class TensorStore:
         self.path, self.format, self.bytes, self.contents = path, format, bytes, contents
         self.transfer: Transfer | None = None
         self.config: Mapping[str, Any] = {}
+        self.beside: Directory | None = None
         self.notes: tuple[str, ...] = ()
         self.metadata = {
             printable(key): printable(value, MAX_METADATA_LENGTH, keep="\n\t")

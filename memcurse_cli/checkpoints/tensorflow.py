@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, message_of
+from memcurse_cli.checkpoints.onnx.graph import LENGTH, message_of
 from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -298,17 +298,12 @@ def _shard_count(value: bytes, file: File) -> int:
     """How many files of elements the header says there are."""
     header = message_of(InlineBytes(value))
     if any(field.wire == LENGTH for field in header[1]):
-        raise CheckpointError(
-            "this is a checkpoint of TensorFlow's first format, of before version 0.12",
-            where=file.path,
-            remedy="load it in TensorFlow 1 and save it again with tf.train.Saver",
-        )
+        what = "this is a checkpoint of TensorFlow's first format, of before version 0.12"
+        remedy = "load it in TensorFlow 1 and save it again with tf.train.Saver"
+        raise CheckpointError(what, where=file.path, remedy=remedy)
     if header.value(2):
-        raise CheckpointError(
-            "its numbers are big-endian, which is not read",
-            where=file.path,
-            remedy="save it elsewhere",
-        )
+        what, remedy = "its numbers are big-endian, which is not read", "save it elsewhere"
+        raise CheckpointError(what, where=file.path, remedy=remedy)
     count = header.value(1, default=1)
     if not 0 < count <= MAX_SHARDS:
         raise ValueError(f"it has {count} files of elements")

@@ -26,7 +26,10 @@ from memcurse_cli.theory.dense.bases import (
     TOO_UNCERTAIN,
     henrici_departure,
     is_undetermined,
+    kreiss_bound,
+    memory,
     schur_form,
+    transient_growth,
     within_rounding,
 )
 from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian
@@ -36,7 +39,6 @@ from memcurse_cli.theory.dense.sensitivity import (
     dense_sensitivity,
     sensitivity_split,
 )
-from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
 from memcurse_cli.theory.linalg import eigenvalue_conditions
 from memcurse_cli.theory.rounding import (
     matrix_state_change,

@@ -217,7 +217,9 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
         because = f": {reason}" if reason else ""
         return finding_of("MC206", "info", f"the sensitivity to {name} is not computed{because}")
     # Why a rate is too large; where the rate is right, only that the layer is sensitive.
-    severity: Severity = "info" if facts.layer.verdict == "ok" else "warning"
+    adaptive = facts.settings.adaptive is not False
+    severity: Severity = "warning" if adaptive and facts.layer.verdict != "ok" else "info"
+    step = "a step" if adaptive else "an Adam step"
     code, how = STEPS[parameter.direction]
     if parameter.step_effect is None:
         endless = "give --horizon T" if facts.settings.horizon is None else ""
@@ -225,10 +227,10 @@ def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
         return finding_of(code if dense is None else "MC204", severity, said, endless)
     moved = percent(parameter.step_effect)
     if dense is None:
-        said = f"a step on {name} moves the state by {moved} {how}"
+        said = f"{step} on {name} moves the state by {moved} {how}"
         return finding_of(code, severity, said)
     said = f"{facts.recurrence.size} memories share the {parameter.size} entries of {name}: "
-    return finding_of("MC204", severity, f"{said}a step moves the state by {moved}")
+    return finding_of("MC204", severity, f"{said}{step} moves the state by {moved}")
 
 
 def _hessian(facts: Facts) -> Iterator[Finding]:
@@ -243,8 +245,8 @@ def _hessian(facts: Facts) -> Iterator[Finding]:
             f"Adam cannot help: of the curvature it leaves {number(hessian.adam_residual)}, "
             "where 1 is best",
         )
-    stable = hessian.max_stable_lr
-    if stable is not None and facts.settings.adaptive is False and stable < facts.settings.rate:
+    stable, descent = hessian.max_stable_lr, facts.settings.optimizer == "SGD"
+    if stable is not None and descent and stable < facts.settings.rate:
         yield finding_of(
             "MC302",
             "warning",

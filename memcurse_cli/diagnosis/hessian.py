@@ -272,7 +272,7 @@ def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Setti
     """Why a report does not wait for the scores, or None where it does."""
     from memcurse_cli.theory.dense.bases import ANGLES
     from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION
-    from memcurse_cli.theory.dense.stationary import cost_without_eigenbasis
+    from memcurse_cli.theory.dense.sensitivity import cost_without_eigenbasis
 
     assert recurrence.readin is not None
     assert recurrence.readout is not None

@@ -25,11 +25,13 @@ from memcurse_cli.families.detect import (
     attention_layers,
     detect,
     layers_of_every_family,
+    read_layer,
+    require_layers,
     select_layers,
+    tied_notes,
     validate_assumptions,
 )
 from memcurse_cli.families.family import Family, Match, ReadOptions
-from memcurse_cli.families.layers import read_layer, require_layers, tied_notes
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.layer import OptimizerSummary
 from memcurse_cli.schema.report import (
@@ -153,7 +155,7 @@ def inspect(
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
-        settings = _told(settings, store, source, horizon=horizon)
+        settings = _trained_by(_told(settings, store, horizon=horizon), store, source)
         found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
         matches = select_layers(found, layers)
 
@@ -307,14 +309,8 @@ def _summarise_checkpoint(store: TensorStore, found: Found) -> CheckpointSummary
     )
 
 
-def _told(
-    settings: Settings,
-    store: TensorStore,
-    source: TensorStore | None = None,
-    *,
-    horizon: float | None,
-) -> Settings:
-    """The settings, with what a checkpoint says of the horizon and of the optimizer."""
+def _told(settings: Settings, store: TensorStore, *, horizon: float | None) -> Settings:
+    """The settings, with what a checkpoint says of the horizon."""
     stored = store.metadata.get(HORIZON_KEY, "")
     steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
     if horizon is None and steps >= 1:
@@ -323,3 +319,26 @@ def _told(
         settings = replace(settings, horizon=ASSUMED_HORIZON, horizon_source="assumed")
     settings.check_readout_has_horizon()
     return settings
+
+
+def _trained_by(settings: Settings, store: TensorStore, source: TensorStore) -> Settings:
+    """The settings, with what a checkpoint records of its optimizer; an option overrides a rate."""
+    if source.contents is None and store.beside is None:  # the file has tensors alone
+        return settings
+    from memcurse_cli.checkpoints.recorded_rates import recorded_rates
+
+    recorded = recorded_rates(store, source)
+    if recorded is None:
+        return settings
+    settings = replace(settings, optimizer=recorded.optimizer or None, adaptive=recorded.adaptive)
+    if recorded.largest is None or settings.learning_rate_source == "option":
+        return settings
+    # An optimizer may have a weight that modules share under another name.
+    held = {name: store.aliases.get(name, name) for name in store.tensors}
+    return replace(
+        settings,
+        learning_rate=recorded.largest,
+        learning_rate_source=recorded.source,
+        rates={name: recorded.groups[one] for name, one in held.items() if one in recorded.groups},
+        current_learning_rate=recorded.current if recorded.current != recorded.largest else None,
+    )

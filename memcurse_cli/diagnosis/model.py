@@ -81,7 +81,7 @@ def sentence(
     layers: Sequence[LayerReport], findings: Sequence[Finding], settings: Settings, *, skipped: int
 ) -> str:
     """The verdict in words: what a step does, the rate that training bears, what is not judged."""
-    said = [*_rate_words(layers), *_memory_words(layers, findings, settings)]
+    said = [*_rate_words(layers, settings), *_memory_words(layers, findings, settings)]
     said += _open_words(layers, settings)
     if skipped:
         said.append(f"{count(skipped, 'layer')} could not be read.")
@@ -106,7 +106,12 @@ def _by_rate(layers: Sequence[LayerReport]) -> list[_Judged]:
     return sorted(judged, key=lambda one: one.ratio, reverse=True)
 
 
-def _rate_words(layers: Sequence[LayerReport]) -> Iterator[str]:
+def _stepper(settings: Settings) -> str:
+    """The optimizer that a step is of: the checkpoint's, where it is told and of Adam's kin."""
+    return (settings.adaptive and settings.optimizer) or "Adam"
+
+
+def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
     judged = _by_rate(layers)
     if not judged:
         if all(layer.verdict == "ok" for layer in layers):
@@ -118,13 +123,16 @@ def _rate_words(layers: Sequence[LayerReport]) -> Iterator[str]:
     if layer.verdict != "ok" and group is not None and group.step_effect is not None:
         where = "the state" if len(layers) == 1 else f"the state of {layer.name}"
         yield (
-            f"One Adam step at {number(group.learning_rate)} on {group.name} changes {where} by "
-            f"{percent(group.step_effect)}."
+            f"One {_stepper(settings)} step at {number(group.learning_rate)} on {group.name} "
+            f"changes {where} by {percent(group.step_effect)}."
         )
-    yours = {
-        "cursed": f"yours, {rate}, is {about(ratio)} times that",
-        "watch": f"yours, {rate}, is within that range",
-    }.get(layer.verdict, f"yours, {rate}, is {about(1 / ratio)} times smaller")
+    recorded = settings.learning_rate_source not in (None, "option", "assumed")
+    largest = layer.learning_rate == settings.learning_rate
+    source = f" ({settings.learning_rate_source if largest else 'of its group'})" * recorded
+    yours = f"yours, {rate}{source}, is "
+    yours += {"cursed": f"{about(ratio)} times that", "watch": "within that range"}.get(
+        layer.verdict, f"{about(1 / ratio)} times smaller"
+    )
     # Where layers have rates of their own, the worst need not be the one that bears the least.
     smallest = usable == min(one.usable for one in judged)
     ends = f"{about(usable / FACTOR)} to {about(usable * FACTOR)}"
@@ -154,7 +162,7 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
         worst = max(groups, key=effect_rank)
         which = "the state by" if len(unjudged) == 1 else "a state by up to"
         yield (
-            f"{'At zero input one' if gated else 'One'} Adam step at "
+            f"{'At zero input one' if gated else 'One'} {_stepper(settings)} step at "
             f"{number(worst.learning_rate)} on {worst.name} changes {which} "
             f"{percent(worst.step_effect or 0.0)}."
         )

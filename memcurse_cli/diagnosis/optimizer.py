@@ -23,7 +23,7 @@ from memcurse_cli.diagnosis.hessian import (
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.families.module_names import split_name
+from memcurse_cli.families.reading import split_name
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import (

@@ -34,11 +34,12 @@ from memcurse_cli.schema.theory import (
     RingPrediction,
 )
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.landscape import NORMALIZATIONS, Landscape
 from memcurse_cli.theory.moments import Moments, moments, ring_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
+    NORMALIZATIONS,
+    Landscape,
     Parametrized,
     chrono_bias,
     chrono_steps,

@@ -137,6 +137,7 @@ class Settings:
             learning_rate_source=self.learning_rate_source,
             current_learning_rate=self.current_learning_rate,
             optimizer=self.optimizer,
+            adaptive=self.adaptive,
         )
 
     def check_readout_has_horizon(self) -> None:

@@ -49,8 +49,7 @@ RECIPES = {
 class TrainingSettings:
     """Everything that determines a training run.
 
-    Raises:
-        UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
+    Raises UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
     """
 
     network: NetworkName  # the student
@@ -71,17 +70,13 @@ class TrainingSettings:
             ("--initial-modulus", self.initial_modulus),
         ):
             if not 0 <= modulus < 1:
-                raise UsageError(
-                    f"{modulus:g} is not a smallest modulus of stable eigenvalues",
-                    where=option,
-                    remedy="take a number from 0 up to, but without, 1",
-                )
+                what = f"{modulus:g} is not a smallest modulus of stable eigenvalues"
+                remedy = "take a number from 0 up to, but without, 1"
+                raise UsageError(what, where=option, remedy=remedy)
         if not (self.learning_rate > 0 and isfinite(self.learning_rate)):
-            raise UsageError(
-                f"{self.learning_rate:g} is not a learning rate",
-                where="--learning-rate",
-                remedy="take a positive number",
-            )
+            what = f"{self.learning_rate:g} is not a learning rate"
+            remedy = "take a positive number"
+            raise UsageError(what, where="--learning-rate", remedy=remedy)
 
     def metadata(self) -> dict[str, str]:
         """The settings as strings, for a checkpoint's metadata; floats keep every digit."""

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.module_names import group_by_module, shared_module, split_name
 from memcurse_cli.families.reading import (
     Matrix,
     direct_part,
+    group_by_module,
     named_parts,
     parameter_group,
     read_matrix,
     read_pairs,
     read_real,
     read_vector,
+    require_size,
+    shared_module,
     shown_shape,
+    split_name,
     stored_parts,
 )
 from memcurse_cli.families.recurrence import (
@@ -41,8 +44,8 @@ class Assumption:
 
     key: str  # its name in ``--assume KEY=VALUE``
     default: str
-    choices: tuple[str, ...]  # the values that are understood; empty where any number is
-    meaning: str  # one line for `memcurse families`
+    choices: tuple[str, ...] = ()  # the values that are understood; empty where any number is
+    meaning: str = ""  # one line for `memcurse families`
     config_keys: tuple[str, ...] = ()  # a model's configuration's, with dots into nested objects
     # What a file that holds it beside the layer calls it; ``a/b`` is a quotient of two.
     tensors: tuple[str, ...] = ()
@@ -177,12 +180,15 @@ class Assumed:
             self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
         return value if stored is None else repr(stored[0])
 
-    def fraction(self, assumption: Assumption, *, default: str | None = None) -> float:
-        """As `choose`, a number in (0, 1]; else the error of the user or of the layer."""
+    def positive(
+        self, assumption: Assumption, *, most: float = math.inf, default: str | None = None
+    ) -> float:
+        """As `choose`, a finite number in (0, most]; else the error of the user or of the layer."""
         value = float(self.choose(assumption, default=default))
-        if 0 < value <= 1:
+        if 0 < value <= most and math.isfinite(value):
             return value
-        what, remedy = f"{assumption.key}={value:g} is outside (0, 1]", f"give {assumption.meaning}"
+        fault = "not positive" if math.isinf(most) else f"outside (0, {most:g}]"
+        what, remedy = f"{assumption.key}={value:g} is {fault}", f"give {assumption.meaning}"
         if self.match is None or self.options.choose(assumption)[1]:
             raise UsageError(what, where="--assume", remedy=remedy)
         raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
@@ -214,22 +220,18 @@ class Assumed:
                 return value, "/".join(held[role] for role in roles)
         for role in assumption.roles:
             if role in held:
-                raise TensorError(
-                    f"it does not tell {assumption.key} without its other part",
-                    where=held[role],
-                    remedy=f"give {assumption.meaning}, with --assume {assumption.key}=",
-                )
+                what = f"it does not tell {assumption.key} without its other part"
+                remedy = f"give {assumption.meaning}, with --assume {assumption.key}="
+                raise TensorError(what, where=held[role], remedy=remedy)
         return None
 
     def _scalar(self, tensor: str, assumption: Assumption) -> float:
         assert self.store is not None
         shape = self.store.tensors[tensor].shape
         if math.prod(shape) != 1:
-            raise TensorError(
-                f"its shape {shown_shape(shape)} does not fit, one number is needed",
-                where=tensor,
-                remedy=f"give one for the whole layer with --assume {assumption.key}=",
-            )
+            what = f"its shape {shown_shape(shape)} does not fit, one number is needed"
+            remedy = f"give one for the whole layer with --assume {assumption.key}="
+            raise TensorError(what, where=tensor, remedy=remedy)
         return float(read_real(self.store, tensor, shape).item())
 
 
@@ -382,12 +384,13 @@ class Layer:
     ) -> Recurrence:
         """The layer of these eigenvalues, in any shape, to which log γ broadcasts.
 
-        ``channels`` single-input ones have equal parts of them, ``tensors`` were read if not all of
-        the match, and ``also`` is assumed beside what was asked for.
+        ``channels`` single-input ones have equal parts of them and, unless told, a B of ones,
+        ``tensors`` were read if not all of the match, ``also`` is assumed beside what was asked.
         """
         size = log_eigenvalues.size
         if channels is not None:
             fields["channel"] = np.repeat(np.arange(channels), size // channels)
+            fields.setdefault("readin", np.ones((size, 1), dtype=np.complex128))
         log_gain = np.broadcast_to(log_gain, log_eigenvalues.shape)
         return Recurrence(
             name=self.match.layer,
@@ -401,24 +404,98 @@ class Layer:
         )
 
 
+_MEMBER = re.compile(r"\[(\d+)\]$")
+# A header that claims more is not believed.
+_MOST_MEMBERS = 4096
+
+
+def split_stack(
+    match: Match, tensors: Mapping[str, TensorSpec], axes: Mapping[str, int]
+) -> list[Match]:
+    """The layers of a match: one, or each of those that a leading axis stacks.
+
+    `jax.vmap` and `nn.scan` put an axis before all others of every tensor: every one must have it,
+    at one size. ``axes`` tells how many a single layer has, for the roles that are looked at.
+    """
+    shapes = {role: tensors[match.tensors[role]].shape for role in axes if role in match.tensors}
+    sizes = {shape[0] if len(shape) == axes[role] + 1 else None for role, shape in shapes.items()}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None or not 0 < size <= _MOST_MEMBERS:
+        return [match]
+    return [replace(match, layer=f"{match.layer}[{index}]") for index in range(size)]
+
+
+def member_of(
+    store: TensorStore, match: Match, axes: Mapping[str, int], others: Collection[str] = ("D",)
+) -> TensorStore:
+    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked.
+
+    ``others`` are names beside the layer's tensors that are stacked with them.
+    """
+    found = _MEMBER.search(match.layer)
+    role = next((role for role in axes if role in match.tensors), None)
+    if found is None or role is None:
+        return store
+    first = store.tensors[match.tensors[role]].shape
+    if len(first) != axes[role] + 1:
+        return store
+    module, _ = split_name(match.tensors[role])
+    beside = {name for name in store.tensors if split_name(name) in {(module, o) for o in others}}
+    stacked = {
+        name
+        for name in {*match.tensors.values(), *beside}
+        if store.tensors[name].shape[:1] == first[:1]
+    }
+    return cast(TensorStore, _Member(store, stacked, int(found[1])))
+
+
+class _Member:
+    """A `TensorStore` with one index of the leading axis of some tensors; all else as stored."""
+
+    def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
+        self._store, self._stacked, self._index = store, stacked, index
+        self.tensors = dict(store.tensors)
+        for name in stacked:
+            spec = store.tensors[name]
+            size, *shape = spec.shape
+            held = spec.bytes // max(int(size), 1)
+            self.tensors[name] = replace(spec, shape=tuple(shape), bytes=held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read(self, name: str) -> NDArray[Any]:
+        # One layer is read through the whole stack.
+        require_size(self._store, name)
+        values = self._store.read(name)
+        return np.ascontiguousarray(values[self._index]) if name in self._stacked else values
+
+
 class LayoutFamily(Family):
     """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
 
     layouts: tuple[Layout, ...] = ()
     layer_type: type[Layer] = Layer
+    axes: Mapping[str, int] = {}  # of a single layer's tensors, where they may be stacked
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`."""
+        """As `Family.find`, or each of those that are stacked."""
         found: list[Match] = []
         for layout in self.layouts:
             claimed = {name for match in found for name in match.tensors.values()}
             matches = layout.find(tensors, self.name)
             found += [each for each in matches if claimed.isdisjoint(each.tensors.values())]
-        return found
+        kept = (self._kept(match, tensors) for match in found)
+        return [each for match in kept for each in split_stack(match, tensors, self.axes)]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""
-        return self._recurrence(self.layer_type(self.name, store, match, options))
+        member = member_of(store, match, self.axes)
+        return self._recurrence(self.layer_type(self.name, member, match, options))
+
+    def _kept(self, match: Match, _: Mapping[str, TensorSpec]) -> Match:
+        """The match with the tensors that the layer reads."""
+        return match
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError

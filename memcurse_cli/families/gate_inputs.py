@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.families.reading import read_finite
-from memcurse_cli.theory.gates.draw import JointPreactivations, OwnState, OwnStep
 from memcurse_cli.theory.gates.laws import LOGISTIC, GateLaw, JointLaw, Opening, Write
-from memcurse_cli.theory.gates.moments import TANH, Candidate, Preactivation
+from memcurse_cli.theory.gates.moments import (
+    TANH,
+    Candidate,
+    JointPreactivations,
+    OwnState,
+    OwnStep,
+    Preactivation,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

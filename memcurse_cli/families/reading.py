@@ -1,4 +1,4 @@
-"""Reading a layer: tensors are checked, B, C and D matched to what is stored, functions stable.
+"""Modules by the names of their tensors, which are read with every claim checked; shared functions.
 
 What a few bytes of a sparse file claim must not fill the memory: the bounds on sizes stand far
 above any model that is known and are checked on shapes, before elements are read.
@@ -7,15 +7,17 @@ above any model that is known and are checked on shapes, before elements are rea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.module_names import split_name
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
@@ -23,6 +25,102 @@ from memcurse_cli.families.recurrence import (
     ParameterGroup,
     ProjectionGroup,
 )
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The name of the module and of the tensor in it; ``.``, ``/`` and ``,`` join names."""
+    end = max(name.rfind("."), name.rfind("/"), name.rfind(","))
+    return (name[:end], name[end + 1 :]) if end >= 0 else ("", name)
+
+
+def ancestors(name: str) -> Iterator[str]:
+    """The modules that something of this name is in, from the innermost, and the root."""
+    while name:
+        name, _ = split_name(name)
+        yield name
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names as they may be shown, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(printable(name, 80) for name in names[:most]) + more
+
+
+def shared_module(modules: Iterable[str]) -> str:
+    """The innermost module that all of these are or stand in."""
+    shared, *others = modules
+    for module in others:
+        while shared and not re.match(rf"{re.escape(shared)}(?:[./,]|\Z)", module):
+            shared = split_name(shared)[0]
+    return shared
+
+
+class IndexedTensors(dict[str, TensorSpec]):
+    """The tensors of a checkpoint, and where each last part of a name stands among them.
+
+    Every family looks for its own few roles: what it asks for is found without another walk over
+    all names, of which a checkpoint may have 10⁵. It must not change once it is made.
+    """
+
+    def __init__(self, tensors: Mapping[str, TensorSpec]) -> None:
+        super().__init__(tensors)
+        self._names = tuple(tensors)
+        self._ends: dict[str, list[int]] = {}
+        for position, name in enumerate(self._names):
+            self._ends.setdefault(split_name(name)[1], []).append(position)
+        self._children: dict[str, dict[str, list[int]]] = {}
+
+    def ending(self, last: str) -> list[tuple[int, str]]:
+        """Position and name of the tensors with this last part."""
+        return [(position, self._names[position]) for position in self._ends.get(last, ())]
+
+    def under(self, child: str, last: str) -> list[tuple[int, str]]:
+        """Position and name of the tensors with this last part in a module of this last part."""
+        # Most tensors are called weight: these are split by their modules when first asked for.
+        children = self._children.get(last)
+        if children is None:
+            children = self._children[last] = {}
+            for position, name in self.ending(last):
+                module = split_name(split_name(name)[0])[1]
+                children.setdefault(module, []).append(position)
+        return [(position, self._names[position]) for position in children.get(child, ())]
+
+
+def group_by_module(
+    tensors: Mapping[str, TensorSpec], roles: Iterable[str]
+) -> dict[str, dict[str, str]]:
+    """For every module that holds a tensor named after a role: the full name of each role.
+
+    Roles with a dot (``in_proj.weight``) are names of tensors in a child module. Modules come in
+    the order of the file, and so do the roles of each.
+    """
+    index = tensors if isinstance(tensors, IndexedTensors) else IndexedTensors(tensors)
+    found: list[tuple[int, str, str, str]] = []
+    for role in sorted(dict.fromkeys(roles), key=lambda role: "." in role):
+        above, _, last = role.rpartition(".")
+        if not above:
+            found += [(at, split_name(name)[0], role, name) for at, name in index.ending(last)]
+            continue
+        rest, _, child = above.rpartition(".")
+        for at, name in index.under(child, last):
+            module = _ancestor(split_name(split_name(name)[0])[0], rest)
+            if module is not None:
+                found.append((at, module, role, name))
+    modules: dict[str, dict[str, str]] = {}
+    for _, module, role, name in sorted(found, key=itemgetter(0)):
+        modules.setdefault(module, {})[role] = name
+    return modules
+
+
+def _ancestor(module: str, parts: str) -> str | None:
+    """The module without the parts that its name must end with; None where it does not."""
+    while parts:
+        parts, _, part = parts.rpartition(".")
+        module, last = split_name(module)
+        if last != part:
+            return None
+    return module
+
 
 LARGEST_DECAY = 700.0
 """-log|λ| is cut here: e⁻⁷⁰⁰ is still a normal double, and λ = 0 has no logarithm."""
@@ -113,9 +211,8 @@ def diverged(what: str, tensor: str) -> TensorError:
 def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     """The tensor as float64 or complex128.
 
-    Raises:
-        TensorError: it is empty or larger than any that is read, or holds NaN, inf or a value
-            beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
+    Raises TensorError: it is empty or larger than any that is read, or holds NaN, inf or a value
+    beyond `LARGEST_VALUE`, or integers of eight bits without their scale.
     """
     if 0 in store.tensors[tensor].shape:
         raise misfit("the tensor is empty", tensor, "use another checkpoint")
@@ -130,11 +227,9 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     # A store scales what it knows to be quantised; 0 and ±1 may be what someone wrote by hand.
     eight_bits = store.tensors[tensor].dtype in _EIGHT_BITS and np.abs(values).max() > 1
     if eight_bits and (values == np.rint(values)).all():
-        raise misfit(
-            "it holds whole numbers of eight bits, quantised weights without their scale",
-            tensor,
-            "name the checkpoint from before the weights were quantised",
-        )
+        what = "it holds whole numbers of eight bits, quantised weights without their scale"
+        remedy = "name the checkpoint from before the weights were quantised"
+        raise misfit(what, tensor, remedy)
     return values
 
 
@@ -143,11 +238,9 @@ def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) ->
     require_shape(store, tensor, shape)
     values = read_finite(store, tensor)
     if np.iscomplexobj(values):
-        raise misfit(
-            "the tensor is complex where this family has a real one",
-            tensor,
-            "name the right family with --family",
-        )
+        what = "the tensor is complex where this family has a real one"
+        remedy = "name the right family with --family"
+        raise misfit(what, tensor, remedy)
     return values.astype(np.float64, copy=False)
 
 

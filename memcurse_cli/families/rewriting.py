@@ -45,11 +45,9 @@ class Rewriting:
 
     def __post_init__(self) -> None:
         if self.parametrization is not None and self.parametrization not in INVERTIBLE:
-            raise UsageError(
-                f"'{self.parametrization}' is not known",
-                where="--as",
-                remedy=f"choose one of {', '.join(INVERTIBLE)}",
-            )
+            what = f"'{self.parametrization}' is not known"
+            remedy = f"choose one of {', '.join(INVERTIBLE)}"
+            raise UsageError(what, where="--as", remedy=remedy)
         if self.gain not in ("held", "own", "coupled"):
             raise UsageError(
                 f"'{self.gain}' is not known", where="--normalize", remedy="give own or coupled"

@@ -96,7 +96,8 @@ def sensitivity_words(report: Report) -> str:
     if group.step_effect is None:
         return f"{group.name}{where}: not computed"
     signs = "" if layer.dense is None else " (independent signs)"
-    return f"{group.name}{where}: {percent(group.step_effect)} of the state per step{signs}"
+    step = "Adam step" if report.input.adaptive is False else "step"
+    return f"{group.name}{where}: {percent(group.step_effect)} of the state per {step}{signs}"
 
 
 def hessian_words(report: Report) -> str:

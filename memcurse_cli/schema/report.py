@@ -310,6 +310,11 @@ class InputAssumption:
         float | None, "the rate at the checkpoint's last step, where it is another."
     ] = None
     optimizer: Annotated[str | None, "the optimizer's name, where the checkpoint tells it."] = None
+    adaptive: Annotated[
+        bool | None,
+        "whether it moves every parameter by about its rate, as a step effect assumes; None where "
+        "the checkpoint does not tell.",
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,7 @@ class Autocorrelation:
 
     ρ = 0 is white noise and ρ = 1 a constant input, or a sinusoid of random phase where it has a
     frequency. Every moment is linear in R, so it is a sum over the parts.
-
-    Raises:
-        UsageError: a weight, ρ or ω outside its domain, or an input without variance.
+    Raises UsageError: a weight, ρ or ω outside its domain, or an input without variance.
     """
 
     weights: tuple[float, ...]  # w_k ≥ 0, the variance that each part carries

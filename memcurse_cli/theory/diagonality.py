@@ -78,8 +78,7 @@ class DiagonalityTally:
     def add(self, hessians: Floats, scalars: Integers | None = None) -> None:
         """(blocks, N, N) positive semi-definite blocks, and for `top` the scalars of each.
 
-        Raises:
-            OverflowError: an element or its square is not finite.
+        Raises OverflowError: an element or its square is not finite.
         """
         diagonal = np.diagonal(hessians, axis1=1, axis2=2)
         norms = _norms(hessians)

@@ -288,9 +288,7 @@ class LayerHessian:
     isotropic. A layer that mixes its inputs is one block; one of single-input channels (S4) has a
     block per channel, or per set of channels that share a parameter. Scalars are numbered in the
     order of the groups, those of λ and γ first.
-
-    Raises:
-        ValueError: an infinite sequence and |λ| >= 1.
+    Raises ValueError: an infinite sequence and |λ| >= 1.
     """
 
     log_eigenvalues: Complexes  # (n,) log λ

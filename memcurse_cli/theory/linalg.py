@@ -71,20 +71,15 @@ class Eigendecomposition:
 def validate_device(device: str) -> None:
     """Refuse a device that is none of auto, cpu, cuda and cuda:i, with a UsageError."""
     if not _DEVICE.fullmatch(device):
-        raise UsageError(
-            f"unknown device '{device}'",
-            where="--device",
-            remedy="choose auto, cpu, cuda or cuda:i",
-        )
+        what, remedy = f"unknown device '{device}'", "choose auto, cpu, cuda or cuda:i"
+        raise UsageError(what, where="--device", remedy=remedy)
 
 
 def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
     """Eigenvalues and right eigenvectors of a finite (..., n, n) matrix, in double precision.
 
     ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise the processor.
-
-    Raises:
-        UsageError: an unknown device, or a GPU was asked for and torch sees none.
+    Raises UsageError: an unknown device, or a GPU was asked for and torch sees none.
     """
     use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
@@ -153,9 +148,7 @@ def largest_eigenpairs(
 
     By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
     One start meets an eigenspace in one direction: others search beside the eigenvectors found.
-
-    Raises:
-        ArithmeticError: the iteration has not converged.
+    Raises ArithmeticError: the iteration has not converged.
     """
     count = min(count, order)
     if order <= EXPLICIT_ORDER:

@@ -376,9 +376,7 @@ def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:
         E (dh/dλ)²  = (N + 2 λ D) / u² + 2 λ² N / u³
 
     (Zucchet & Orvieto 2024, eq. 6 and 35). Of an estimated R either may come out negative.
-
-    Raises:
-        ValueError: λ is not in (0, 1).
+    Raises ValueError: λ is not in (0, 1).
     """
     if not -math.inf < log_eigenvalue < 0:
         raise ValueError("λ is not between 0 and 1")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import stat
 import tempfile
@@ -19,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, open_checkpoint
+from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, RECORDS, open_checkpoint
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
@@ -175,6 +176,8 @@ def _files(path: str) -> Iterator[tuple[str, str]]:
         return
     # The array of a lone .npy file is called what the file is called.
     yield os.path.basename(path) if path.endswith(".npy") else "", path
-    beside = os.path.join(os.path.dirname(path), CONFIG_NAME)
-    if os.path.isfile(beside) and os.path.getsize(beside) <= MAX_CONFIG_BYTES:
-        yield CONFIG_NAME, beside
+    for name in (CONFIG_NAME, *RECORDS):
+        beside = os.path.join(os.path.dirname(path), name)
+        most = MAX_CONFIG_BYTES if name == CONFIG_NAME else math.inf
+        if os.path.isfile(beside) and os.path.getsize(beside) <= most:
+            yield name, beside

@@ -16,22 +16,20 @@ from memcurse_cli.checkpoints.open import (
     TRAINER_FILES,
     choose_file,
     open_checkpoint,
+    trainer_state,
 )
 from memcurse_cli.checkpoints.optimizer import number
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
 from memcurse_cli.checkpoints.untrusted.names import (
-    MAX_JSON_BYTES,
     is_url,
-    parse_object,
     printable,
     shown_place,
 )
 from memcurse_cli.checkpoints.untrusted.source import (
     LocalDirectory,
     matching,
-    read_bounded,
     unreadable,
 )
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -41,7 +39,6 @@ from memcurse_cli.schema.derived import StepSource
 UNFINISHED = ("tmp-", ".tmp", ".orbax-checkpoint-tmp")
 # What trainers call it: Lightning and Megatron, nanoGPT, DeepSpeed, and most scripts ``step``.
 KEYS = ("global_step", "step", "iteration", "iter_num", "global_steps")
-TRAINER_STATE = "trainer_state.json"  # what HF Trainer writes beside the weights
 ORBAX_ITEM = "default"  # the folder that Orbax keeps the arrays of a step in
 MOST = 2**63 - 1
 
@@ -203,7 +200,7 @@ def find_step(path: str, pattern: re.Pattern[str] | None = None) -> FoundStep | 
     directory = file if file.is_dir() else file.parent
     if said is not None:
         return FoundStep(said, "directory" if directory == file else "name")
-    if (trained := _trainer_state(directory)) is not None:
+    if (trained := _trained(directory)) is not None:
         return FoundStep(trained, "trainer state")
     folder = file.absolute().parent
     if folder.name == ORBAX_ITEM:
@@ -288,12 +285,11 @@ def _whole(node: object) -> int | None:
     return _bounded(int(value)) if value is not None and 0 <= value == int(value) else None
 
 
-def _trainer_state(directory: Path) -> int | None:
+def _trained(directory: Path) -> int | None:
     try:
-        state = parse_object(read_bounded(directory / TRAINER_STATE, MAX_JSON_BYTES))
-    except (CheckpointError, ValueError):
+        return _whole(trainer_state(LocalDirectory(directory)).get("global_step"))
+    except CheckpointError:  # it has too many files to be listed
         return None
-    return _whole(state.get("global_step"))
 
 
 def _bounded(step: int) -> int | None:

@@ -13,7 +13,7 @@ from attacks.build import entry, safetensors
 
 from memcurse_cli.diagnosis.inspection import hessian, inspect
 from memcurse_cli.errors import CheckpointError, TensorError
-from memcurse_cli.families.layers import MOST_LAYERS
+from memcurse_cli.families.detect import MOST_LAYERS
 from memcurse_cli.families.reading import LARGEST_LAYER, LARGEST_MATRIX, LARGEST_ORDER
 
 SECONDS = 5.0  # of CPU

@@ -12,8 +12,7 @@ import tensorstore
 from attacks.orbax_files import DESCRIPTION
 from checkpoints import readers
 
-from memcurse_cli.checkpoints.jax.orbax import Ocdbt
-from memcurse_cli.checkpoints.jax.zarr import ZarrArray
+from memcurse_cli.checkpoints.jax.orbax import Ocdbt, ZarrArray
 from memcurse_cli.checkpoints.untrusted.source import Bytes, InlineBytes, LocalDirectory
 from memcurse_cli.errors import CheckpointError
 

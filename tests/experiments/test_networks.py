@@ -10,7 +10,7 @@ import scipy.linalg
 import torch
 
 from benchmarks.calibration.setups import BlockDiagonalRNN, S4DChannel
-from memcurse_cli.experiments.networks import GRU, LRU, ComplexDiagonalRNN, DenseLinearRNN
+from memcurse_cli.experiments.training import GRU, LRU, ComplexDiagonalRNN, DenseLinearRNN
 
 UNITS = 6
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memcurse_cli.experiments.networks import dense_transition, draw_teacher
 from memcurse_cli.experiments.settings import NetworkName, Precision, TrainingSettings
 from memcurse_cli.experiments.training import (
     DivergenceError,
+    dense_transition,
+    draw_teacher,
     evaluate,
     initialise,
     teacher_power,

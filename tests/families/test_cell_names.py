@@ -10,9 +10,8 @@ from families.derivatives import match_of, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
-from memcurse_cli.families.cells.torch import LSTM, MGU
-from memcurse_cli.families.cells.torch_names import hidden_weights
+from memcurse_cli.families.cells.libraries import TENSORFLOW_LSTM
+from memcurse_cli.families.cells.torch import LSTM, MGU, hidden_weights
 from memcurse_cli.families.detect import detect, named_family
 from memcurse_cli.families.family import ReadOptions
 

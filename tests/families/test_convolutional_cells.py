@@ -8,12 +8,11 @@ from families.derivatives import check_derivatives
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.cells.keras import KERAS_CONV_LSTM
+from memcurse_cli.families.cells.configured import KERAS_CONV_LSTM
 from memcurse_cli.families.cells.libraries import CONV_GRU
-from memcurse_cli.families.detect import detect
+from memcurse_cli.families.detect import detect, note_neighbours
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.layers import note_neighbours
 from memcurse_cli.families.recurrence import Recurrence
 
 H, INPUTS = 4, 3

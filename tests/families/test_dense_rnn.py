@@ -17,10 +17,10 @@ from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError
-from memcurse_cli.families import layers
 from memcurse_cli.families.dense.dense_layer import LeakyRNN
 from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, ElmanRNN
 from memcurse_cli.families.detect import detect
+from memcurse_cli.families.detect import read_layer as read_found
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 
@@ -95,7 +95,7 @@ def test_a_linear_system_is_read_where_its_family_is_named() -> None:
     assert [family.name for family, _ in detect(driven.tensors)] == ["dense_linear"]
     for each in (store, driven):
         ((family, match),) = detect(each.tensors, "linear_system")
-        recurrence = layers.read_layer(family, each, match, ReadOptions())
+        recurrence = read_found(family, each, match, ReadOptions())
         theirs = np.linalg.eigvals(arrays["A"])
         assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
         assert_allclose(recurrence.readout, arrays["C"])

@@ -11,7 +11,7 @@ from families.impulse import impulse_response
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from memcurse_cli.families.state_space.ema import (
+from memcurse_cli.families.state_space.diagonal import (
     EMA,
     PARCAE,
     PARCAE_ESM,

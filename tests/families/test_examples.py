@@ -17,9 +17,8 @@ from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError, MemcurseError, NoRecurrenceError, TensorError
-from memcurse_cli.families.detect import detect
+from memcurse_cli.families.detect import detect, read_layer
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.layers import read_layer
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.reports.console import text_for_file

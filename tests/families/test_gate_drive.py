@@ -9,10 +9,8 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.cells.jax import FLAX_GRU, FLAX_LSTM
-from memcurse_cli.families.cells.keras import KERAS_GRU, KERAS_LSTM
-from memcurse_cli.families.cells.onnx import ONNX_GRU, ONNX_LSTM
-from memcurse_cli.families.cells.tensorflow import TENSORFLOW_LSTM
+from memcurse_cli.families.cells.configured import KERAS_GRU, KERAS_LSTM, ONNX_GRU, ONNX_LSTM
+from memcurse_cli.families.cells.libraries import FLAX_GRU, FLAX_LSTM, TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import GRU, LSTM
 from memcurse_cli.families.family import Family
 

@@ -14,7 +14,7 @@ from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose, assert_array_equal
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.families.cells.keras import (
+from memcurse_cli.families.cells.configured import (
     GRU_LETTERS,
     KERAS_GRU,
     KERAS_LSTM,

@@ -13,9 +13,9 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families import layers
 from memcurse_cli.families.dense.dense_layer import LeakyRNN
 from memcurse_cli.families.detect import detect
+from memcurse_cli.families.detect import read_layer as read_found
 from memcurse_cli.families.family import ReadOptions
 
 N, INPUTS = 10, 3
@@ -94,7 +94,7 @@ def test_the_names_of_pycog(tmp_path: Path) -> None:
     np.savez(tmp_path / "rates.npz", **arrays, dt=20.0, tau=100.0)
     with open_checkpoint(tmp_path / "rates.npz") as store:
         ((family, match),) = detect(store.tensors)
-        recurrence = layers.read_layer(family, store, match, ReadOptions())
+        recurrence = read_found(family, store, match, ReadOptions())
     theirs = np.linalg.eigvals(0.8 * np.eye(N) + 0.2 * weight)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
     assert recurrence.readin is not None

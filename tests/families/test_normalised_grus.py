@@ -10,7 +10,7 @@ from families.derivatives import check_derivatives, read_layer
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
-from memcurse_cli.families.cells.normalised_grus import LAYER_NORM_GRU, LIGHT_GRU
+from memcurse_cli.families.cells.torch import LAYER_NORM_GRU, LIGHT_GRU
 
 WIDTH, SIZE = 3, 4
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from transformers import EsmFold2Config
 from transformers.models.esmfold2.modeling_esmfold2 import EsmFold2Parcae
 
-from memcurse_cli.families.state_space.ema import Parcae
+from memcurse_cli.families.state_space.diagonal import Parcae
 
 N, STEPS = 6, 12
 

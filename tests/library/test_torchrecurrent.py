@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.torch import GRU, LSTM, MGU
-from memcurse_cli.families.cells.torch_names import named_cell
-from memcurse_cli.families.cells.torchrecurrent import TorchRecurrent
+from memcurse_cli.families.cells.papers import TorchRecurrent
+from memcurse_cli.families.cells.torch import GRU, LSTM, MGU, named_cell
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive, OwnStateDrive
 from memcurse_cli.families.recurrence import Recurrence

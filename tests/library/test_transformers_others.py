@@ -17,8 +17,8 @@ from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.retention import LightningAttention
-from memcurse_cli.families.selective.rg_lru import RGLRU
+from memcurse_cli.families.selective.linear_attention import LightningAttention
+from memcurse_cli.families.selective.mixing import RGLRU
 from memcurse_cli.families.selective.rwkv import RWKV
 from memcurse_cli.families.selective.xlstm import MLSTM
 

@@ -9,10 +9,10 @@ from memcurse_cli.diagnosis.prediction import predict
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal.prediction import to_text
 from memcurse_cli.schema.theory import Prediction
-from memcurse_cli.theory.parametrization import NORMALIZATIONS, PARAMETRIZATIONS
+from memcurse_cli.theory.parametrization import GAINS, PARAMETRIZATIONS
 
 FILE = Path("prediction.txt")
-CASES = [(p, n) for p in PARAMETRIZATIONS for n in NORMALIZATIONS if n != "zoh" or p == "s4"]
+CASES = [(p, n) for p in PARAMETRIZATIONS for n in GAINS if n != "zoh" or p == "s4"]
 
 
 def text(prediction: Prediction, *, width: int = 80, with_plot: bool = False) -> str:

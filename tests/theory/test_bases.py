@@ -15,15 +15,15 @@ from memcurse_cli.theory.dense.bases import (
     DoublingStein,
     are_powers_lost,
     is_undetermined,
+    kreiss_bound,
     rounding_of,
     schur_form,
     stein_solver,
+    transient_growth,
     uncertainty,
     within_rounding,
 )
-from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
-from memcurse_cli.theory.dense.stationary import sensitivity_by_frequencies
-from memcurse_cli.theory.dense.transients import kreiss_bound, transient_growth
+from memcurse_cli.theory.dense.sensitivity import dense_sensitivity, sensitivity_by_frequencies
 
 Floats = NDArray[np.float64]
 USABLE = {

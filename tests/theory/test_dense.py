@@ -24,19 +24,16 @@ from theory.matrices import (
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import sensitivity as sensitivity_module
-from memcurse_cli.theory.dense import stationary as dense_stationary
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
     SensitivitySplit,
     dense_sensitivity,
     entries_within_horizon,
     finite_dense_sensitivity,
-    sensitivity_split,
-)
-from memcurse_cli.theory.dense.stationary import (
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
+    sensitivity_split,
 )
 from memcurse_cli.theory.moments import Readout
 
@@ -185,8 +182,8 @@ def test_memory_does_not_grow_with_the_square_of_the_horizon() -> None:
 @pytest.mark.parametrize("elements", [1, 60, 300])
 def test_a_few_at_a_time_give_the_same(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensitivity_module, "ENTRY_ELEMENTS", elements)
-    monkeypatch.setattr(sensitivity_module, "CHUNK", elements)
-    monkeypatch.setattr(dense_stationary, "POWER_ELEMENTS", elements)
+    monkeypatch.setattr(sensitivity_module, "TABLE", elements)
+    monkeypatch.setattr(sensitivity_module, "POWER_ELEMENTS", elements)
     matrix, readin = MATRICES["random"], np.random.default_rng(2).normal(size=(5, 2))
     lags = remembered_lags(matrix).lags
     summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, MIXTURE, lags))

@@ -14,16 +14,6 @@ from scipy.stats import norm
 from theory.gates import JOINT, cross_moments
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.gates.draw import (
-    AIM,
-    REPLICATES,
-    Drawn,
-    JointPreactivations,
-    OwnState,
-    averaged_variance,
-    drawn_gates,
-    run_own_states,
-)
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     Exponential,
@@ -32,7 +22,18 @@ from memcurse_cli.theory.gates.laws import (
     TrapezoidStep,
     Write,
 )
-from memcurse_cli.theory.gates.moments import Preactivation, gated_moments
+from memcurse_cli.theory.gates.moments import (
+    AIM,
+    REPLICATES,
+    Drawn,
+    JointPreactivations,
+    OwnState,
+    Preactivation,
+    averaged_variance,
+    drawn_gates,
+    gated_moments,
+    run_own_states,
+)
 from memcurse_cli.theory.moments import moments
 
 Floats = NDArray[np.float64]

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.landscape import Landscape, loss
 from memcurse_cli.theory.moments import Readout, moments
-from memcurse_cli.theory.parametrization import parametrize
+from memcurse_cli.theory.parametrization import Landscape, loss, parametrize
 from memcurse_cli.theory.sensitivity import relative_sensitivity
 
 TARGET = complex(np.log(0.95), 0.4)

@@ -18,8 +18,8 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
+    GAINS,
     INVERTIBLE,
-    NORMALIZATIONS,
     PARAMETRIZATIONS,
     chrono_bias,
     chrono_steps,
@@ -85,7 +85,7 @@ def reachable(parametrization: str, normalization: str) -> bool:
     return normalization != "zoh" or parametrization == "s4"
 
 
-CASES = [(p, n) for p in PARAMETRIZATIONS for n in NORMALIZATIONS if reachable(p, n)]
+CASES = [(p, n) for p in PARAMETRIZATIONS for n in GAINS if reachable(p, n)]
 
 
 @pytest.mark.parametrize("decay", [1.3, 0.1, 1e-4])

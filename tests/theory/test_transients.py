@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from theory.matrices import eigenbasis, jordan, random
 from theory.non_normal import far_from_normal
 
-from memcurse_cli.theory.dense import transients
-from memcurse_cli.theory.dense.transients import kreiss_bound, memory, transient_growth
+from memcurse_cli.theory.dense import bases as module
+from memcurse_cli.theory.dense.bases import kreiss_bound, memory, transient_growth
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def every_power(matrix: Floats) -> list[float]:
 @pytest.mark.parametrize("direct", [True, False])
 def test_the_largest_power(place: int, direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not direct:
-        monkeypatch.setattr(transients, "DIRECT_SIZE", 1)
+        monkeypatch.setattr(module, "DIRECT_NORM", 1)
     matrix = (SHEARED + OTHERS)[place]
     norms = every_power(matrix)
     found = transient_growth(matrix)

@@ -75,6 +75,10 @@ def test_what_a_checkpoint_is_read_from_beside_it_counts(tmp_path: Path) -> None
     config = tmp_path / "config.json"
     config.write_text("{}")
     assert hash_content(str(path)) != lone
+    with_config = hash_content(str(path))
+    log = tmp_path / "trainer_state.json"
+    log.write_text("{}")
+    assert hash_content(str(path)) != with_config
     folder = hash_content(str(tmp_path))
     config.rename(tmp_path / "other.json")
     assert hash_content(str(tmp_path)) != folder

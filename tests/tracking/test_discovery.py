@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
     path = write(tmp_path / "out" / "model.safetensors", 0.9)
     assert find_step(str(path)) is None
     beside = path.with_name("trainer_state.json")
-    beside.write_text(json.dumps({"global_step": 500, "epoch": 1.0}))
+    beside.write_text(json.dumps({"global_step": 500, "log_history": [{"grad_norm": math.nan}]}))
     assert find_step(str(path)) == FoundStep(500, "trainer state")
     assert find_step(str(path.parent)) == FoundStep(500, "trainer state")
     for damaged in ("[1]", "{", '{"global_step": "x"}', '{"global_step": -1}'):

@@ -20,13 +20,13 @@ from typing import Any, NoReturn, TypeVar
 
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.hdf5.dataset import Dataset
-from memcurse_cli.checkpoints.hdf5.header import (
+from memcurse_cli.checkpoints.hdf5.dataset import (
     LAYOUT,
     LINK,
     LINK_INFO,
     LINK_NAMES,
     SYMBOL_TABLE,
+    Dataset,
     Messages,
     dense_objects,
     first_message,
@@ -231,11 +231,9 @@ class Hdf5File:
 
     def _refuse(self, path: Path, fault: str) -> NoReturn:
         at = f" at {_shown(path)}" if path else ""
-        raise CheckpointError(
-            f"this HDF5 file cannot be read{at}: {printable(fault)}",
-            where=self._file.path,
-            remedy="copy or download it again, or save the weights with Keras once more",
-        )
+        what = f"this HDF5 file cannot be read{at}: {printable(fault)}"
+        remedy = "copy or download it again, or save the weights with Keras once more"
+        raise CheckpointError(what, where=self._file.path, remedy=remedy)
 
 
 def _name(content: bytes) -> str:

@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
+    LENGTH,
+    VARINT,
     ExternalFiles,
     Graph,
     GraphReader,
     Node,
+    Reader,
     Tensor,
+    message_of,
 )
-from memcurse_cli.checkpoints.onnx.protobuf import LENGTH, VARINT, Reader, message_of
 from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
@@ -299,11 +302,9 @@ def open_file(file: File) -> TensorStore:
 
 
 class _Model:
-    """The tensors of a model.
+    """The tensors of a model, each direction of a node as ``NODE/LSTM_R``, ``NODE/reverse/LSTM_R``.
 
-    Each direction of a recurrent node is a layer of its own: ``NODE/LSTM_R``, or
-    ``NODE/reverse/LSTM_R`` where the node has both directions. The initializers that they are made
-    of are not listed again.
+    The initializers that they are made of are not listed again.
     """
 
     def __init__(self, file: File, external: ExternalFiles) -> None:

@@ -25,6 +25,11 @@ LARGE_BLOCK = 1 << 28
 MAX_ZSTD_WINDOW = 1 << 27
 
 
+def largest_ratio(size: int) -> int:
+    """How many times the compressed bytes so large a deflated block may have."""
+    return MAX_LARGE_RATIO if size > LARGE_BLOCK else MAX_DEFLATE_RATIO
+
+
 def check_ratio(size: int, compressed: int) -> None:
     """Refuse a large size that so few compressed bytes cannot honestly have."""
     if size > LARGE_BLOCK and size > compressed * MAX_LARGE_RATIO:
@@ -101,11 +106,9 @@ class Archive:
         except CheckpointError:
             raise
         except _BROKEN as error:
-            raise CheckpointError(
-                f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})",
-                where=file.path,
-                remedy="copy or download it again",
-            ) from error
+            what = f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})"
+            remedy = "copy or download it again"
+            raise CheckpointError(what, where=file.path, remedy=remedy) from error
         self._members = {member.filename: member for member in members}
         self.names = list(self._members)
         self._check(members)
@@ -128,8 +131,7 @@ class Archive:
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
         """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
 
-        Raises:
-            CheckpointError: the member ends before that or is corrupt.
+        Raises CheckpointError: the member ends before that or is corrupt.
         """
         member = self._members[name]
         if length is None:
@@ -186,18 +188,13 @@ class Archive:
             position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
             if position > self._file.size:
                 self._refuse(name, "reaches beyond the end of the file")
-            large = member.file_size > LARGE_BLOCK
-            ratio = 1 if stored else MAX_LARGE_RATIO if large else MAX_DEFLATE_RATIO
             size, packed = member.file_size, member.compress_size
-            if size > packed * ratio:
+            if size > packed * (1 if stored else largest_ratio(size)):
                 self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
     def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
-        raise CheckpointError(
-            f"a corrupt zip archive: its member {printable(name, 60)} {fault}",
-            where=self._file.path,
-            remedy=remedy,
-        )
+        what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
+        raise CheckpointError(what, where=self._file.path, remedy=remedy)
 
 
 @dataclass(frozen=True)

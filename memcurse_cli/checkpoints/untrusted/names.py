@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 MAX_NAME_LENGTH = 1000
@@ -83,22 +84,24 @@ MAX_CONTAINERS = 3_000_000
 INTEGER_DIGITS = 20  # of an unsigned integer of 64 bits
 
 
-def parse_object(content: bytes, *, infinity: bool = False) -> dict[str, Any]:
+INFINITE = ("Infinity", "-Infinity")
+NOT_FINITE = (*INFINITE, "NaN")
+
+
+def parse_object(content: bytes, *, understood: Collection[str] = ()) -> dict[str, Any]:
     """The JSON object in ``content``; ValueError as `parse_json`, or where it is not an object."""
-    parsed = parse_json(content, infinity=infinity)
+    parsed = parse_json(content, understood=understood)
     if not isinstance(parsed, dict):
         raise ValueError("it is not a JSON object")
     return parsed
 
 
-def parse_json(content: bytes, *, infinity: bool = False) -> Any:
+def parse_json(content: bytes, *, understood: Collection[str] = ()) -> Any:
     """The JSON value in ``content``, which is UTF-8.
 
-    ``infinity`` says to understand ``Infinity`` and ``-Infinity``, which are not JSON.
-
-    Raises:
-        ValueError: with the fault as a clause; the content is too large, not JSON, nested too
-            deeply, or has a key twice.
+    ``understood`` are those of `NOT_FINITE`, which JSON has not, that are taken for numbers.
+    Raises ValueError: with the fault as a clause; the content is too large, not JSON, nested too
+    deeply, or has a key twice.
     """
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")
@@ -106,7 +109,7 @@ def parse_json(content: bytes, *, infinity: bool = False) -> Any:
         raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
 
     def constant(text: str) -> float:
-        if infinity and text.endswith("Infinity"):
+        if text in understood:
             return float(text)
         raise ValueError(f"{text} is not a number")
 

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Literal, Protocol
@@ -170,9 +171,7 @@ def unchanged_while_read() -> Iterator[None]:
     """A block at whose end every file that was opened in it must be what it was at first.
 
     One that is gone by then was read as it was. Of blocks within each other the outermost counts.
-
-    Raises:
-        CheckpointError: a file has changed, so that what was read may mix two versions of it.
+    Raises CheckpointError: a file has changed, so that what was read may mix two versions of it.
     """
     if _OPENED.get() is not None:
         yield
@@ -205,11 +204,8 @@ def opened_as(where: str, shown: str, version: Version, now: Callable[[], Versio
 
 def changed(where: str) -> CheckpointError:
     """The one line for a file of which two versions were met."""
-    return CheckpointError(
-        "the file changed while it was read",
-        where=where,
-        remedy="run this again when nothing writes to it",
-    )
+    what, remedy = "the file changed while it was read", "run this again when nothing writes to it"
+    return CheckpointError(what, where=where, remedy=remedy)
 
 
 class File(Bytes, Protocol):
@@ -310,8 +306,7 @@ def _version_now(path: str | os.PathLike[str]) -> Version | None:
 class LocalDirectory:
     """A directory on this machine whose files are opened by name, and none outside it.
 
-    Raises:
-        CheckpointError: the directory cannot be listed.
+    Raises CheckpointError: the directory cannot be listed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -366,16 +361,13 @@ class DataFile:
     def __init__(self, directory: LocalDirectory, name: str) -> None:
         self._directory, self._name = directory, name
         self.path = printable(f"{directory.path}/{name}")
-        self._size = -1
         self.claimed = 0  # the bytes of all values that are said to lie in it
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Its length in bytes."""
-        if self._size < 0:
-            with closing(self._directory.open(self._name)) as file:
-                self._size = file.size
-        return self._size
+        with closing(self._directory.open(self._name)) as file:
+            return file.size
 
     def read(self, offset: int, length: int) -> bytearray:
         """Exactly ``length`` bytes from ``offset``."""
@@ -416,18 +408,15 @@ def require_within(file: File, offset: int, length: int) -> None:
     try:
         require_range(offset, length, file.size)
     except ValueError as error:
-        raise CheckpointError(
-            f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}",
-            where=file.path,
-            remedy="it is truncated: copy or download it again",
-        ) from error
+        what = f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}"
+        remedy = "it is truncated: copy or download it again"
+        raise CheckpointError(what, where=file.path, remedy=remedy) from error
 
 
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     """The content of a regular file on this machine that has at most ``most`` bytes.
 
-    Raises:
-        CheckpointError: as `LocalFile`, or the file is larger.
+    Raises CheckpointError: as `LocalFile`, or the file is larger.
     """
     with closing(LocalFile(path)) as file:
         if file.size > most:
@@ -441,21 +430,17 @@ def directory_here(file: File) -> LocalDirectory:
     directory = file.directory()
     if isinstance(directory, LocalDirectory):
         return directory
-    raise CheckpointError(
-        "this checkpoint is a folder of many files, which is not read over the network",
-        where=file.path,
-        remedy="copy the folder to this machine",
-    )
+    what = "this checkpoint is a folder of many files, which is not read over the network"
+    remedy = "copy the folder to this machine"
+    raise CheckpointError(what, where=file.path, remedy=remedy)
 
 
 def listed(names: list[str], where: str) -> list[str]:
     """The names in a directory in order, of which there must not be too many."""
     if len(names) > MAX_DIRECTORY_ENTRIES:
-        raise CheckpointError(
-            f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries",
-            where=where,
-            remedy="name the checkpoint's file",
-        )
+        what = f"the directory has more than {MAX_DIRECTORY_ENTRIES} entries"
+        remedy = "name the checkpoint's file"
+        raise CheckpointError(what, where=where, remedy=remedy)
     return sorted(names)
 
 
@@ -463,11 +448,9 @@ def require_inside(name: str, directory: str) -> str:
     """What to call a file; refused is a path that can lead to what is not inside its directory."""
     where = printable(f"{directory}/{name}")
     if "\\" in name or ":" in name or {"", ".", ".."} & set(name.split("/")):
-        raise CheckpointError(
-            "this name leads outside the checkpoint's directory, and is not opened",
-            where=where,
-            remedy="shards must lie beside their index",
-        )
+        what = "this name leads outside the checkpoint's directory, and is not opened"
+        remedy = "shards must lie beside their index"
+        raise CheckpointError(what, where=where, remedy=remedy)
     return where
 
 

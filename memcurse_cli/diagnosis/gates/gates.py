@@ -23,18 +23,16 @@ from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import quantiles
 from memcurse_cli.schema.layer import GateBand, GateFigure, GateParameter, GateSummary
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.gates.draw import (
-    averaged_variance,
-    drawn_gates,
-    relative_error,
-    run_own_states,
-)
 from memcurse_cli.theory.gates.moments import (
     TANH,
     GatedMoments,
     Preactivation,
+    averaged_variance,
+    drawn_gates,
     gated_moments,
     mean_of,
+    relative_error,
+    run_own_states,
 )
 
 Floats = NDArray[np.float64]

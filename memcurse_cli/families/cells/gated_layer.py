@@ -1,8 +1,4 @@
-"""A step of gated cells at zero input and zero state: gates, biases, peepholes, its Jacobian.
-
-λ = σ(b) is what a unit keeps by itself; the Jacobian of one step of the whole state holds the
-memory through the hidden weights as well.
-"""
+"""A step of gated cells at zero input and zero state: gates, biases, peepholes, its Jacobian."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGro
 from memcurse_cli.theory.gates.laws import LOGISTIC, Opening
 from memcurse_cli.theory.linalg import eigenvalues
 
-LARGEST_JACOBIAN = 1024
-"""The order above which the Jacobian is left out: that of an LSTM of 512 units."""
+LARGEST_JACOBIAN = 1024  # the largest order of one that is taken: that of an LSTM of 512 units
 WITHOUT_BIAS = (
     "the layer has no bias: at zero input its gates stand at 1/2 and only the weights move them, "
     "so no parameter is listed"
@@ -39,10 +34,8 @@ _OWN_STATE = (
     " theory has gates drawn anew; the band is that of its forget gate, drawn"
 )
 
-
+# The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight.
 UNIT = 1e-100
-"""The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight."""
-
 Step = Callable[[Any], Any]
 """The next states (…, order) as a function of the states at zero input, by the dual functions."""
 
@@ -59,6 +52,12 @@ def dual_tanh(x: Any) -> Any:
     return value + 1j * x.imag * (1 - value**2)
 
 
+def step_jacobian(step: Step, order: int) -> Floats:
+    """(…, order) the derivatives of a step at zero, by complex steps, which lose no digits."""
+    jacobian: Floats = step(np.eye(order) * 1j * UNIT).imag.T / UNIT
+    return jacobian
+
+
 def step_spectra(
     weights: Mapping[str, Floats],
     step: Step,
@@ -68,8 +67,7 @@ def step_spectra(
 ) -> HiddenSpectra:
     """The eigenvalues of each gate's (H, H) hidden matrix, and of a step's Jacobian at zero.
 
-    The Jacobian is taken by complex steps, which lose no digits, where it is not too large and no
-    ``reason`` is given against it.
+    The latter where it is not too large and no ``reason`` is given against it.
     """
     reasons = [] if reason is None else [reason]
     if not weights:
@@ -81,7 +79,7 @@ def step_spectra(
         )
     jacobian = None
     if reason is None and order <= LARGEST_JACOBIAN:
-        jacobian = eigenvalues(step(np.eye(order) * 1j * UNIT).imag.T / UNIT, device)
+        jacobian = eigenvalues(step_jacobian(step, order), device)
     return HiddenSpectra(
         gates={gate: eigenvalues(matrix, device) for gate, matrix in weights.items()},
         jacobian=jacobian,

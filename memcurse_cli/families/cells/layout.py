@@ -6,7 +6,7 @@ A library's cell is a `Layout`, and what it does otherwise, as hard sigmoids or 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -26,7 +25,14 @@ from memcurse_cli.families.cells.gated_layer import (
     with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import Assumed, Assumption, Layer, Match, ReadOptions
+from memcurse_cli.families.family import (
+    Assumption,
+    Layer,
+    Match,
+    ReadOptions,
+    member_of,
+    split_stack,
+)
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -35,9 +41,7 @@ from memcurse_cli.families.gate_inputs import (
     RowNorms,
     squared_rows,
 )
-from memcurse_cli.families.layers import member_of, split_stack
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import misfit, shown_shape
+from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
 from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
 from memcurse_cli.theory.gates.moments import TANH, Candidate
@@ -116,13 +120,10 @@ class Layout:
         role, gates = next(iter(self.hidden.items()))
         size = found[role][0] // len(gates)
         seen = found.get(self.projection, (size,))[0]
+        rows = (*self.inputs.items(), *self.hidden.items())
         return (
             size > 0
-            and all(
-                found[role][0] == size * len(gates)
-                for side in (self.inputs, self.hidden)
-                for role, gates in side.items()
-            )
+            and all(found[role][0] == size * len(gates) for role, gates in rows)
             and all(
                 found[role][1] > seen if role in self.inputs else found[role][1] == seen
                 for role in self.hidden
@@ -156,6 +157,11 @@ class Layout:
                 axes = dict.fromkeys(self.hidden, 2) if self.stacks else {}
                 found += split_stack(Match(module or family, names), tensors, axes)
         return found
+
+
+def stacked(gates: tuple[str, ...], inputs: str, hidden: str, *biases: str, **how: Any) -> Layout:
+    """All gates in one tensor of each side, and in each bias."""
+    return Layout({inputs: gates}, {hidden: gates}, dict.fromkeys(biases, gates), **how)
 
 
 def shapes_of(
@@ -268,11 +274,8 @@ class Cell:
 
     def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
-        sides = self.layout.sides
-        shapes: list[tuple[int, ...]] = [(width,)]
-        if sides:
-            shapes += [(2, width), (2 * width,)]
-        shape = self._layer.shape(role)
+        sides, shape = self.layout.sides, self._layer.shape(role)
+        shapes: list[tuple[int, ...]] = [(width,), *([(2, width), (2 * width,)] if sides else [])]
         if shape not in shapes:
             needed = " or ".join(map(shown_shape, shapes))
             what = f"its shape {shown_shape(shape)} does not fit, {needed} is needed"
@@ -300,7 +303,7 @@ class Variant:
     """What a layer has beside, or other than, the plain cell of its layout."""
 
     opening: Opening = LOGISTIC  # what opens its gates
-    assumptions: tuple[str, ...] = ()  # one sentence each
+    assumptions: tuple[str, ...] = ()  # one sentence each, beside what the layer was asked
     layout: Layout | None = None  # where the tensors say another than the family's
     added: Mapping[str, Floats | float] = field(default_factory=dict)  # to the bias, by gate
     candidate: Candidate = TANH  # what a cell of one update gate takes in
@@ -311,7 +314,7 @@ class Variant:
     undriven: NoDrive | None = None
     finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
     activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
-    matrix: Callable[[Floats], Floats] | None = None  # its dense matrix from the stored one
+    matrix: Callable[[Floats], Floats] = np.asarray  # its dense matrix from the stored one
 
 
 def without_jacobian(
@@ -326,27 +329,9 @@ def without_jacobian(
     return spectra
 
 
-def positive(assumed: Assumed, assumption: Assumption) -> float:
-    """A number above 0 that was assumed.
-
-    Raises:
-        UsageError: the user gave another.
-    """
-    value = float(assumed.choose(assumption))
-    if not 0 < value < np.inf:
-        raise UsageError(
-            f"{assumption.key}={value:g} is not positive",
-            where="--assume",
-            remedy=f"give {assumption.meaning}",
-        )
-    return value
-
-
-def elman(options: ReadOptions, sentences: Sequence[str] = (), **choice: Any) -> Variant:
+def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
-    assumed = Assumed(options)
-    activation = assumed.choose(ACTIVATION, **choice)
-    return Variant(activation=activation, assumptions=(*assumed.sentences, *sentences))
+    return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
 
 
 PLAIN = Variant()
@@ -368,10 +353,9 @@ class CellFamily:
     equation: str
     source: str
     layouts: tuple[Layout, ...]  # the first that fits is the layer's
-    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = (
-        None  # else the layouts'
-    )
-    variant: Callable[[TensorStore, Match, ReadOptions], Variant] = lambda *_: PLAIN
+    # Where the layouts alone do not find it.
+    matches: Callable[[Mapping[str, TensorSpec], str], list[Match]] | None = None
+    variant: Callable[[Layer], Variant] = lambda _: PLAIN
     assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
@@ -388,24 +372,22 @@ class CellFamily:
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases of a gated cell, and the matrices where what they do is asked for.
 
-        Raises:
-            TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
-                family knows not to be this cell.
+        Raises TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
+        family knows not to be this cell.
         """
-        variant = self.variant(store, match, options)
         shapes = shapes_of(store.tensors, match.tensors)
         named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
-        layout = variant.layout or next((one for one in named if one.fits(shapes)), named[0])
-        axes = dict.fromkeys(layout.hidden, 2)
-        member = member_of(store, match, axes, others=())
-        return read_cell(Layer(self.name, member, match, options), layout, variant)
+        layout = next((one for one in named if one.fits(shapes)), named[0])
+        member = member_of(store, match, dict.fromkeys(layout.hidden, 2), others=())
+        layer = Layer(self.name, member, match, options)
+        variant = self.variant(layer)
+        return read_cell(layer, variant.layout or layout, variant)
 
 
 def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
-    Raises:
-        TensorError: NaN or inf in what is read, or shapes that do not fit together.
+    Raises TensorError: NaN or inf in what is read, or shapes that do not fit together.
     """
     if layout.convolves:
         variant = replace(
@@ -417,11 +399,11 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
     cell, options = Cell(layer, layout), layer.options
     biases = cell.biases
     if "state" in biases:
-        matrix, inputs = cell.hidden["state"], cell.inputs
+        inputs = cell.inputs
         return dense_layer(
             layer,
             next(iter(layout.hidden)),
-            matrix if variant.matrix is None else variant.matrix(matrix),
+            variant.matrix(cell.hidden["state"]),
             activation=variant.activation,
             readin=None if inputs is None else inputs["state"],
             bias=biases["state"].total,
@@ -430,9 +412,7 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
     undriven = variant.undriven if options.gates else None
-    seen: Mapping[str, GateInput] = {}
-    if options.gates and undriven is None:
-        seen = variant.seen(cell) if variant.seen is not None else _seen(cell)
+    seen = (variant.seen or _seen)(cell) if options.gates and undriven is None else {}
     lstm = "forget" in biases
     log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
     stored = biases["forget" if lstm else layout.gate].parts

@@ -12,19 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import UNIT, dual_sigmoid, dual_tanh
-from memcurse_cli.families.cells.layout import CellFamily, Layout, Variant, positive
+from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_jacobian
+from memcurse_cli.families.cells.layout import CellFamily, Variant, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    require_finite,
-    sigmoid,
-    softplus,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite, sigmoid, softplus
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
 
 CONSTRAINTS = Assumption(
@@ -45,7 +39,6 @@ SENSORY = "sensory_"
 _CONDUCTANCES = NoDrive(
     "its λ follows a sum of conductances that each have a gate of their own, not one pre-activation"
 )
-LSTM_GATES = ("cell", "input", "forget", "output")
 
 
 def _is_ltc(shapes: Shapes) -> bool:
@@ -79,29 +72,29 @@ class LTC(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         assumed = layer.assumed
         implicit = assumed.choose(CONSTRAINTS) == "yes"
-        unfolds, elapsed = (positive(assumed, one) for one in (UNFOLDS, ELAPSED))
+        unfolds, elapsed = (assumed.positive(one) for one in (UNFOLDS, ELAPSED))
         (size,) = layer.shape("cm")
         stored = {role: layer.real(role, (size,)) for role in LEAKS}
-        leaks = {role: _conductance(values, implicit) for role, values in stored.items()}
+        (capacity, by_cm), (leak, by_gleak) = (
+            _conductance(values, implicit) for values in stored.values()
+        )
         inputs = layer.shape(f"{SENSORY}w")[0]
         shown = np.zeros(inputs)  # what an input of zero becomes before the synapses
         if "input_b" in layer.names:
             shown = layer.real("input_b", (inputs,))
-        capacity, factor = leaks["cm"][0] * unfolds / elapsed, unfolds / elapsed
-        leak = leaks["gleak"][0] + EPSILON
+        factor = unfolds / elapsed
+        capacity, leak = capacity * factor, leak + EPSILON
         # The derivative of G by every parameter but cm, which moves c alone.
-        by_role = {"gleak": leaks["gleak"][1]}
+        by_role = {"gleak": by_gleak}
         for side, seen in (("", np.zeros(size)), (SENSORY, shown)):
             total, rates = _synapses(layer, side, seen, implicit)
             leak = leak + total
             by_role |= {f"{side}{name}": rate for name, rate in rates.items()}
         for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
             if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
-                raise TensorError(
-                    f"a neuron whose {what} is not positive",
-                    where=layer.names[tensor],
-                    remedy="say how they are kept positive with --assume implicit_constraints=",
-                )
+                remedy = "say how they are kept positive with --assume implicit_constraints="
+                where = layer.names[tensor]
+                raise misfit(f"a neuron whose {what} is not positive", where, remedy)
         log_eigenvalues = -np.minimum(unfolds * np.log1p(leak / capacity), LARGEST_DECAY)
         value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
         # d log λ / dG and / dc; γ = (1 - λ) / G, the state per unit of the current N.
@@ -118,7 +111,7 @@ class LTC(LayoutFamily):
         return layer.recurrence(
             log_eigenvalues,
             (
-                group("cm", factor * by_capacity * leaks["cm"][1], 0.0),
+                group("cm", factor * by_capacity * by_cm, 0.0),
                 *(group(role, by_leak * rate, rate) for role, rate in by_role.items()),
             ),
             log_gain=np.log(kept) - np.log(leak),
@@ -151,13 +144,6 @@ def _synapses(
     return np.sum(mask * strength * opened, axis=0), rates
 
 
-_LSTM = Layout(
-    {"input_map.weight": LSTM_GATES},
-    {"recurrent_map.weight": LSTM_GATES},
-    {"input_map.bias": LSTM_GATES},
-    columns=False,
-    whole=True,
-)
 # c' = σ(f + 1) c + σ(i) tanh(z)
 LIQUID_LSTM = CellFamily(
     name="liquid_lstm",
@@ -165,8 +151,15 @@ LIQUID_LSTM = CellFamily(
     recognised_by="recurrent_map.weight (4H, H) beside input_map.weight and input_map.bias (4H)",
     equation="λ = σ(b_f + 1), γ = σ(b_i), rows z, i, f, o",
     source="ncps.torch.LSTMCell; Gers et al. 2000",
-    layouts=(_LSTM,),
-    variant=lambda *_: Variant(added={"forget": 1.0}),
+    layouts=(
+        stacked(
+            ("cell", "input", "forget", "output"),
+            *("input_map.weight", "recurrent_map.weight", "input_map.bias"),
+            columns=False,
+            whole=True,
+        ),
+    ),
+    variant=lambda _: Variant(added={"forget": 1.0}),
 )
 
 
@@ -184,7 +177,6 @@ BACKBONE_ACTIVATION = Assumption(
 )
 HEADS = ("ff1", "ff2", "time_a", "time_b")
 PURE = ("w_tau", "A")
-
 _PARTS = ("weight", "bias")
 _BACKBONE = tuple(f"backbone.{index}" for index in range(32))
 JACOBIAN = (
@@ -241,7 +233,7 @@ class CfC(LayoutFamily):
 
 
 def _jacobian(layer: Layer, elapsed: float) -> Floats:
-    """∂h'/∂[x, h] at zero, by complex steps of [x, h]."""
+    """∂h'/∂[x, h] at zero."""
     backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
 
     def linear(role: str, x: Any) -> Any:
@@ -253,24 +245,22 @@ def _jacobian(layer: Layer, elapsed: float) -> Floats:
             seen = seen + layer.real(f"{role}.bias", (len(weight),))
         return seen
 
-    width = layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1]
-    z: Any = np.eye(width) * 1j * UNIT
-    if backbone:
-        activation = _ACTIVATIONS[layer.assumed.choose(BACKBONE_ACTIVATION)]
-    for each in backbone:
-        z = activation(linear(each, z))
-    f = linear("ff1", z)
-    if PURE[0] in layer.names:
-        # h' = A - A e^{-(|w_tau| + |f|) Δ} f
-        rate, level = (layer.real(role, (1, f.shape[-1]))[0] for role in PURE)
-        after = -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
-    else:
+    def step(z: Any) -> Any:
+        if backbone:
+            activation = _ACTIVATIONS[layer.assumed.choose(BACKBONE_ACTIVATION)]
+        for each in backbone:
+            z = activation(linear(each, z))
+        f = linear("ff1", z)
+        if PURE[0] in layer.names:
+            # h' = A - A e^{-(|w_tau| + |f|) Δ} f
+            rate, level = (layer.real(role, (1, f.shape[-1]))[0] for role in PURE)
+            return -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
         # h' = f (1 - t) + g t, or f + g t
         f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
         t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
-        after = f + t * (g if layer.assumed.choose(MODE) == "no_gate" else g - f)
-    jacobian: Floats = after.imag.T / UNIT
-    return jacobian
+        return f + t * (g if layer.assumed.choose(MODE) == "no_gate" else g - f)
+
+    return step_jacobian(step, layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1])
 
 
 def _gelu(x: Any) -> Any:

@@ -1,14 +1,18 @@
-"""Cells as their papers' code stores them: FastGRNN, LEM, and the multiplicative LSTM."""
+"""Cells of single papers: FastGRNN, LEM, the multiplicative LSTM, and those of torchrecurrent."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
     Part,
@@ -17,8 +21,25 @@ from memcurse_cli.families.cells.gated_layer import (
     dual_tanh,
     step_spectra,
 )
-from memcurse_cli.families.cells.layout import Cell, CellFamily, Layout, Variant
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, ReadOptions, Shapes
+from memcurse_cli.families.cells.layout import (
+    PLAIN,
+    Cell,
+    CellFamily,
+    Layout,
+    Variant,
+    read_cell,
+    shapes_of,
+)
+from memcurse_cli.families.cells.torch import (
+    KEY,
+    MEANING,
+    beside,
+    hidden_weights,
+    named_cell,
+    split_hidden_weight,
+    title_of,
+)
+from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
@@ -76,34 +97,26 @@ class FastGRNN(LayoutFamily):
     layouts = (TensorLayout(_REQUIRED, optional=_INPUT + _HIDDEN, fits=_fits),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names = layer.store, layer.names
-        gate = layer.vector(_GATE)
-        part = Part(_GATE, names[_GATE], gate, store.tensors[names[_GATE]].dtype)
+        gate, tensor = layer.vector(_GATE), layer.names[_GATE]
+        part = Part(_GATE, tensor, gate, layer.store.tensors[tensor].dtype)
         layer.assumed.sentences.append(_FUNCTIONS)
+
+        def matrix(whole: str, inner: str, outer: str) -> Floats | None:
+            """(H, sources), whole or the product of its factors; None where it is not there."""
+            if whole in layer.names:
+                return layer.real(whole, (gate.size, None))
+            if not {inner, outer} <= layer.names.keys():
+                return None
+            below = layer.real(inner, (None, None))
+            return layer.real(outer, (gate.size, len(below))) @ below
+
         return fast_grnn_recurrence(
             layer,
             gate=GateBias(gate, (part,)),
             block="",
             update=lambda: layer.vector(_UPDATE, gate.size),
-            matrices=lambda: (
-                _matrix(store, names, _INPUT, gate.size),
-                _matrix(store, names, _HIDDEN, gate.size),
-            ),
+            matrices=lambda: (matrix(*_INPUT), matrix(*_HIDDEN)),
         )
-
-
-def _matrix(
-    store: TensorStore, names: Mapping[str, str], roles: tuple[str, str, str], size: int
-) -> Floats | None:
-    """(H, sources), whole or the product of its factors; None where it is not there."""
-    whole, inner, outer = roles
-    if whole in names:
-        return read_real(store, names[whole], (size, None))
-    if inner not in names or outer not in names:
-        return None
-    below = read_real(store, names[inner], (None, None))
-    product: Floats = read_real(store, names[outer], (size, len(below))) @ below
-    return product
 
 
 def fast_grnn_recurrence(
@@ -115,18 +128,11 @@ def fast_grnn_recurrence(
     matrices: Callable[[], tuple[Floats | None, Floats | None]],
     bent: bool = False,
 ) -> Recurrence:
-    """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ or a tanh.
+    """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ, or a tanh if the gate is ``bent``.
 
     One ζ and one ν move the gain of every unit: d log γ/db_z = -σ(ζ) a'(b_z) / γ,
-    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ.
-
-    Args:
-        layer: where ζ and ν have roles.
-        gate: b_z.
-        block: what the gate's block of a bias is called, or "" where a bias is the gate's alone.
-        update: reads (H,) b_h, the candidate's bias.
-        matrices: reads W and U, None for what is not there.
-        bent: a tanh opens the gate, so that λ is negative where b_z is.
+    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ. ``block`` is what the gate's block of a
+    bias is called, or ""; ``update`` reads (H,) b_h, and ``matrices`` W and U, None for neither.
     """
     bias = gate.total
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
@@ -142,15 +148,10 @@ def fast_grnn_recurrence(
     groups = gate.groups(block, slope, -opened * slope / gain)
     by_scale = opened * sigmoid(-scale) * lost / gain
     by_floor = sigmoid(floor) * sigmoid(-floor) / gain
-    scalars = [
-        layer.group(role, value, 0.0, by, scalar=0)
-        for role, value, by in ((SCALE, scale, by_scale), (FLOOR, floor, by_floor))
-    ]
 
     def spectra() -> HiddenSpectra:
-        _, hidden = matrices()
+        taken, (_, hidden) = update(), matrices()
         assert hidden is not None  # a layer without it is not found
-        taken = update()
 
         def step(h: Any) -> Any:
             seen = h @ hidden.T
@@ -160,7 +161,6 @@ def fast_grnn_recurrence(
         return step_spectra({"shared": hidden}, step, bias.size, layer.options.device)
 
     def drive() -> GateDrive | NoDrive | None:
-        """What W and U show to the gate and, with another bias, to the candidate."""
         if bent:
             return _UNLAWFUL
         inputs, hidden = matrices()
@@ -182,7 +182,11 @@ def fast_grnn_recurrence(
     log_kept = log_of_eigenvalues(kept) if bent else log_sigmoid(bias).astype(np.complex128)
     return layer.recurrence(
         log_kept,
-        (*groups, *scalars),
+        (
+            *groups,
+            layer.group(SCALE, scale, 0.0, by_scale, scalar=0),
+            layer.group(FLOOR, floor, 0.0, by_floor, scalar=0),
+        ),
         log_gain=log_gain,
         input_dependent=True,
         stable_by_construction=True,
@@ -195,7 +199,6 @@ def fast_grnn_recurrence(
 STEP = Assumption(
     key="dt",
     default="1",
-    choices=(),
     meaning="the largest time step of a network that is an ordinary differential equation",
     tensors=("dt",),
 )
@@ -204,10 +207,7 @@ STEP = Assumption(
 def lem_layout(
     weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
 ) -> Layout:
-    """Where the rows are of the linears of x, of y and of z, by what ``{}`` stands for.
-
-    The last two blocks of rows of the first lead into ``states``.
-    """
+    """The linears of x, whose last rows lead into ``states``, of y and of z, for ``{}``."""
     steps = ("step of y", "step of z")
     sides = dict(zip(linears, ((*steps, *states), (*steps, "z"), ("y",)), strict=True))
     of_x, *of_state = linears
@@ -257,8 +257,7 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
         TensorError: NaN or inf in what is read, or shapes that do not fit together.
         UsageError: the user's dt is not in (0, 1].
     """
-    step, options = layer.assumed.fraction(STEP), layer.options
-    cell = Cell(layer, layout)
+    step, options, cell = layer.assumed.positive(STEP, most=1), layer.options, Cell(layer, layout)
     slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
     bias = GateBias(
         np.concatenate([slow.total, fast.total]),
@@ -271,10 +270,12 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
     # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
     kept = closed + (1 - step) * sigmoid(bias.total)
     groups = bias.groups("steps", -opened * closed, closed)
-    hidden = None
+    hidden = drive = None
     if options.spectra:
         whole = _whole_step(cell, step, delayed)
         hidden = step_spectra(cell.hidden, whole, 2 * cell.size, options.device)
+    if options.gates:
+        drive = _drive(cell, bias.total, step, [group.name for group in groups])
     return layer.recurrence(
         np.where(opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)),
         groups,
@@ -283,9 +284,7 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
         stable_by_construction=True,
         hidden_feedback=True,
         hidden=hidden,
-        gate=_drive(cell, bias.total, step, [group.name for group in groups])
-        if options.gates
-        else None,
+        gate=drive,
     )
 
 
@@ -333,10 +332,6 @@ _MULTIPLIED = re.compile(
 )
 
 
-def _layout(bias: str) -> Layout:
-    return Layout({"wx": _IFOG}, {"wmh": ("state of m",)}, {bias: _IFOG})
-
-
 def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     """Modules with the four matrices under one naming, and the bias of the gates."""
     matches = []
@@ -345,44 +340,36 @@ def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> lis
         if parts is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1]:
             continue
         before, after = parts["before"], parts["after"]
-        bias = "wh.bias" if after.startswith(".") else "b"
         roles = {weight: f"{before}{weight}{after}" for weight in WEIGHTS}
-        roles[bias] = f"{before}wh.bias" if bias == "wh.bias" else f"{before}b{after}"
+        bias = "wh.bias" if after.startswith(".") else "b"
+        roles[bias] = f"{before}{bias}{'' if after.startswith('.') else after}"
         held = all(role in tensors for role in roles.values())
         if held and tensors[roles[bias]].shape == (4 * spec.shape[0],):
             matches.append(Match(before.rstrip("./,_") or family, roles))
     return matches
 
 
-def _variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _spectra(cell: Cell, _: str) -> HiddenSpectra:
     """At zero input m is zero, whatever the state: the Jacobian has σ(b_f) and 0 alone."""
-
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        kept = sigmoid(cell.biases["forget"].total)
-        return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
-
-    return Variant(
-        layout=_layout("wh.bias" if "wh.bias" in match.tensors else "b"),
-        spectra=spectra,
-        seen=lambda cell: _seen(store, match.tensors, cell),
-    )
+    kept = sigmoid(cell.biases["forget"].total)
+    return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
 
 
-def _seen(store: TensorStore, names: Mapping[str, str], cell: Cell) -> dict[str, GateInput]:
+def _seen(layer: Layer, cell: Cell) -> dict[str, GateInput]:
     """What the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
 
     Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
     """
-    weights = {role: _weight(store, names[role], role) for role in WEIGHTS}
-    if any(weight is None for weight in weights.values()):
+    found = [_weight(layer.store, layer.names[role], role) for role in WEIGHTS]
+    weights = [weight for weight in found if weight is not None]
+    if len(weights) < len(found):
         return {}
-    wx, wh, wmx, wmh = (weight for weight in weights.values() if weight is not None)
+    wx, wh, wmx, wmh = weights
     units = len(wmh)
     if len(wx) != 4 * units or wh.shape != (4 * units, units) or len(wmx) != units:
         return {}
-    product = squared_rows(wmx) * squared_rows(wmh)
     inputs = np.split(squared_rows(wx), len(_IFOG))
-    products = np.split(np.square(wh) @ product, len(_IFOG))
+    products = np.split(np.square(wh) @ (squared_rows(wmx) * squared_rows(wmh)), len(_IFOG))
     return {
         gate: GateInput(cell.biases[gate].total, RowNorms(own, np.zeros(units), both))
         for gate, own, both in zip(_IFOG, inputs, products, strict=True)
@@ -414,7 +401,270 @@ MULTIPLICATIVE_LSTM = CellFamily(
         "openai/generating-reviews-discovering-sentiment; tape's UniRep; Krause et al. 2017, "
         "arXiv 1609.07959"
     ),
-    layouts=(_layout("b"),),
+    layouts=(Layout({"wx": _IFOG}, {"wmh": ("state of m",)}, {"b": _IFOG, "wh.bias": _IFOG}),),
     matches=_multiplicative_lstms,
-    variant=_variant,
+    variant=lambda layer: Variant(spectra=_spectra, seen=lambda cell: _seen(layer, cell)),
 )
+
+
+# Cells of torchrecurrent whose shapes are none of torch's. Each is a layout and, at zero input and
+# zero state, what its step has other than an LSTM's or that of a cell of one gate.
+GATE_FUNCTION = Assumption(
+    key="gate_activation",
+    default="tanh",
+    choices=("tanh", "sigmoid"),
+    meaning="what opens the gate of a FastGRNN of torchrecurrent",
+)
+
+Rows = tuple[str, ...]
+
+
+def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -> Layout:
+    """Biases have the rows of their weights unless they have others."""
+    rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
+    sides = {"weight_ih": inputs}, {"weight_hh": hidden}
+    return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
+
+
+def _stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
+    """Those of a step of the state, given what each gate sees of it beside its bias."""
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        def whole(h: Any) -> Any:
+            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
+            for gate, weights in cell.hidden.items():
+                z[gate] = z[gate] + h @ weights.T
+            return step(cell, z, h)
+
+        return step_spectra(cell.hidden, whole, cell.size, device)
+
+    return spectra
+
+
+def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
+    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``."""
+    return dual_sigmoid(z["forget"]) * c
+
+
+def _cfn_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
+    """``h' = σ(f) tanh(h) + σ(i) tanh(W x + b)``."""
+    return dual_sigmoid(z["forget"]) * dual_tanh(h) + dual_sigmoid(z["input"]) * dual_tanh(z["new"])
+
+
+def _mut1_step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
+    """``h' = (1-z) h + z tanh(U (r ∘ h) + tanh(W x + b_x) + b)``, z = σ(W_z x + b_z) alone."""
+    outer, inner = cell.biases["new"].split("bias_ih")
+    reset = (dual_sigmoid(z["reset"]) * h) @ cell.hidden["new"].T
+    candidate = dual_tanh(reset + np.tanh(inner) + outer)
+    return dual_sigmoid(-z["update"]) * h + dual_sigmoid(z["update"]) * candidate
+
+
+def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
+    """``h' = tanh((1-k) h + k c)``, c = tanh(W x + b_x)."""
+    k = z["gate"]
+    return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
+
+
+def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
+    """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state.
+
+    With T = tanh(k c): dλ/db_k = -k (1-k) s (1 + 2T (1-k) c), d log γ/db_k = (1-k) (1 - 2T k c),
+    and both logarithms have the slope -2T k (1 - c²) by b_x.
+    """
+    gate, new = cell.biases["gate"], cell.biases["new"]
+    opened, shut, candidate = sigmoid(gate.total), sigmoid(-gate.total), np.tanh(new.total)
+    bent, log_slope = np.tanh(opened * candidate), -2 * np.log(np.cosh(opened * candidate))
+    slope = np.exp(log_slope)
+    by_new = -2 * bent * opened * (1 - candidate**2)
+    groups = (
+        *gate.groups(
+            "gate",
+            -opened * shut * slope * (1 + 2 * bent * shut * candidate),
+            shut * (1 - 2 * bent * opened * candidate),
+        ),
+        *new.groups("new", shut * slope * by_new, by_new),
+    )
+    return replace(
+        found,
+        log_eigenvalues=found.log_eigenvalues + log_slope,
+        log_gain=found.log_gain + log_slope,
+        parameters=groups,
+    )
+
+
+def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
+    """``h' = u h + (1-u) z``, z = tanh(W x + b_x), u = σ(U h + V z + b): λ = σ(V tanh(b_x) + b).
+
+    V = ``weight_mm``: every b_x moves every λ, and every row of V its own.
+    """
+    latent = Cell(layer, layout).biases["latent"]
+    shown, size = np.tanh(latent.total), latent.total.size
+    mixed = layer.real("weight_mm", (size, size))
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        weights, total = cell.hidden["update"], cell.biases["update"].total
+
+        def step(h: Any) -> Any:
+            z = h @ weights.T + total
+            return dual_sigmoid(z) * h + dual_sigmoid(-z) * shown
+
+        return step_spectra({"state": weights}, step, size, device)
+
+    def finish(found: Recurrence, cell: Cell) -> Recurrence:
+        total = cell.biases["update"].total
+        unit, source = np.indices((size, size))  # of every entry of V
+        slope, by_gain = (sigmoid(total) * sigmoid(-total))[unit], -sigmoid(total)[unit]
+        by_latent, by_entry = mixed * (1 - shown**2)[source], shown[source]
+        ((role, _, values, _),) = latent.parts
+        by_bias, by_mixed = ((slope * by, by_gain * by) for by in (by_latent, by_entry))
+        groups = (
+            layer.group(role, values, *by_bias, scalar=source, eigenvalue=unit),
+            layer.group("weight_mm", mixed, *by_mixed, eigenvalue=unit),
+        )
+        return replace(found, parameters=(*found.parameters, *groups))
+
+    variant = Variant(
+        added={"update": mixed @ shown},
+        spectra=spectra,
+        undriven=NoDrive("its gate sees the input through a tanh, and so has no Gaussian drive"),
+        finish=finish,
+    )
+    return read_cell(layer, layout, variant)
+
+
+def _read_fast_grnn(layer: Layer, layout: Layout) -> Recurrence:
+    """The library's default for what opens the gate is a tanh; that of the paper is σ."""
+    bent = layer.assumed.choose(GATE_FUNCTION) == "tanh"
+    cell = Cell(layer, layout)
+    return fast_grnn_recurrence(
+        layer,
+        gate=cell.biases["gate"],
+        block="gate",
+        update=lambda: cell.biases["new"].total,
+        matrices=lambda: ((cell.inputs or {}).get("shared"), cell.hidden["shared"]),
+        bent=bent,
+    )
+
+
+_RAN_DRIVE = NoDrive(
+    "its gates see the tanh of a state that takes in W x without a bound, which no law of gates has"
+)
+_CFN_DRIVE = NoDrive("its state comes back through a tanh, which no law of gates has")
+_STAR_DRIVE = NoDrive("a tanh stands around its new state, which no law of gates has")
+
+
+@dataclass(frozen=True)
+class _Own:
+    """One of the cells: its rows, what it has other than the plain cell, or what reads it."""
+
+    layout: Layout
+    variant: Variant = PLAIN
+    read: Callable[[Layer, Layout], Recurrence] | None = None
+    # What else stands in the module, with its rank: H, (H, H), or one number of any rank.
+    beside: Mapping[str, int] = field(default_factory=dict)
+
+
+_CFN, _MUT1 = ("forget", "input", "new"), ("update", "reset", "new")
+_TWO, _GATED = ("input", "forget"), ("new", "gate")
+_CELLS = {
+    "ran": _Own(
+        _layout(("new", *_TWO), _TWO, _TWO),
+        Variant(spectra=_stepped(_ran_step), undriven=_RAN_DRIVE),
+    ),
+    "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=_stepped(_cfn_step), undriven=_CFN_DRIVE)),
+    "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=_stepped(_mut1_step))),
+    # h' = (1-f) h + f tanh(W x + b_x), whose gate f alone sees the state.
+    "light_ru": _Own(_layout(_GATED, _GATED[1:], keeps=False)),
+    "star": _Own(
+        _layout(_GATED, _GATED[1:], keeps=False),
+        Variant(spectra=_stepped(_star_step), undriven=_STAR_DRIVE, finish=_finish_star),
+    ),
+    "minimal_rnn": _Own(
+        _layout(("latent",), ("update",)), read=_read_minimal_rnn, beside={"weight_mm": 2}
+    ),
+    "fast_grnn": _Own(
+        _layout(("shared",), ("shared",), ("gate", "new")),
+        read=_read_fast_grnn,
+        beside={SCALE: 0, FLOOR: 0},
+    ),
+    "lem": _Own(
+        lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y")),
+        read=partial(read_lem, delayed=True),
+    ),
+}
+# Cells that are stored as those of the library that are read, and are not.
+_REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
+CELL = Assumption(KEY, "by_name", ("by_name", *_CELLS), MEANING)
+
+
+class TorchRecurrent(LayoutFamily):
+    """``h[t+1] = λ h[t] + γ u`` with gates at zero input and zero state, one step for each cell.
+
+    torchrecurrent stores weights and biases of all its cells under the same names; their shapes
+    tell some apart, and the name of the layer or of the file the others.
+    """
+
+    name = "torch_recurrent"
+    title = "RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)"
+    recognised_by = (
+        "weight_ih, weight_hh, bias_ih and bias_hh of (3H, 2H), (2H, H) or (4H, 3H) rows, or "
+        "weight_mm, or zeta and nu, beside them"
+    )
+    equation = "λ = σ(b_f), γ = σ(b_i); or λ = 1 - σ(b), γ = σ(b); each cell's own on its page"
+    source = "torchrecurrent; each cell's paper on the page"
+    assumptions = (CELL, STEP, GATE_FUNCTION)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with both weights and both biases, of the rows of one kind of cell."""
+        matches = []
+        for match in hidden_weights(tensors, self.name):
+            weight = match.tensors["weight_hh"]
+            if split_hidden_weight(weight)[2]:  # weight_hh_l0 is torch's own
+                continue
+            names = {**match.tensors, **beside(tensors, weight)}
+            if _stored_alike(shapes_of(tensors, names)):
+                matches.append(replace(match, tensors=names))
+        return matches
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        cell = _CELLS[_told(layer)]
+        if cell.read is not None:
+            return cell.read(layer, cell.layout)
+        return read_cell(layer, cell.layout, cell.variant)
+
+
+def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The cells that are read whose tensors these are, and no more than these."""
+    return [
+        name
+        for name, cell in _CELLS.items()
+        if shapes.keys() == {*cell.layout.matrices, *cell.layout.biases, *cell.beside}
+        and cell.layout.fits(shapes)
+        and all(
+            shapes[role] == shapes["weight_hh"][1:] * rank if rank else prod(shapes[role]) == 1
+            for role, rank in cell.beside.items()
+        )
+    ]
+
+
+def _told(layer: Layer) -> str:
+    """The cell that the user, the name or its shapes alone tell."""
+    read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
+    given = layer.options.assume.get(KEY, "")
+    if given in read:
+        layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
+        return given
+    cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
+    if len(cells) == 1:
+        return cells[0]
+    weight = layer.names["weight_hh"]
+    named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
+    if named in read:
+        layer.assumed.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
+        return named
+    alike = " and ".join(title_of(cell) for cell in cells)
+    what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"
+    if named is not None:
+        what = f"its name says {title_of(named)}, a cell of torchrecurrent's that is not read"
+    choices = " or ".join(f"{KEY}={cell}" for cell in read)
+    raise TensorError(what, where=weight, remedy=f"give --assume {choices} if that is what it is")

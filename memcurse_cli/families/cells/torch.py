@@ -1,18 +1,23 @@
 """Cells in torch's names: the LSTM, the GRU and its mutations, the MGU and others of one gate.
 
-The state of an LSTM is c. A layer without biases has λ = 1/2 and no parameter group, since its
-weights do not act at zero input and zero state.
+torchrecurrent alone has some forty cells whose tensors are all called ``weight_ih``, ``weight_hh``,
+``bias_ih`` and ``bias_hh``. What tells them apart is a tensor that torch's own cell has not, or
+the name of the layer or of the file; where neither does, the report says what else it could be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import prod
+from pathlib import PurePath
+from typing import NamedTuple
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import gru_step, step_spectra
 from memcurse_cli.families.cells.layout import (
     IFGO,
@@ -22,25 +27,287 @@ from memcurse_cli.families.cells.layout import (
     CellFamily,
     Layout,
     Variant,
+    shapes_of,
+    stacked,
     without_jacobian,
 )
-from memcurse_cli.families.cells.torch_names import (
-    KEY,
-    MEANING,
-    Choice,
-    Lookalikes,
-    beside,
-    hidden_weights,
-    named_cell,
-    split_hidden_weight,
-    torch_layout,
+from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
+from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive, RowNorms
+from memcurse_cli.families.reading import (
+    group_by_module,
+    log_sigmoid,
+    misfit,
+    shown_shape,
+    sigmoid,
+    split_name,
 )
-from memcurse_cli.families.family import Assumed, Assumption, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, NoDrive
-from memcurse_cli.families.reading import log_sigmoid, parameter_group, read_vector, sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.gates.moments import RELU
+
+# encoder.weight_hh_l0_reverse of nn.LSTM, cell.weight_hh of nn.LSTMCell, enc_w_hh of a port.
+_HIDDEN_WEIGHT = re.compile(
+    r"(?P<module>(?:.*[./,_])?)(?P<stem>weight|[wW])_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"
+)
+# PaddlePaddle saves the cells of a network under its own names as well.
+_PADDLE_CELL = re.compile(
+    r"(?P<network>(?:.*\.)?)(?P<index>\d{1,6})\.cell(?P<direction>|_fw|_bw)\."
+)
+
+
+def hidden_weights(
+    tensors: Mapping[str, TensorSpec], family: str, gates: int | None = None
+) -> list[Match]:
+    """The layer and direction of every hidden weight (gates · H, H), in the order of the file.
+
+    Of four gates it may be (4H, P) beside a projection ``weight_hr``; of None it is any matrix.
+    The roles are weight_hh, weight_ih, weight_hr, bias_ih, bias_hh, and Equinox's bias and bias_n.
+    """
+    found = []
+    for name, spec in tensors.items():
+        parts = _HIDDEN_WEIGHT.fullmatch(name) if "_hh" in name and len(spec.shape) == 2 else None
+        if parts is None or _is_alias(tensors, parts["module"], spec):
+            continue
+        module, stem, suffix = parts.groups()
+        roles = {"weight_hh": name}
+        biases = ("bias",) if stem == "weight" else ("b", "bias")
+        for role, candidates in {
+            "weight_ih": (f"{stem}_ih", f"{stem}_xh"),
+            "weight_hr": (f"{stem}_hr",),
+            "bias_ih": [f"{bias}_ih" for bias in biases],
+            "bias_hh": [f"{bias}_hh" for bias in biases],
+        }.items():
+            for candidate in candidates:
+                if f"{module}{candidate}{suffix}" in tensors:
+                    roles[role] = f"{module}{candidate}{suffix}"
+        # Equinox keeps one bias for both sides, and what the reset gate of its GRU multiplies.
+        if f"{module}bias" in tensors and not roles.keys() & {"bias_ih", "bias_hh"} and not suffix:
+            added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
+            roles |= {role: tensor for role, tensor in added.items() if tensor in tensors}
+        rows, columns = spec.shape
+        if gates is None:
+            fits = True
+        elif "weight_hr" in roles:  # what projects an LSTM's state
+            fits = gates == 4 and rows % 4 == 0
+        else:
+            fits = rows == gates * columns
+        if fits:
+            joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
+            layer = joint.join(filter(None, (module.rstrip("./,_"), suffix.lstrip("_"))))
+            found.append(Match(layer or family, roles))
+    return found
+
+
+def split_hidden_weight(name: str) -> tuple[str, str, str]:
+    """What stands before ``weight_hh``, ``weight``, ``w`` or ``W``, and ``_l0`` and its like."""
+    parts = _HIDDEN_WEIGHT.fullmatch(name)
+    assert parts is not None
+    module, stem, suffix = parts.groups()
+    return module, stem, suffix
+
+
+def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) -> bool:
+    """Whether a cell's weight stands in the file again, as its network's."""
+    cell = _PADDLE_CELL.fullmatch(module)
+    if cell is None:
+        return False
+    end = "_reverse" if cell["direction"] == "_bw" else ""
+    return tensors.get(f"{cell['network']}weight_hh_l{cell['index']}{end}") == spec
+
+
+def torch_layout(gates: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Layout:
+    """The rows of weight_ih, weight_hh and the biases, of which the hidden side may have others."""
+    sides = {"ih": gates, "hh": hidden or gates}
+    return Layout(
+        {"weight_ih": sides["ih"]},
+        {"weight_hh": sides["hh"]},
+        {"bias_ih": sides["ih"], "bias_hh": sides["hh"], "bias": gates},
+        columns=False,
+        projection="weight_hr",
+    )
+
+
+KEY = "cell"
+MEANING = "which of the cells that are stored alike it is"
+
+
+def _within(words: str) -> re.Pattern[str]:
+    return re.compile(words, re.IGNORECASE)
+
+
+def _word(words: str) -> re.Pattern[str]:
+    """As a word of its own: ``mut1``, ``MUT1Cell``, ``my_star_rnn`` and ``STARNet2``."""
+    ending = r"(?:_?(?:cells?|layers?|rnn|net|network))?"
+    return re.compile(rf"(?<![a-z])(?:{words}){ending}(?![a-z])", re.IGNORECASE)
+
+
+# A cell's name in a sentence, and what a layer's or a file's name has in it.
+_CALLED = {
+    "mgu": ("MGU", _within(r"mgu|minimal_?gated")),
+    "ligru": ("LiGRU", _within(r"li_?gru|light_?gru")),
+    "janet": ("JANET", _within(r"janet")),
+    "ugrnn": ("UGRNN", _within(r"ugrnn")),
+    "sgu": ("SGU", _word(r"d?sgu")),
+    "miru": ("MiRU", _word(r"mi_?ru_?[12]?")),
+    "mut1": ("MUT1", _word(r"mut_?1")),
+    "mut2": ("MUT2", _word(r"mut_?2")),
+    "mut3": ("MUT3", _word(r"mut_?3")),
+    "original_lstm": ("OriginalLSTM", _within(r"original_?lstm")),
+    "tau_gru": ("tauGRU", _word(r"tau_?gru")),
+    "intersection_rnn": ("IntersectionRNN", _within(r"intersection_?rnn")),
+    "tgru": ("TGRU", _word(r"tgru")),
+    "tlstm": ("TLSTM", _word(r"tlstm")),
+    "atr": ("ATR", _word(r"atr")),
+    "antisymmetric_rnn": ("AntisymmetricRNN", _within(r"anti_?symmetric")),
+    "nbr": ("NBR", _word(r"nbr")),
+    "cfn": ("CFN", _word(r"cfn")),
+    "light_ru": ("LightRU", _word(r"light_?ru")),
+    "star": ("STAR", _word(r"star")),
+    "sgrn": ("SGRN", _word(r"sgrn")),
+}
+# As torchrecurrent keeps the cells of a layer, and many a network those of torch.
+_CELL_LIST = re.compile(r"(?:.*[./])?cells[./]\d+[./]")
+
+# Tensors that stand beside the hidden weight of another cell than torch's.
+_OTHERS = (
+    *("{0}_ph", "{0}_ch", "{0}_mh", "{0}_mm", "{0}_proj", "{0}_res", "{0}_pi", "{0}_pf", "{0}_po"),
+    *("{0}_ci", "{0}_cf", "{0}_co", "{0}_cc", "{0}_peephole", "{0}_peepholes", "{0}_peep"),
+    *("{1}_ch", "{1}_mh", "{1}_mm", "{1}_ph", "alpha", "beta", "beta1", "beta2", "gamma", "zeta"),
+    *("nu", "eta", "epsilon", "dt", "tau", "leak", "leak_rate", "taus", "log_tau"),
+)
+# Norms inside the gates, whose biases add to theirs: those of TorchScript's LSTM and its like.
+_OTHER_NORMS = (
+    *("layernorm_i", "layernorm_h", "layernorm_c", "layer_norm_i", "layer_norm_h"),
+    *("ln_ih", "ln_hh", "ln_i2h", "ln_h2h", "norm_ih", "norm_hh"),
+)
+
+
+class Choice(NamedTuple):
+    """The cell that a layer is taken for, and what that assumes."""
+
+    cell: str
+    sentences: tuple[str, ...] = ()
+    told: bool = False  # by a name or the user
+    given: bool = False  # by the user
+
+
+@dataclass(frozen=True)
+class Lookalikes:
+    """A cell of torch's, and what is stored in its names and shapes."""
+
+    own: str  # the key of torch's cell
+    title: str  # in a sentence
+    read: tuple[str, ...] = ()  # the keys of the others that the family reads
+    refused: tuple[str, ...] = ()  # and of those that it does not
+    square: tuple[str, ...] = ()  # of the latter, alike only with as many inputs as units
+
+    @property
+    def assumption(self) -> Assumption:
+        """Which of the cells it is, for ``--assume``."""
+        return Assumption(KEY, self.own, (self.own, *self.read), MEANING)
+
+    def choose(self, store: TensorStore, match: Match, options: ReadOptions) -> Choice:
+        """The cell that a layer with a role ``weight_hh`` is taken for.
+
+        Raises TensorError: a tensor beside the weight, or a name, says that it is a cell that the
+        family does not read. A norm inside the gates says so whatever the user does.
+        """
+        given = options.assume.get(KEY)
+        insists = given in (self.own, *self.read)
+        weight = match.tensors["weight_hh"]
+        for role, tensor in beside(store.tensors, weight).items():
+            norm, _, part = role.rpartition(".")
+            if norm in _OTHER_NORMS:
+                what = (
+                    f"it stands beside {weight}: the {part} of a norm inside the gates or around "
+                    f"the state, which {self.title} has not"
+                )
+                raise misfit(what, tensor, "a cell with such norms is not read")
+            if not insists and role not in match.tensors:  # those the family knows
+                raise self.stranger(match, role, tensor)
+        if given is not None and insists:
+            sentence = f"{KEY}={given} (as given): {MEANING}"
+            return Choice(given, (sentence,), told=True, given=True)
+        module, _, suffix = split_hidden_weight(weight)
+        inputs = match.tensors.get("weight_ih", weight)
+        as_many = store.tensors[inputs].shape[1:] == store.tensors[weight].shape[1:]
+        excluded = () if as_many else self.square
+        others = [cell for cell in (*self.read, *self.refused) if cell not in excluded]
+        own = (self.own,) if self.own in _CALLED else ()
+        if suffix and not own:  # a layer of torch's own, weight_hh_l0
+            return Choice(self.own)
+        named = named_cell(module, store.path, (*own, *others))
+        if named == self.own:
+            return Choice(self.own, told=True)
+        if named in self.refused:
+            what = (
+                f"its name says {title_of(named)}, a cell that is stored like {self.title} and is"
+            )
+            remedy = f"give --assume {KEY}={self.own} if it is {self.title}"
+            raise misfit(f"{what} not read", weight, remedy)
+        if named is not None:
+            return Choice(named, (f"{KEY}={named} (by its name): {MEANING}",), told=True)
+        if not _CELL_LIST.fullmatch(module) or not others:
+            return Choice(self.own)
+        alike = ", ".join(map(title_of, others))
+        sentence = (
+            f"{KEY}={self.own} (the default): torchrecurrent stores other cells alike ({alike}), "
+            "and the layer's name does not tell"
+        )
+        return Choice(self.own, (sentence,))
+
+    @property
+    def _insist(self) -> str:
+        return f"if it is no part of it, give --assume {KEY}={self.own} to read the layer so"
+
+    def misfit(self, store: TensorStore, weight: str, inputs: str) -> TensorError:
+        """What is said of an input weight of other rows than the hidden one."""
+        rows, hidden = (shown_shape(store.tensors[name].shape) for name in (inputs, weight))
+        what = f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}: this is "
+        return misfit(f"{what}another cell", inputs, self._insist)
+
+    def stranger(self, match: Match, role: str, tensor: str) -> TensorError:
+        """What is said of a tensor that the cell has not."""
+        what = f"it stands beside {match.tensors['weight_hh']}, and {self.title} has no {role}: "
+        return misfit(f"{what}this is another cell", tensor, self._insist)
+
+
+def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:
+    """The tensors in the module of a hidden weight that torch's own cells have not, by role."""
+    module, stem, suffix = split_hidden_weight(weight)
+    norms = (f"{norm}.{part}" for norm in _OTHER_NORMS for part in ("weight", "bias"))
+    others = (role.format(stem, "bias" if stem == "weight" else "b") for role in _OTHERS)
+    found = {}
+    for role in (*norms, *others):
+        for tensor in (f"{module}{role}{suffix}", f"{module}{role}"):
+            if tensor in tensors:
+                found[role] = tensor
+    # A network of one hidden layer calls its readout so; only a square one can be inside the cell.
+    readout, shape = f"{stem}_ho", tensors[weight].shape
+    square = shape[1:] * 2
+    outside = tensors.get(f"{module}{readout}")
+    if outside is not None and shape != square == outside.shape and len(square) == 2:
+        found[readout] = f"{module}{readout}"
+    return found
+
+
+def named_cell(module: str, path: str, among: Iterable[str]) -> str | None:
+    """The cell that a module's name tells, or else that of its file; None where neither does.
+
+    Of a path the last part counts; a match's name may be its family's and tells nothing.
+    """
+    among = tuple(among)
+    for name in (module, PurePath(path).stem if path else ""):
+        for cell in among:
+            if _CALLED[cell][1].search(name):
+                return cell
+    return None
+
+
+def title_of(cell: str) -> str:
+    """What a cell is called."""
+    return _CALLED[cell][0]
+
 
 MUT2, MUT3 = "mut2", "mut3"
 GRU_CELLS = Lookalikes(
@@ -61,11 +328,11 @@ _BENT_STATE = NoDrive(
 )
 
 
-def _gru_variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _gru_variant(layer: Layer) -> Variant:
     """Which of the cells it is."""
-    choice = GRU_CELLS.choose(store, match, options)
-    layout = EQUINOX if "bias_n" in match.tensors else TORCH
-    if choice.cell in (MUT2, MUT3):
+    choice = GRU_CELLS.choose(layer.store, layer.match, layer.options)
+    layout = EQUINOX if "bias_n" in layer.names else TORCH
+    if choice.cell in GRU_CELLS.read:
         layout = MUTATION
     undriven = _BENT_STATE if choice.cell == MUT3 else None
     return Variant(assumptions=choice.sentences, layout=layout, undriven=undriven)
@@ -109,8 +376,8 @@ LSTM = CellFamily(
     source="torch.nn.LSTM, torchrecurrent; Gers et al. 2000; theory of Zucchet & Orvieto 2024, D.2",
     layouts=(replace(torch_layout(IFGO), peepholes={PEEPHOLES: ("input", "forget", "output")}),),
     matches=_matches_lstm,
-    variant=lambda store, match, options: Variant(
-        assumptions=LSTM_CELLS.choose(store, match, options).sentences
+    variant=lambda layer: Variant(
+        assumptions=LSTM_CELLS.choose(layer.store, layer.match, layer.options).sentences
     ),
     assumptions=(LSTM_CELLS.assumption,),
 )
@@ -161,40 +428,36 @@ def _matches_mgu(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
     return matches + LINEARS.find(tensors, family)
 
 
-def _mgu_cell(
-    store: TensorStore, match: Match, options: ReadOptions
-) -> tuple[str | None, tuple[str, ...]]:
-    """``mgu``, one of `KEEPING`, or None for one that keeps by its gate, and what that assumes."""
-    if "U_f.weight" in match.tensors:
-        named = named_cell(match.tensors["U_f.weight"], store.path, (CELLS.own, *KEEPING))
+def _mgu_cell(layer: Layer) -> tuple[str | None, tuple[str, ...]]:
+    """``mgu``, one of `KEEPING`, or None for one that keeps by its gate, and what its name says."""
+    store, names = layer.store, layer.names
+    if "U_f.weight" in names:
+        named = named_cell(names["U_f.weight"], store.path, (CELLS.own, *KEEPING))
         choice = Choice(named or CELLS.own, told=named is not None)
     else:
-        choice = CELLS.choose(store, match, options)
-    if OFFSET in match.tensors and not choice.told:
+        choice = CELLS.choose(store, layer.match, layer.options)
+    if OFFSET in names and not choice.told:
         sentence = f"{KEY}={JANET} (by its scalar {OFFSET}): {MEANING}"
         choice = Choice(JANET, (sentence,), told=True)
-    elif OFFSET in match.tensors and choice.cell != JANET and not choice.given:
-        raise CELLS.stranger(match, OFFSET, match.tensors[OFFSET])
-    rows = match.tensors.get("weight_ih")
-    if rows is not None and not choice.given:
-        weight = match.tensors["weight_hh"]
-        if store.tensors[rows].shape[:1] != store.tensors[weight].shape[:1]:
-            raise CELLS.misfit(store, weight, rows)
-    assumed = Assumed(options)
-    keeps = assumed.choose(
+    elif OFFSET in names and choice.cell != JANET and not choice.given:
+        raise CELLS.stranger(layer.match, OFFSET, names[OFFSET])
+    rows = {layer.shape(role)[:1] for role in ("weight_ih", "weight_hh") if role in names}
+    if len(rows) > 1 and not choice.given:
+        raise CELLS.misfit(store, names["weight_hh"], names["weight_ih"])
+    keeps = layer.assumed.choose(
         GATE_KEEPS,
         default="yes" if choice.cell in KEEPING else "no",
         silent=choice.told and choice.cell == CELLS.own,
     )
     if (keeps == "yes") != (choice.cell in KEEPING):  # the user says other than the name
-        return (None if keeps == "yes" else CELLS.own), tuple(assumed.sentences)
-    return choice.cell, (*assumed.sentences, *choice.sentences)
+        return (None if keeps == "yes" else CELLS.own), ()
+    return choice.cell, choice.sentences
 
 
-def _mgu_variant(store: TensorStore, match: Match, options: ReadOptions) -> Variant:
+def _mgu_variant(layer: Layer) -> Variant:
     """Which of the cells it is."""
-    name, assumptions = _mgu_cell(store, match, options)
-    layout = LINEARS if "U_f.weight" in match.tensors else ROWS
+    name, assumptions = _mgu_cell(layer)
+    layout = LINEARS if "U_f.weight" in layer.names else ROWS
     if name == CELLS.own:
         return Variant(assumptions=assumptions, layout=replace(layout, keeps=False))
     if name == UGRNN and layout is ROWS:
@@ -204,21 +467,19 @@ def _mgu_variant(store: TensorStore, match: Match, options: ReadOptions) -> Vari
         reason = without_jacobian(_UNKNOWN_CELL)
         return replace(plain, spectra=reason, undriven=_UNKNOWN_DRIVE)
     if name == LIGRU:
-        driven = options.gates and ("weight_ih" in match.tensors or layout is LINEARS)
+        driven = layer.options.gates and ("weight_ih" in layer.names or layout is LINEARS)
         return replace(
             plain,
             assumptions=(*assumptions, *((_RELU,) if driven else ())),
             candidate=RELU,
             spectra=without_jacobian(ACTIVATION),
         )
-    if name == JANET and OFFSET in match.tensors:
-        tensor = match.tensors[OFFSET]
-        return _offset(plain, read_vector(store, tensor, 1), tensor, store.tensors[tensor].dtype)
-    return plain
+    return _offset(plain, layer) if name == JANET and OFFSET in layer.names else plain
 
 
-def _offset(plain: Variant, offset: Floats, tensor: str, dtype: str) -> Variant:
+def _offset(plain: Variant, layer: Layer) -> Variant:
     """JANET's β, a scalar that moves every gain: d log γ/dβ = 1 - γ = -d log γ/db_s."""
+    offset = layer.vector(OFFSET, 1)
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         biases = {"update": cell.biases["gate"].total, "new": cell.biases["new"].total}
@@ -243,7 +504,7 @@ def _offset(plain: Variant, offset: Floats, tensor: str, dtype: str) -> Variant:
             log_gain=log_sigmoid(offset - bias).astype(np.complex128),
             parameters=(
                 *(replace(group, log_gain_derivative=by_bias) for group in found.parameters),
-                parameter_group(OFFSET, tensor, offset, dtype, 0.0, shut, scalar=0),
+                layer.group(OFFSET, offset, 0.0, shut, scalar=0),
             ),
             gate=drive,
         )
@@ -263,4 +524,207 @@ MGU = CellFamily(
     matches=_matches_mgu,
     variant=_mgu_variant,
     assumptions=(GATE_KEEPS, CELLS.assumption),
+)
+
+
+# GRUs behind a norm: SpeechBrain's light GRU, and that of Dreamer's world models. At zero input a
+# batch normalisation puts out b = β - s μ/√(v + ε) with its scale s, its bias β and its running
+# mean μ and variance v; a layer normalisation puts out β, and adds the normalised value of a bias
+# that stands before it. What a norm behind the hidden matrix does is not stored.
+BATCH_EPSILON = Assumption(
+    key="batch_norm_epsilon",
+    default="1e-05",
+    meaning="ε beside the running variance of a light GRU's batch normalisation",
+)
+NZ = ("new", "update")
+_SCALE, _BIAS, _STATE_BIAS = "norm.weight", "norm.bias", "layer_norm.bias"
+_RUNNING = ("norm.running_mean", "norm.running_var")
+LIGHT = stacked(
+    NZ,
+    *("w.weight", "u.weight", _BIAS, _STATE_BIAS),
+    columns=False,
+    resets=False,
+    others=(_SCALE, *_RUNNING),
+)
+_AS_RELU = (
+    "the state that gates see is that of a ReLU candidate, as by default, without the normalisation"
+    " of U h that SLiGRU has and does not store"
+)
+_STATE_NORMALISED = NoDrive("a layer normalisation stands between the hidden state and its gates")
+
+
+def _light_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules with both stacked linears and their normalisation."""
+    found = []
+    for match in LIGHT.find(tensors, family):
+        vectors = match.tensors.keys() - LIGHT.matrices
+        sizes = {tensors[match.tensors[role]].shape for role in vectors}
+        if len(sizes) == 1 and {_SCALE, _BIAS} <= vectors and len(vectors & {*_RUNNING}) != 1:
+            found.append(match)
+    return found
+
+
+def _light_variant(layer: Layer) -> Variant:
+    """What the normalisation adds to the biases, and what it shows of the input."""
+    scale = layer.real(_SCALE, layer.shape(_SCALE))
+    share, width = np.zeros_like(scale), np.ones_like(scale)
+    batch = _RUNNING[0] in layer.names
+    if batch:
+        epsilon = layer.assumed.positive(BATCH_EPSILON)
+        mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
+        if np.any(variance < 0):
+            below = layer.names[_RUNNING[1]]
+            raise misfit("a running variance is below 0", below, "export the layer again")
+        width = np.sqrt(variance + epsilon)
+        share = -mean / width
+    shown = dict(zip(NZ, np.split((scale / width) ** 2, len(NZ)), strict=True))
+
+    def seen(cell: Cell) -> dict[str, GateInput]:
+        """A layer normalisation puts out ``s_i w_i / √(mean_j w_j²)``, at any scale of x."""
+        norms = cell.norms or {}
+        mean = max(float(np.mean([norm.inputs for norm in norms.values()])), np.finfo(float).tiny)
+        found = {}
+        for gate, norm in norms.items():
+            inputs, fixed = shown[gate] * norm.inputs, None
+            if not batch:
+                inputs, fixed = np.zeros_like(inputs), inputs / mean
+            bias = cell.biases[gate].total
+            found[gate] = GateInput(bias, RowNorms(inputs, norm.hidden), fixed)
+        return found
+
+    def finish(found: Recurrence, cell: Cell) -> Recurrence:
+        total, moved, own = cell.biases["update"].total, share[cell.size :], scale[cell.size :]
+        kept = sigmoid(total)
+        by_scale = kept * sigmoid(-total) * moved, -kept * moved
+        group = layer.group(_SCALE, own, *by_scale, name=f"{_SCALE}[update]")
+        return replace(found, parameters=(*found.parameters, group))
+
+    normalised = _STATE_BIAS in layer.names
+    return Variant(
+        assumptions=(_AS_RELU,) if layer.options.gates and not normalised else (),
+        added=dict(zip(NZ, np.split(scale * share, len(NZ)), strict=True)),
+        candidate=RELU,
+        spectra=without_jacobian(ACTIVATION),
+        seen=seen,
+        undriven=_STATE_NORMALISED if normalised else None,
+        finish=finish if batch else None,
+    )
+
+
+# h' = z h + (1-z) a(n), z = σ(N(W x)_z + U_z h)
+LIGHT_GRU = CellFamily(
+    name="light_gru",
+    title="Light GRU (SpeechBrain)",
+    recognised_by="w.weight (2H, inputs) and u.weight (2H, H) beside norm.weight and norm.bias",
+    equation="λ = σ(b_z), γ = 1 - λ, b = β - s μ/√(v + ε) + layer_norm.bias, rows n, z",
+    source="speechbrain.nnet.RNN.LiGRU and SLiGRU; Ravanelli et al. 2018, arXiv 1803.10225",
+    layouts=(LIGHT,),
+    matches=_light_matches,
+    variant=_light_variant,
+    assumptions=(BATCH_EPSILON,),
+)
+
+
+UPDATE_BIAS = Assumption(
+    key="update_bias",
+    default="-1.0",
+    meaning="what the GRU of Dreamer adds to the pre-activation of its update gate",
+)
+LAYER_EPSILON = Assumption(
+    key="norm_epsilon",
+    default="0.001",
+    meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
+)
+RNZ = ("reset", "new", "update")
+DREAMER = stacked(RNZ, "weight", "weight", "bias", columns=False, keeps=False)
+# dreamerv3-torch, its later version, and SheepRL, which puts h before x.
+_NAMES = (("_layer", "_norm"), ("GRU_linear", "GRU_norm"), ("linear", "layer_norm"))
+_STATE_FIRST = "linear"
+_RECURRENT = re.compile(r"\w*(?:rnn|gru|cell)\w*", re.IGNORECASE)
+NORMALISED = (
+    "a layer normalisation stands before the gates: at zero its slope is that of its ε, which is "
+    "not stored"
+)
+
+
+def _dreamer_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Cells with a linear of three gates of [x, h] and what stands for its bias."""
+    found = []
+    for linear, norm in _NAMES:
+        roles = {
+            f"{linear}.weight": "weight",
+            f"{linear}.bias": "linear_bias",
+            f"{norm}.weight": "scale",
+            f"{norm}.bias": "bias",
+        }
+        for module, names in group_by_module(tensors, roles).items():
+            held = {roles[role]: name for role, name in names.items()}
+            above, last = split_name(module)
+            if linear != "GRU_linear" and not _RECURRENT.fullmatch(last):
+                continue
+            # Without a normalisation the linear has the bias.
+            if "scale" not in held and linear == "_layer" and "linear_bias" in held:
+                held["bias"] = held.pop("linear_bias")
+            shapes = shapes_of(tensors, held)
+            vectors = {shapes[role] for role in shapes.keys() - {"weight"}}
+            if "bias" in shapes and len(vectors) == 1 and DREAMER.fits(shapes):
+                # The list that the linear stands in is no part of the cell's name.
+                cell = above if linear == "GRU_linear" and last == "layers" else module
+                found.append(Match(cell or family, held))
+    return found
+
+
+def _dreamer_variant(layer: Layer) -> Variant:
+    """What is added to β."""
+    names, rows = layer.names, layer.shape("bias")
+    shift = float(layer.assumed.choose(UPDATE_BIAS))
+    added: Floats | float = shift
+    scale = None
+    if "scale" in names and (layer.options.gates or "linear_bias" in names):
+        scale = layer.real("scale", rows)
+    if "linear_bias" in names and scale is not None:
+        shown = layer.real("linear_bias", rows)
+        centred = shown - shown.mean()
+        epsilon = float(layer.assumed.choose(LAYER_EPSILON))
+        normal = centred / np.sqrt(np.mean(centred**2) + epsilon)
+        added = shift + _update(scale * normal)
+
+    def seen(cell: Cell) -> dict[str, GateInput]:
+        """Whatever the input and the state, the normalisation puts out a variance of 1."""
+        if scale is None:
+            return {}
+        ((_, _, stored, _),) = cell.biases["update"].parts
+        nothing = RowNorms(np.zeros(stored.size), np.zeros(stored.size))
+        return {"update": GateInput(stored + shift, nothing, _update(scale) ** 2)}
+
+    linear = split_name(split_name(names["weight"])[0])[1]
+    return Variant(
+        layout=replace(DREAMER, state_first=linear == _STATE_FIRST),
+        added={"update": added},
+        spectra=without_jacobian(NORMALISED),
+        seen=seen,
+    )
+
+
+def _update(rows: Floats) -> Floats:
+    return np.split(rows, len(RNZ))[-1]
+
+
+# h' = (1-u) h + u tanh(σ(r) n), u = σ(LN(W [x, h])_u + update_bias)
+LAYER_NORM_GRU = CellFamily(
+    name="layer_norm_gru",
+    title="Layer-normalised GRU (Dreamer)",
+    recognised_by=(
+        "GRU_linear.weight (3H, inputs + H) beside GRU_norm.bias (3H); or _layer and _norm, linear "
+        "and layer_norm in a cell, gru or rnn"
+    ),
+    equation="λ = 1 - σ(b_u), γ = σ(b_u), b_u = β_u + update_bias, rows r, n, u",
+    source=(
+        "NM512/dreamerv3-torch, networks.py; SheepRL's LayerNormGRUCell; Hafner et al. 2020, "
+        "arXiv 2010.02193"
+    ),
+    layouts=(DREAMER,),
+    matches=_dreamer_matches,
+    variant=_dreamer_variant,
+    assumptions=(UPDATE_BIAS, LAYER_EPSILON),
 )

@@ -10,8 +10,14 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import log_of_eigenvalues, misfit, require_order, shown_shape
+from memcurse_cli.families.reading import (
+    group_by_module,
+    log_of_eigenvalues,
+    misfit,
+    require_order,
+    shown_shape,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Complexes, DenseDynamics, Floats, Recurrence
 from memcurse_cli.theory.linalg import eigendecompose
 
@@ -93,7 +99,6 @@ def dense_layer(
 LEAK = Assumption(
     key="alpha",
     default="0.1",
-    choices=(),
     meaning="α = dt/τ of a leaky rate network, a number in (0, 1]",
     tensors=("alpha", "leak", "leak_rate", "dt/tau"),
 )
@@ -172,7 +177,7 @@ class LeakyRNN(LayoutFamily):
             dale = layer.real("Dale_rec", weight.shape)
             if (dale < 0).any():
                 weight = np.abs(weight) @ dale
-        leak = layer.assumed.fraction(LEAK, default=naming.leak)
+        leak = layer.assumed.positive(LEAK, most=1, default=naming.leak)
         return dense_layer(
             layer,
             naming.recurrent,
@@ -230,7 +235,7 @@ class LowRankRNN(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         m, n = (layer.real(role, (None, None)) for role in "mn")
         units, rank = m.shape
-        leak = layer.assumed.fraction(LEAK, default="0.2")
+        leak = layer.assumed.positive(LEAK, most=1, default="0.2")
         scale = leak / units if layer.assumed.choose(CONNECTIVITY) == "mean" else leak
         with np.errstate(over="ignore", invalid="ignore"):
             overlap = scale * (n.T @ m)
@@ -260,14 +265,12 @@ STEP = Assumption("dt", "0.042", (), "the time step of a coRNN", tensors=("dt",)
 FREQUENCY = Assumption(
     key="gamma",
     default="2.7",
-    choices=(),
     meaning="γ of a coRNN, the squared frequency that every oscillator has beside W",
     tensors=("gamma",),
 )
 DAMPING = Assumption(
     key="epsilon",
     default="4.7",
-    choices=(),
     meaning="ε of a coRNN, the damping that every oscillator has beside W",
     tensors=("epsilon",),
 )

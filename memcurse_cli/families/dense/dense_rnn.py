@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
-from memcurse_cli.families.cells.torch_names import Lookalikes, hidden_weights, torch_layout
+from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.module_names import group_by_module
-from memcurse_cli.families.reading import complex_roles, misfit, read_matrix, shown_shape
+from memcurse_cli.families.reading import (
+    complex_roles,
+    group_by_module,
+    misfit,
+    read_matrix,
+    shown_shape,
+)
 from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
@@ -63,11 +68,8 @@ class ElmanRNN(LayoutFamily):
             assumptions.append(f"the activation is {activation}")
         if readin is not None and readin.shape[0] != size:
             if readin.shape[1] != size:
-                raise misfit(
-                    f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units",
-                    names["weight_ih"],
-                    _EXPORT,
-                )
+                what = f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units"
+                raise misfit(what, names["weight_ih"], _EXPORT)
             matrix, readin = matrix.T, readin.T
             assumptions.append("weights multiply from the right, as the input weight's shape says")
         return dense_layer(
@@ -313,11 +315,9 @@ class OrthogonalRNN(LayoutFamily):
         stored, base = read(role, shape), read("base", shape)
         if np.abs(base.conj().T @ base - np.eye(shape[0])).max() > ROUGHLY_ORTHOGONAL:
             wanted = "unitary" if is_complex else "orthogonal"
-            raise misfit(
-                f"the base of the parametrisation is not {wanted}",
-                names["base"],
-                "another parametrisation may bear these names; export the matrix itself",
-            )
+            what = f"the base of the parametrisation is not {wanted}"
+            remedy = "another parametrisation may bear these names; export the matrix itself"
+            raise misfit(what, names["base"], remedy)
         kind = layer.assumed.choose(MAP)
         activation = layer.assumed.choose(ACTIVATION)
         if kind == "householder":

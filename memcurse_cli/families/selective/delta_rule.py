@@ -1,7 +1,6 @@
 """Delta rules, which overwrite what a key stands for: DeltaNet, gated delta nets and KDA.
 
-``S[t] = diag(λ) (I - β k kᵀ) S[t-1] + β k vᵀ`` with a key of norm 1. ssm_a of GGUF is
--e^A_log (llama.cpp, conversion/qwen.py and conversion/kimi_linear.py).
+ssm_a of GGUF is -e^A_log (llama.cpp, conversion/qwen.py and conversion/kimi_linear.py).
 """
 
 from __future__ import annotations
@@ -16,8 +15,12 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import LARGEST_DECAY, exponential_decay
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    exponential_decay,
+    group_by_module,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write
@@ -48,22 +51,19 @@ def delta_rule(*, negative: bool, count: int = 1) -> RankOneCorrection:
     return RankOneCorrection(term, lowest=lowest, count=count)
 
 
+# Of ``λ I - β k kᵀ``, whose one eigenvalue is λ - β.
 _UNSCALED_RULE = RankOneCorrection("-β k kᵀ (k of norm 1, 0 < β < 1)", lowest=-1.0)
-"""Of ``λ I - β k kᵀ``, whose one eigenvalue is λ - β."""
+
+
+def _reaches_two(layer: Layer, default: str | None = None) -> bool:
+    return layer.assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
+
 
 _PROJECTIONS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "b_proj.weight")
 # Each of these gives the state a decay of its own: gated delta nets, KDA, Comba, MesaNet, RWKV-7.
 _GATED = (
-    "A_log",
-    "dt_bias",
-    "forget_gate.A_log",
-    "a_proj.weight",
-    "gk_proj.weight",
-    "gk_proj.1.bias",
-    "f_proj.weight",
-    "f_proj.0.weight",
-    "f_a_proj.weight",
-    "k_k",
+    *("A_log", "dt_bias", "forget_gate.A_log", "a_proj.weight", "gk_proj.weight"),
+    *("gk_proj.1.bias", "f_proj.weight", "f_proj.0.weight", "f_a_proj.weight", "k_k"),
 )
 
 
@@ -96,15 +96,13 @@ class DeltaNet(LawFamily):
         count = layer.stacked_rows(keys, layer.stacked_rows(queries))
         heads = layer.stacked_rows(strengths, count)
         # The library lets the β of a DeltaProduct reach 2 unless told otherwise.
-        default = "true" if count > 1 else None
-        negative = layer.assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
-        factor, width = 2.0 if negative else 1.0, layer.rows_per(heads, queries)
-        still = np.zeros(heads)
+        negative = _reaches_two(layer, "true" if count > 1 else None)
+        width, still = layer.rows_per(heads, queries), np.zeros(heads)
         return layer.gated(
-            Overwrite(width, factor),
+            Overwrite(width, 1.0 + negative),
             still,
             [],
-            nominal=Overwrite(np.inf, factor),
+            nominal=Overwrite(np.inf, 1.0 + negative),
             gates=lambda: PRODUCT if count > 1 else layer.projected(still, strengths),
             multiplicity=width * layer.rows_per(count * heads, values),
             rank_one=delta_rule(negative=negative, count=count),
@@ -118,9 +116,8 @@ _DECAY = ("A_log", "dt_bias")
 _GGUF_DECAY = ("ssm_a", "ssm_dt.bias")
 _ROLES = {f"{module}{role}": role for module in ("", "forget_gate.") for role in _DECAY}
 _ROLES |= dict(zip(_GGUF_DECAY, _DECAY, strict=True))
+# Of momentum and preconditioned delta rules, whose transition is another.
 _OTHER_RULES = ("Mu_log", "A_log_atk", "d_proj.weight")
-"""Tensors beside A_log and a write strength of layers with another transition: momentum and
-preconditioned delta rules."""
 
 
 class _GatedDelta(LawFamily):
@@ -136,9 +133,7 @@ class _GatedDelta(LawFamily):
         for module, found in group_by_module(tensors, roles).items():
             names = {_ROLES.get(role, role): name for role, name in found.items()}
             strength = next((role for role in self.strengths if role in names), None)
-            if strength is None or names.keys() & set(_OTHER_RULES):
-                continue
-            if names.keys() >= set(_DECAY):
+            if strength and names.keys() >= {*_DECAY} and names.keys().isdisjoint(_OTHER_RULES):
                 heads, biases = (math.prod(tensors[names[role]].shape) for role in _DECAY)
                 rows, *_ = *tensors[names[strength]].shape, 0
                 if _kind(names, strength, heads, biases, rows) == self.name:
@@ -223,42 +218,41 @@ class GatedDeltaNet(_GatedDelta):
         comba = "decay" in names or "D" in names
         # OLMo-Hybrid, known by its module's name, and DeltaProducts let β reach 2 by default.
         olmo = split_name(layer.match.layer)[1] == "linear_attn" and "a_proj.weight" in names
-        default = "true" if olmo or count > 1 else "false"
-        negative = layer.assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
+        negative = _reaches_two(layer, "true" if olmo or count > 1 else "false")
         (keys, values), sentences = _widths(layer, heads, count)
-        # Of keys whose width is not known nothing is said.
-        width = keys if keys > 1 else math.inf
+        width = keys if keys > 1 else math.inf  # where that is not known nothing is said
         law, slots = _step_law(layer, log_rate, bias)
         return layer.gated(
             law,
             bias,
             slots,
             gates=lambda: (
-                PRODUCT if count > 1 else _UNSCALED if comba else self._gates(layer, bias)
+                PRODUCT if count > 1 else _UNSCALED if comba else _step_and_strength(layer, bias)
             ),
-            write=Write(parameter="strength", factor=2.0 if negative else 1.0, width=width),
+            write=Write(parameter="strength", factor=1.0 + negative, width=width),
             multiplicity=keys * values,
             assumptions=sentences,
             converted=law.negated,
             rank_one=_UNSCALED_RULE if comba else delta_rule(negative=negative, count=count),
         )
 
-    def _gates(self, layer: Layer, bias: Floats) -> Seen:
-        """The projections of the step and of β, apart or mixed by key heads."""
-        still, heads = np.zeros_like(bias), bias.size
-        if layer.names.keys().isdisjoint(_MIXED):
-            gate = layer.gate_through(bias, "A_log", _INPUTS)
-            return gate, layer.projected(still, *self.strengths)
-        # For every key head the rows of β and then those of the step of its value heads.
-        keys = _configured(layer.store, "linear_num_key_heads", ".ssm.group_count")
-        if keys is None or heads % keys:
-            return _UNKNOWN_ORDER
-        rows = np.arange(2 * heads, dtype=np.intp).reshape(keys, 2, heads // keys)
-        write, gate = (
-            layer.projected(of, *_MIXED, rows=rows[:, part].ravel())
-            for part, of in enumerate((still, bias))
-        )
-        return gate, write
+
+def _step_and_strength(layer: Layer, bias: Floats) -> Seen:
+    """The projections of the step and of β, apart or mixed by key heads."""
+    still, heads = np.zeros_like(bias), bias.size
+    if layer.names.keys().isdisjoint(_MIXED):
+        gate = layer.gate_through(bias, "A_log", _INPUTS)
+        return gate, layer.projected(still, *GatedDeltaNet.strengths)
+    # For every key head the rows of β and then those of the step of its value heads.
+    keys = _configured(layer.store, "linear_num_key_heads", ".ssm.group_count")
+    if keys is None or heads % keys:
+        return _UNKNOWN_ORDER
+    rows = np.arange(2 * heads, dtype=np.intp).reshape(keys, 2, heads // keys)
+    write, gate = (
+        layer.projected(of, *_MIXED, rows=rows[:, part].ravel())
+        for part, of in enumerate((still, bias))
+    )
+    return gate, write
 
 
 def _widths(layer: Layer, heads: int, count: int) -> tuple[tuple[int, int], list[str]]:
@@ -278,7 +272,6 @@ def _widths(layer: Layer, heads: int, count: int) -> tuple[tuple[int, int], list
 LOWER_BOUND = Assumption(
     key="kda_lower_bound",
     default="0",
-    choices=(),
     meaning="lower bound of log λ of a safe gate (-5 in GLM and Bailing); 0 where there is none",
 )
 
@@ -324,7 +317,7 @@ class KDA(_GatedDelta):
         if not -np.inf < lower_bound <= 0:
             remedy = "give a negative number, or 0 for no bound"
             raise layer.unknown(LOWER_BOUND, f"{lower_bound:g}", remedy)
-        negative = layer.assumed.choose(NEGATIVE_EIGENVALUES) == "true"
+        negative = _reaches_two(layer)
         by_value = "w_proj.weight" in layer.names
         log_rate, bias = (layer.vector(role) for role in _DECAY)
         step, slots = _step_law(layer, log_rate, bias)
@@ -351,7 +344,7 @@ class KDA(_GatedDelta):
             slots,
             gates=gates,
             # Gated DeltaNet-2 writes with a w that stays below 1.
-            write=Write(parameter="strength", factor=2.0 if negative and not by_value else 1.0),
+            write=Write(parameter="strength", factor=1.0 + (negative and not by_value)),
             multiplicity=layer.rows_per(log_rate.size, "v_proj.weight", "ssm_g_b.weight"),
             converted=step.negated,
             rank_one=delta_rule(negative=negative),

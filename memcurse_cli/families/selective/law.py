@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families import family
-from memcurse_cli.families.family import Assumption
+from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import (
     Drive,
     GateDrive,
@@ -20,6 +21,7 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
+    ancestors,
     beside,
     first_name,
     log_sigmoid,
@@ -56,27 +58,17 @@ where weights are not in the checkpoint."""
 
 
 class Slot(NamedTuple):
-    """A stored tensor, or a part of one, and the parameter of a law that it moves.
+    """A stored tensor, or a part of one, and the parameter of a law that it moves."""
 
-    Attributes:
-        name: the name of its group: a role of the layer, with the part in brackets.
-        values: (size,) its scalars.
-        moves: the parameter of the law, or of the write gate.
-        scale: what one unit of a scalar adds to that parameter, alike for all or of each entry.
-        scalar: (entries,) which scalar moves something; by default each of them has one entry.
-        eigenvalue: (entries,) which eigenvalue it moves; by default each of them in turn.
-        keeps_stable: as of `ParameterGroup`.
-        tensor: the tensor's name, where the group's does not tell it.
-    """
-
-    name: str
-    values: Floats
-    moves: str
-    scale: float | Floats = 1.0
+    name: str  # of its group: a role of the layer, with the part in brackets
+    values: Floats  # (size,)
+    moves: str  # the parameter of the law, or of the write gate
+    scale: float | Floats = 1.0  # what a unit of a scalar adds to that, for all or of each entry
+    # (entries,) which scalar moves something and which eigenvalue: each in turn by default.
     scalar: Integers | None = None
     eigenvalue: Integers | None = None
-    keeps_stable: bool = False
-    tensor: str = ""
+    keeps_stable: bool = False  # as of `ParameterGroup`
+    tensor: str = ""  # where the name does not tell it
 
 
 class Layer(family.Layer):
@@ -95,8 +87,7 @@ class Layer(family.Layer):
     def stacked_rows(self, role: str, count: int = 1) -> int:
         """The rows of each of ``count`` equal layers in one weight (outputs, inputs).
 
-        Raises:
-            TensorError: it is no matrix, is empty, or its rows do not divide.
+        Raises TensorError: it is no matrix, is empty, or its rows do not divide.
         """
         require_shape(self.store, self.names[role], (None, None))
         shape = self.shape(role)
@@ -132,12 +123,12 @@ class Layer(family.Layer):
 
         Of each ``layers`` has one name, or those of the outer and the inner one of low rank.
         """
-        for names in ([self.beside(role, name) for name in layer] for layer in layers):
-            outer, inner = names[0] or "", names[-1] or ""
+        for layer in layers:
+            names = [self.beside(role, name) or "" for name in layer]
             if len(names) == 1:
-                gate = projected_gate(self.store, bias, outer)
+                gate = projected_gate(self.store, bias, *names)
             else:
-                gate = low_rank_gate(self.store, bias, outer, inner)
+                gate = low_rank_gate(self.store, bias, *names)
             if gate is not None:
                 return gate
         return None
@@ -169,10 +160,7 @@ class Layer(family.Layer):
             at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
             slots: what is stored.
             gates: what the gates see, asked for where that is to be read.
-            nominal: the law at zero input, where that is another.
-            write: a further factor of γ, logistic or exponential, at the bias that moves it or 0.
-            state: what is known of the hidden state, where a gate sees it.
-            sees: what the gates' weights multiply.
+            nominal, write, state, sees: as of `GateDrive`; ``write`` is at the bias that moves it.
             tensors: the names of the layer's tensors; by default those of the slots, or all.
             assumptions: what was assumed beside `assumed`, one sentence each.
             input_dependent: whether the gates move at all.
@@ -180,8 +168,7 @@ class Layer(family.Layer):
             stable: whether no value of what is stored gives |λ| ≥ 1.
             fields: further ones of `Recurrence`.
 
-        Raises:
-            TensorError: λ overflows.
+        Raises TensorError: λ overflows.
         """
         of_slots = [slot.tensor or self.names[slot.name.partition("[")[0]] for slot in slots]
         with np.errstate(divide="ignore", over="ignore"):
@@ -220,12 +207,12 @@ class Layer(family.Layer):
                 sees=sees,
             )
 
+        also = [*assumptions]
         overwrites = isinstance(law, Overwrite) or (write is not None and write.width < np.inf)
-        also = [
-            *assumptions,
-            *([RANDOM_KEYS] if overwrites and isinstance(drive, GateDrive) else []),
-            *([CONVERTED] if converted else []),
-        ]
+        if overwrites and isinstance(drive, GateDrive):
+            also.append(RANDOM_KEYS)
+        if converted:
+            also.append(CONVERTED)
         groups = []
         for slot, tensor in zip(slots, of_slots, strict=True):
             each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
@@ -258,6 +245,20 @@ class Layer(family.Layer):
             gate=drive,
             **fields,
         )
+
+
+def alone(
+    matches: Sequence[Match],
+    tensors: Iterable[str],
+    module: Callable[[Match], str] = attrgetter("layer"),
+) -> list[Match]:
+    """The layers in whose modules stands nothing else."""
+    known = {name for match in matches for name in match.tensors.values()}
+    left = {module(match): match for match in matches}
+    for name in tensors if left else ():
+        for above in () if name in known else ancestors(name):
+            left.pop(above, None)
+    return list(left.values())
 
 
 class LawFamily(family.LayoutFamily):

@@ -1,36 +1,41 @@
-"""Linear attention whose state a gate decays, GLA and its relatives, or turns, GateLoop; HGRN."""
+"""Linear attention whose state a gate decays, GLA and its relatives, HGRN, or turns, GateLoop; or
+whose decay is a constant of the head: retention and lightning attention."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.errors import TensorError
-from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Shapes
+from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Match, Shapes, setting
 from memcurse_cli.families.gate_inputs import JointDrive, inner_products, read_rows
-from memcurse_cli.families.reading import read_real, shown_shape
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    ancestors,
+    group_by_module,
+    misfit,
+    read_real,
+    shown_shape,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
     key="gate_logit_normalizer",
     default="16",
-    choices=(),
     meaning="τ of gated linear attention's λ = σ(b)^(1/τ); gated slot attention has 8",
 )
 
 _KEY, _VALUE, _OUTPUT_GATE = "k_proj.weight", "v_proj.weight", "g_proj.weight"
 # HGRN, gated delta nets, Raven and forgetting attention have an f_proj too.
 _OTHERS = (
-    "i_proj.weight",
-    "A_log",
-    "r_proj.weight",
-    "r_proj.0.weight",
-    "q_norm.weight",
-    "f_proj.bias",
+    *("i_proj.weight", "A_log", "r_proj.weight", "r_proj.0.weight"),
+    *("q_norm.weight", "f_proj.bias"),
 )
 
 
@@ -117,18 +122,16 @@ class GLA(LawFamily):
         if not 0 < normalizer < np.inf:
             value = f"{normalizer:g}"
             raise layer.unknown(GATE_LOGIT_NORMALIZER, value, "give a positive number")
-        slots: list[Slot] = []
         if gate.bias is None:
-            bias = np.zeros(layer.stacked_rows(gate.projections[0]))
+            bias, slots = np.zeros(layer.stacked_rows(gate.projections[0])), []
         else:
             bias = layer.vector(gate.bias)
-            slots.append(Slot(gate.bias, bias, "gate"))
+            slots = [Slot(gate.bias, bias, "gate")]
         if gate.write is not None:
             slots.append(Slot(gate.write, layer.vector(gate.write, bias.size), "strength"))
 
         def gates() -> Seen:
-            role = gate.bias or gate.projections[0]
-            seen = layer.gate_through(bias, role, [gate.projections])
+            seen = layer.gate_through(bias, gate.bias or gate.projections[0], [gate.projections])
             if gate.write is None:
                 return seen
             return seen, layer.projected(slots[1].values, "b_proj.weight")
@@ -192,9 +195,7 @@ class HGRN(LawFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size, place = layer.stacked_rows("f_proj.weight"), layer.match.place
-        sentences = [_WITHOUT_BIAS]
-        slots: list[Slot] = []
-        complement = np.ones(size)
+        sentences, slots, complement = [_WITHOUT_BIAS], list[Slot](), np.ones(size)
         numbered = NUMBERED.match(layer.match.layer)
         model = numbered["model"] if numbered else ""
         names = (f"{model}{joint}{_BOUNDS}" for joint in ("./," if model else ("",)))
@@ -204,11 +205,8 @@ class HGRN(LawFamily):
         else:
             bounds = read_real(layer.store, tensor, (None, size))
             if place >= len(bounds):
-                raise TensorError(
-                    f"its shape {shown_shape(bounds.shape)} has no row for layer {place}",
-                    where=tensor,
-                    remedy="use a checkpoint of the whole model",
-                )
+                what = f"its shape {shown_shape(bounds.shape)} has no row for layer {place}"
+                raise misfit(what, tensor, "use a checkpoint of the whole model")
             share = np.exp(bounds - bounds.max(axis=0))
             # A share that underflows would have no logarithm.
             share = np.maximum(share / share.sum(axis=0), 1e-300)
@@ -234,14 +232,7 @@ class HGRN(LawFamily):
 
 
 _PROJECTION = "to_qkva.0.weight"
-
 _HALF = "the gate has no bias: at zero input λ = σ(0) = 1/2, which no parameter moves"
-
-
-def _channels(shapes: Shapes) -> int:
-    """D of a projection (3 D, D), or 0."""
-    shape = shapes[_PROJECTION]
-    return shape[1] if len(shape) == 2 and shape[0] == 3 * shape[1] else 0
 
 
 class SimpleGateLoop(LawFamily):
@@ -255,7 +246,14 @@ class SimpleGateLoop(LawFamily):
     recognised_by = "to_qkva.0.weight (3 D, D)"
     equation = "λ = σ(0) = 1/2, γ = 1"
     source = "gateloop-transformer, simplified_gate_loop.py; Katsch 2023, arXiv 2311.01927"
-    layouts = (Layout((_PROJECTION,), fits=_channels),)
+    layouts = (
+        Layout(
+            (_PROJECTION,),
+            fits=lambda of: (
+                len(of[_PROJECTION]) == 2 and 0 < of[_PROJECTION][0] == 3 * of[_PROJECTION][1]
+            ),
+        ),
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         still = np.zeros(layer.shape(_PROJECTION)[1])
@@ -309,11 +307,9 @@ class GateLoop(LawFamily):
         parts = layer.real(_BIAS, (2 * heads,)).reshape(heads, 2)
         apart = np.hypot(parts[:, 0], parts[:, 1])
         if np.any(apart == 0):
-            raise TensorError(
-                f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle",
-                where=tensor,
-                remedy="inspect a checkpoint from after the first steps of training",
-            )
+            what = f"head {int(np.argmin(apart))} has a bias of 0, where λ has no angle"
+            remedy = "inspect a checkpoint from after the first steps of training"
+            raise misfit(what, tensor, remedy)
         recurrence = layer.gated(
             law,
             parts,
@@ -326,8 +322,8 @@ class GateLoop(LawFamily):
         motions = law(parts).nominal.motions
         moved = [motions[name].eigenvalue for name in (law.real, law.imaginary)]
         # Real and imaginary parts alternate in one tensor.
-        each = np.arange(heads)[:, None]
-        group = layer.group(_BIAS, parts, np.stack(moved, axis=1), eigenvalue=each)
+        each, slopes = np.arange(heads)[:, None], np.stack(moved, axis=1)
+        group = layer.group(_BIAS, parts, slopes, eigenvalue=each)
         return replace(recurrence, parameters=(group,))
 
 
@@ -337,3 +333,162 @@ def _drive(layer: Layer, law: Turn, parts: Floats) -> JointDrive | None:
     if rows is None:
         return None
     return JointDrive(law, parts, inner_products(rows[0][::2], rows[0][1::2]), reason=ANGLE_AT_ZERO)
+
+
+def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> Recurrence:
+    """``S[t] = λ_h S[t-1] + k vᵀ``: γ = 1, and no parameter moves λ."""
+    return layer.recurrence(
+        np.maximum(log, -LARGEST_DECAY),
+        (),
+        multiplicity=multiplicity,
+        stable_by_construction=bool((log < 0).all()),
+        also=(assumption,),
+    )
+
+
+_PROJECTIONS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "g_proj.weight")
+_NORM = ("g_norm.weight", "g_norm_swish_gate.weight")
+_MOST_HEADS = 1000  # 1 - 2^(-5-h) is 1 in double precision long before
+
+_NOT_STORED = (
+    "the decay is not stored: λ = 1 - 2^(-5-h) for head h, with as many heads as g_proj is times"
+    " wider than the norm; nothing trained moves it, so no parameter is listed"
+)
+
+
+def _retention_heads(shapes: Shapes) -> int:
+    """The number of heads, or 0 if the widths do not fit."""
+    gate, norm = shapes["g_proj.weight"], next(shapes[role] for role in _NORM if role in shapes)
+    if len(gate) != 2 or len(norm) != 1 or not norm[0] or gate[0] % norm[0]:
+        return 0
+    return gate[0] // norm[0]
+
+
+class RetNet(LawFamily):
+    """``S[t] = λ_h S[t-1] + k vᵀ`` with the constant ``λ_h = 1 - 2^{-5-h}``, h = 0, 1, …; γ = 1.
+
+    The norm after the state is as wide as the values of one head, and the output gate as wide as
+    those of all heads: their ratio is the number of heads.
+    """
+
+    name = "retnet"
+    title = "RetNet (multi-scale retention)"
+    recognised_by = "q_proj, k_proj, v_proj, o_proj, g_proj and g_norm.weight, and nothing else"
+    equation = "λ = 1 - 2^(-5-h) for head h"
+    source = "flash-linear-attention; Sun et al. 2023, arXiv 2307.08621"
+    layouts = (
+        Layout(
+            (*_PROJECTIONS, "o_proj.weight", _NORM),
+            optional=("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"),
+            fits=lambda shapes: 0 < _retention_heads(shapes) <= _MOST_HEADS,
+        ),
+    )
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Modules with exactly a retention layer's weights: another one's gate would be extra."""
+        return alone(super().find(tensors), tensors, _module)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        heads = _retention_heads({role: layer.shape(role) for role in layer.names})
+        states = layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, "g_proj.weight")
+        log = np.log1p(-np.exp2(-5 - np.arange(heads)))
+        return _retained(layer, log, states, _NOT_STORED)
+
+
+def _module(match: Match) -> str:
+    """The module whose child is q_proj."""
+    return split_name(split_name(match.tensors["q_proj.weight"])[0])[0]
+
+
+_DECAY = "retnet_rel_pos.decay"
+_CONSTANT = (
+    "the decays are a buffer that nothing trains, so that no parameter is listed; the state is"
+    " taken in the frame that turns with its rotary positions"
+)
+
+
+class TorchscaleRetNet(LawFamily):
+    """``S[t] = λ_h S[t-1] + k vᵀ``, ``log λ_h = retnet_rel_pos.decay`` of the decoder; γ = 1."""
+
+    name = "torchscale_retnet"
+    title = "RetNet (torchscale)"
+    recognised_by = (
+        "q_proj, k_proj, v_proj, g_proj, out_proj and the decoder's retnet_rel_pos.decay"
+    )
+    equation = "log λ = retnet_rel_pos.decay (heads)"
+    source = "microsoft/torchscale, architecture/retnet.py; Sun et al. 2023, arXiv 2307.08621"
+    layouts = (Layout((*_PROJECTIONS, "out_proj.weight")),)
+
+    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
+        """Retention layers below a decoder that keeps their decays."""
+        decays = {
+            module: names[_DECAY]
+            for module, names in group_by_module(tensors, (_DECAY,)).items()
+            if len(tensors[names[_DECAY]].shape) == 1 and tensors[names[_DECAY]].shape[0] > 0
+        }
+        matches = []
+        for match in super().find(tensors):
+            above = (_module(match), *ancestors(_module(match)))
+            decay = next((decays[module] for module in above if module in decays), None)
+            if decay is not None:
+                matches.append(Match(match.layer, {**match.tensors, _DECAY: decay}))
+        return matches
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        decay = layer.real(_DECAY, (None,))
+        if np.any(decay > 0):
+            remedy = "export the model again: retention only decays"
+            raise misfit("a logarithm of λ is positive", layer.names[_DECAY], remedy)
+        keys, values = (layer.rows_per(decay.size, role) for role in _PROJECTIONS[1:3])
+        return _retained(layer, decay, keys * values, _CONSTANT)
+
+
+_RATE, _FUSED = "slope_rate", "qkv_proj.weight"
+# MiniMax's own checkpoints have no buffer, and are known by the gate and the norm of the output.
+_UNSTORED = (_FUSED, "output_gate.weight", "norm.weight", "out_proj.weight")
+_LARGEST_COUNT = 10**4  # of heads and layers that a configuration may claim
+
+_COMPUTED = (
+    "slope_rate is not stored and is computed as the library does, from the number of the layer and"
+    " num_attention_heads and num_hidden_layers of config.json"
+)
+_BUFFER = "slope_rate is a buffer that no training moves, so no parameter is listed"
+
+
+class LightningAttention(LawFamily):
+    """``S[t] = λ_h S[t-1] + k vᵀ`` with the constant ``λ_h = exp(-slope_rate_h)``, γ = 1.
+
+    λ is that of the stored buffer, which a checkpoint in half precision has rounded.
+    """
+
+    name = "lightning_attention"
+    title = "Lightning attention (MiniMax)"
+    recognised_by = "slope_rate, or output_gate and norm.weight, beside qkv_proj.weight"
+    equation = "λ = exp(-slope_rate)"
+    source = "transformers (minimax); MiniMax 2025, arXiv 2501.08313"
+    layouts = (
+        Layout((_RATE, _FUSED), optional=_UNSTORED[1:], fits=lambda of: len(of[_FUSED]) == 2),
+        # A decay that is not stored is computed from the layer's number.
+        Layout(_UNSTORED, (), (_RATE,), fits=lambda of: len(of[_FUSED]) == 2, numbered=True),
+    )
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        stored = _RATE in layer.names
+        rate = layer.vector(_RATE) if stored else _slope_rate(layer)
+        width = max(layer.shape(_FUSED)[0] // 3 // rate.size, 1)
+        kept = {role: layer.names[role] for role in (_RATE, _FUSED) if role in layer.names}
+        found = _retained(layer, -rate, width**2, _BUFFER if stored else _COMPUTED)
+        return replace(found, tensors=tuple(kept.values()))
+
+
+def _slope_rate(layer: Layer) -> Floats:
+    """``2^(-8(h+1)/H) (1 - l/(L-1+ε) + ε)`` of head h in layer l of L, with ε = 1e-5."""
+    place, config = layer.match.place, layer.store.config
+    heads, layers = (setting(config, key) for key in ("num_attention_heads", "num_hidden_layers"))
+    counts = all(isinstance(n, int) and 0 < n <= _LARGEST_COUNT for n in (heads, layers))
+    if not counts or place is None or place >= layers:
+        remedy = "put the model's config.json, which tells the heads and layers, beside the file"
+        raise misfit("the slope_rate beside it is not stored", layer.names[_FUSED], remedy)
+    head = np.arange(1, heads + 1)
+    depth = 1 - place / (layers - 1 + 1e-5) + 1e-5
+    return np.asarray(2.0 ** (-8 * head / heads) * depth)

@@ -1,7 +1,4 @@
-"""Mamba (arXiv 2312.00752) and Mamba-2 (arXiv 2405.21060) of Gu & Dao, llama.cpp's files too.
-
-All at their nominal input: ``λ = exp(-Δ e^{A_log})``, ``γ = Δ`` and Δ the softplus of a bias.
-"""
+"""Mamba, Mamba-2 and Mamba-3, and llama.cpp's files of the first two, at their nominal input."""
 
 from __future__ import annotations
 
@@ -15,13 +12,28 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
-from memcurse_cli.families.gate_inputs import GateInput, low_rank_gate, projected_gate, repeated
-from memcurse_cli.families.module_names import group_by_module, split_name
-from memcurse_cli.families.reading import read_vector, require_shape, softplus
+from memcurse_cli.families.gate_inputs import (
+    GateInput,
+    JointDrive,
+    NoDrive,
+    inner_products,
+    low_rank_gate,
+    projected_gate,
+    repeated,
+    squared_rows,
+)
+from memcurse_cli.families.reading import (
+    group_by_module,
+    read_finite,
+    read_vector,
+    require_shape,
+    softplus,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.families.state_space.discretization import apply_transform
-from memcurse_cli.theory.gates.laws import StepSize
+from memcurse_cli.theory.gates.laws import StepSize, TrapezoidStep
 
 RATE, BIAS = "A_log", "dt_proj.bias"
 _RATES, _BIASES = "A_logs", "dt_projs_bias"
@@ -127,18 +139,16 @@ def _step(layer: Layer, bias: Floats, state: int) -> GateInput | None:
     """The step's projection beside its bias: dt_proj (x_proj u), with Jamba's norm between."""
     store, outer = layer.store, f"{layer.names[BIAS][:-4]}weight"
     inner = outer.replace("dt_projs", "dt_proj").replace("dt_proj", "x_proj")
-    # MambaBEAT calls x_proj selection, with the rows B, C, Δ instead of Δ, B, C.
-    selection = outer.replace("dt_proj", "selection")
-    last = inner not in store.tensors and selection in store.tensors
+    last = inner not in store.tensors
+    if last:  # MambaBEAT calls x_proj selection, with the rows B, C, Δ instead of Δ, B, C
+        inner = outer.replace("dt_proj", "selection")
     norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
     if norm != outer and norm in store.tensors:
         normalised = read_vector(store, norm)
     elif setting(store.config, "model_type") == "falcon_mamba":
         normalised = np.ones(1)  # its norm has no scale
-    gate = low_rank_gate(
-        store, bias, outer, selection if last else inner, normalised=normalised, last=last
-    )
+    gate = low_rank_gate(store, bias, outer, inner, normalised=normalised, last=last)
     return None if gate is None else repeated(gate, state)
 
 
@@ -179,6 +189,10 @@ class GgufMamba(LawFamily):
         channel = np.repeat(np.arange(bias.size), rate.shape[1])
         by_channel = layer.names.keys() >= {*_MAMBA}
 
+        sees = "ssm_in sees, the mixer's input"
+        if by_channel:
+            sees = "ssm_x sees, the convolution's output"
+
         def gates() -> GateInput | None:
             if by_channel:
                 gate = layer.gate_through(bias, _GGUF_RATE, [_MAMBA[::-1]])
@@ -195,8 +209,7 @@ class GgufMamba(LawFamily):
                 Slot(_GGUF_BIAS, bias, "dt_bias", scalar=channel, keeps_stable=True),
             ],
             gates=gates,
-            sees=f"what {'ssm_x' if by_channel else 'ssm_in'} sees, the "
-            + ("convolution's output" if by_channel else "mixer's input"),
+            sees=f"what {sees}",
             multiplicity=1 if by_channel else _gguf_states(layer),
             assumptions=(_GGUF_NOMINAL,),
             converted=True,
@@ -271,7 +284,6 @@ def _bias_scale(config: Mapping[str, Any]) -> float:
 GROUPS = Assumption(
     key="groups",
     default="1",
-    choices=(),
     meaning="how many groups of heads share B and C (n_groups); the size of the state rests on it",
 )
 _CONFIGURED_GROUPS = ("n_groups", "mamba_n_groups", "mamba_ngroups", "ssm_cfg.ngroups")
@@ -291,9 +303,8 @@ class Mamba2(LawFamily):
     """``h[t] = λ h[t-1] + Δ B x[t]``: mamba_ssm/modules/mamba2.py, `Mamba2.step`; γ = Δ.
 
     One eigenvalue per head, which drives (head dimension × state) scalar states. The rows of
-    in_proj are z, x, B, C and Δ, so that the last entries of its bias, where it has one, add to Δ;
-    a Falcon-H1 multiplies them with a factor from its configuration. Hydra's two directions are
-    two layers, whose Δ have rows and biases of their own.
+    in_proj are z, x, B, C and Δ, so that the last entries of its bias add to Δ. Hydra's two
+    directions are two layers, whose Δ have rows and biases of their own.
     """
 
     name = "mamba2"
@@ -328,13 +339,13 @@ class Mamba2(LawFamily):
             raise layer.unknown(GROUPS, printable(groups, 60), remedy)
         multiplicity = _mixer_states(layer, int(groups))
         log_rate = layer.real("A_log", (None,))
-        heads = log_rate.size
+        heads, scale = log_rate.size, _bias_scale(config)
         both = _BOTH_DIRECTIONS in layer.names
         forward = both and not layer.match.layer.endswith(_BACKWARD)
         # The last rows of in_proj make Δ.
         rows = slice(-2 * heads, -heads) if forward else slice(-heads, None)
-        scale, slots = _bias_scale(config), [Slot("A_log", log_rate, "A_log")]
-        slots.append(Slot("dt_bias", layer.real("dt_bias", (heads,)), "dt_bias"))
+        bias = layer.real("dt_bias", (heads,))
+        slots = [Slot("A_log", log_rate, "A_log"), Slot("dt_bias", bias, "dt_bias")]
         if "in_proj.bias" in layer.names:
             added = layer.real("in_proj.bias", (None,))[rows]
             slots.append(Slot("in_proj.bias", added, "dt_bias", scale))
@@ -355,9 +366,8 @@ def _mixer_states(layer: Layer, groups: int) -> int:
     """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C)."""
     require_shape(layer.store, layer.names["in_proj.weight"], (None, None))
     require_shape(layer.store, layer.names["conv1d.weight"], (None, None, None))
-    heads, rows, convolved = (
-        layer.shape(role)[0] for role in ("A_log", "in_proj.weight", "conv1d.weight")
-    )
+    roles = ("A_log", "in_proj.weight", "conv1d.weight")
+    heads, rows, convolved = (layer.shape(role)[0] for role in roles)
     if "in_proj.bias" in layer.names:
         require_shape(layer.store, layer.names["in_proj.bias"], (rows,))
     # A mixer may carry a gated MLP in the same projection; its norm is as wide as its heads.
@@ -372,3 +382,131 @@ def _mixer_states(layer: Layer, groups: int) -> int:
             "give the number of groups with --assume groups=, or export the layer again",
         )
     return found
+
+
+RATE_FUNCTION = Assumption(
+    key="rate_function",
+    default="heavy_tail",
+    choices=("heavy_tail", "softplus"),
+    meaning="the map from Mamba-3's projection to -A: 1 at zero, or log 2 with softplus",
+)
+
+_TRAPEZOID = (
+    "the trapezoid puts half of an input's gain on its own step, the rest on the next; λ does not"
+    " turn at a zero input, where the rotation of B and C stands still"
+)
+
+# Squared correlation of angles and steps, beyond which κ can be off by more than 7 %.
+LARGEST_ALIGNMENT = 0.05
+ALIGNED = "a state turns by angles that are correlated with the steps, which the sums leave out"
+KINDS = 4  # states that turn by angles of about the same size are taken as of one
+_UNFIT = NoDrive(
+    "the rows of in_proj are not those of z, x, B, C, step, rate, trapezoid and angles for the"
+    " shapes of its other tensors"
+)
+
+
+class Mamba3(LawFamily):
+    """``λ = exp(-a Δ)``, ``γ = Δ = softplus(dt_bias)``, one per head; the input projects to A.
+
+    ``h[t] = λ h[t-1] + Δ/2 (λ B[t-1] x[t-1] + B[t] x[t])`` at a trapezoid weight of σ(0) = 1/2, so
+    that k ≥ 1 steps after an input its state is ``Δ λᵏ``: mamba_ssm/modules/mamba3.py and its
+    reference step. a is 1 in version 2.3.2, and log 2 where A is a softplus.
+    """
+
+    name = "mamba3"
+    title = "Mamba-3"
+    recognised_by = "dt_bias (heads) beside B_bias and C_bias (heads, rank, state), without A_log"
+    equation = "λ = exp(-a Δ), γ = Δ = softplus(dt_bias), a = 1 or log 2"
+    source = "mamba_ssm 2.3.2; Lahoti et al. 2026, arXiv 2603.15569"
+    assumptions = (RATE_FUNCTION,)
+    layouts = (
+        Layout(
+            ("dt_bias", "B_bias", "C_bias", "in_proj.weight", "out_proj.weight"),
+            without=("A_log",),
+            fits=lambda shapes: len(shapes["dt_bias"]) == 1 and len(shapes["B_bias"]) == 3,
+        ),
+    )
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        by_softplus = layer.assumed.choose(RATE_FUNCTION) == "softplus"
+        floor = setting(layer.store.config, "ssm_cfg.A_floor")
+        # mamba_ssm's default, where the configuration has none below a at zero.
+        known = isinstance(floor, float) and 0 < floor < 0.5
+        law = TrapezoidStep(by_softplus, floor if known else 1e-4)
+        bias = layer.real("dt_bias", (None,))
+        at = np.zeros((bias.size, 4))
+        at[:, 0] = bias
+        return layer.gated(
+            law,
+            at,
+            [Slot("dt_bias", bias, law.bias)],
+            gates=lambda: _drive(layer, law, at),
+            multiplicity=_multiplicity(layer, bias.size),
+            assumptions=(_TRAPEZOID,),
+        )
+
+
+def _drive(layer: Layer, law: TrapezoidStep, at: Floats) -> JointDrive | NoDrive:
+    """The rows of step, rate, trapezoid and angles, these taken as independent of all else."""
+    heads, start = len(at), _first_step_row(layer, len(at))
+    if start is None or start + 3 * heads >= layer.shape("in_proj.weight")[0]:
+        return _UNFIT
+    rows = read_finite(layer.store, layer.names["in_proj.weight"])[start:]
+    if np.iscomplexobj(rows):
+        return _UNFIT
+    (step, rate, weight), angles = rows[: 3 * heads].reshape(3, heads, -1), rows[3 * heads :]
+    groups = np.array_split(np.sort(squared_rows(angles)), min(len(angles), KINDS))
+    turning = 2 * len(angles) / layer.shape("B_bias")[2]
+    kinds = [(float(np.mean(group)), turning * group.size / len(angles)) for group in groups]
+    if turning < 1:
+        kinds.append((0.0, 1 - turning))
+    gram = np.zeros((heads, len(kinds), 4, 4))
+    gram[:, :, :3, :3] = inner_products(step, rate, weight)[:, None]
+    gram[:, :, 3, 3] = [angle for angle, _ in kinds]
+    aligned = float(np.max(alignment(angles, step) + alignment(angles, rate), initial=0.0))
+    fits = aligned <= LARGEST_ALIGNMENT
+    return JointDrive(
+        law,
+        np.repeat(at, len(kinds), axis=0),
+        gram.reshape(-1, 4, 4),
+        motions={"dt_bias": (law.bias, 1.0)} if fits else {},
+        kinds=tuple(share for _, share in kinds),
+        reason=None if fits else ALIGNED,
+        # The size of a state that a white drive leaves does not depend on how it turns.
+        white_alone=not fits,
+        sees="what in_proj sees, the mixer's input",
+    )
+
+
+def alignment(angles: Floats, rows: Floats) -> Floats:
+    """(n,) the squared cosine between a row and one of the angles, mean over these."""
+    both = squared_rows(rows)[:, None] * squared_rows(angles)
+    cosines = (rows @ angles.T) ** 2 / np.where(both > 0, both, 1.0)
+    return np.asarray(cosines.mean(axis=1))
+
+
+def _first_step_row(layer: Layer, heads: int) -> int | None:
+    """Rows z, x (inner each), B, C (groups × rank × state each), step, rate, trapezoid, angles.
+
+    The angles are a half or a quarter of the state: the other rows tell how many groups there are.
+    """
+    shape, (_, inner) = layer.shape("in_proj.weight"), layer.shape("out_proj.weight")
+    if len(shape) != 2:
+        return None
+    _, rank, state = layer.shape("B_bias")
+    both = 2 * rank * state  # B and C of one group
+    groups, angles = divmod(shape[0] - 2 * inner - 3 * heads, both) if both else (0, 0)
+    if groups < 1 or heads % groups or angles not in (state // 4, state // 2) or not angles:
+        return None
+    return 2 * inner + groups * both
+
+
+def _multiplicity(layer: Layer, heads: int) -> int:
+    """Head dimension × state."""
+    require_shape(layer.store, layer.names["B_bias"], (heads, None, None))
+    require_shape(layer.store, layer.names["out_proj.weight"], (None, None))
+    shape = layer.shape("out_proj.weight")
+    if shape[1] < 1 or shape[1] % heads:
+        raise layer.misshapen("out_proj.weight", f"does not fit {heads} heads")
+    return shape[1] // heads * layer.shape("B_bias")[2]

@@ -1,20 +1,22 @@
-"""Layers that mix their state with a candidate, and see the input alone: minimal RNNs, SRU, QRNN.
+"""Layers whose gates see the input alone: minimal RNNs, SRU, QRNN, and the RG-LRU.
 
 The minGRU and the minLSTM of Feng et al. 2024, arXiv 2410.01201; the simple recurrent unit of Lei
-et al. 2018, arXiv 1709.02755; the quasi-recurrent network of Bradbury et al., arXiv 1611.01576.
+et al. 2018, arXiv 1709.02755; the quasi-recurrent network of Bradbury et al., arXiv 1611.01576;
+the RG-LRU of Griffin and RecurrentGemma, De et al. 2024, arXiv 2402.19427, and of its copies.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS
 from memcurse_cli.families.family import Assumption, Layout, Match, Shapes
 from memcurse_cli.families.gate_inputs import (
@@ -27,13 +29,17 @@ from memcurse_cli.families.gate_inputs import (
     read_rows,
     squared_rows,
 )
-from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.reading import first_name, read_finite
+from memcurse_cli.families.reading import (
+    LARGEST_DECAY,
+    first_name,
+    misfit,
+    read_finite,
+    sigmoid,
+    softplus,
+)
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
-from memcurse_cli.theory.gates.laws import Mix, Share
-
-_CANDIDATE = "linear_h.weight"
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
+from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
 
 
 class _MinRNN(LawFamily):
@@ -48,13 +54,26 @@ class _MinRNN(LawFamily):
     law: ClassVar[Mix | Share]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        size, slots = self._slots(layer)
-        at = np.zeros((size, len(self.gates)))
-        if slots:
-            at = np.stack([slot.values for slot in slots], axis=1)
+        modules, parts = [of for of, _ in self.gates], 1
+        if f"{self.fused}.weight" in layer.names:
+            modules, parts = [self.fused], len(self.gates) + 1
+        weights = [f"{module}.weight" for module in modules]
+        size = layer.stacked_rows(weights[0], parts)
+        held = [role for role in (f"{module}.bias" for module in modules) if role in layer.names]
+        if 0 < len(held) < len(modules):
+            remedy = "name the right family with --family"
+            raise misfit("only one of the two gates has a bias", layer.names[held[0]], remedy)
+        biases = [layer.vector(role, parts * size) for role in held]
+        names = held
+        if biases and parts > 1:  # the rows of the candidate are the first ones
+            biases = list(biases[0].reshape(parts, size)[1:])
+            names = [f"{held[0]}[{moves}]" for _, moves in self.gates]
+        slots = [
+            Slot(name, bias, moves)
+            for name, bias, (_, moves) in zip(names, biases, self.gates, strict=False)
+        ]
+        at = np.stack(biases or [np.zeros(size)] * len(self.gates), axis=1)
         one = at[:, 0] if len(self.gates) == 1 else at
-        weight = f"{self.fused}.weight"
-        weights = [weight] if weight in layer.names else [f"{of}.weight" for of, _ in self.gates]
 
         def gates() -> Seen:
             if isinstance(self.law, Mix):  # the rows of the gate are the last ones
@@ -74,44 +93,19 @@ class _MinRNN(LawFamily):
             assumptions=() if slots else (WITHOUT_BIAS,),
         )
 
-    def _slots(self, layer: Layer) -> tuple[int, list[Slot]]:
-        """The number of units, and the bias of each gate; none where there are none."""
-        parts, role = len(self.gates) + 1, f"{self.fused}.bias"
-        if f"{self.fused}.weight" in layer.names:
-            size = layer.stacked_rows(f"{self.fused}.weight", parts)
-            if role not in layer.names:
-                return size, []
-            rows = layer.vector(role, parts * size).reshape(parts, size)[1:]
-            named = zip(self.gates, rows, strict=True)
-            return size, [Slot(f"{role}[{moves}]", bias, moves) for (_, moves), bias in named]
-        biases = {f"{of}.bias": moves for of, moves in self.gates}
-        found = [bias for bias in biases if bias in layer.names]
-        if found and len(found) < len(self.gates):
-            raise TensorError(
-                "only one of the two gates has a bias",
-                where=layer.names[found[0]],
-                remedy="name the right family with --family",
-            )
-        size = layer.stacked_rows(f"{self.gates[0][0]}.weight")
-        return size, [Slot(bias, layer.vector(bias, size), biases[bias]) for bias in found]
-
 
 def _layouts(fused: str, gates: Iterable[tuple[str, str]], strangers: str) -> tuple[Layout, ...]:
     """All in one projection, or a layer of each gate and none of more gates."""
     return (
         Layout((f"{fused}.weight",), optional=(f"{fused}.bias",)),
         Layout(
-            (*(f"{gate}.weight" for gate, _ in gates), _CANDIDATE),
+            (*(f"{gate}.weight" for gate, _ in gates), "linear_h.weight"),
             optional=tuple(f"{gate}.bias" for gate, _ in gates),
             without=tuple(f"linear_{gate}.weight" for gate in strangers),
-            fits=_alike,
+            # The weights of the gates and of the candidate have one shape.
+            fits=lambda of: len({of[role] for role in of if role.endswith("weight")}) == 1,
         ),
     )
-
-
-def _alike(shapes: Shapes) -> bool:
-    """Whether the weights of the gates and of the candidate have one shape."""
-    return len({shape for role, shape in shapes.items() if role.endswith("weight")}) == 1
 
 
 class MinGRU(_MinRNN):
@@ -200,8 +194,8 @@ def _is_sru(match: Match, tensors: Mapping[str, TensorSpec]) -> bool:
         return False
     if "weight_c" in shapes:
         return shapes["weight_c"] == bias
-    listed = _RNN_LIST.fullmatch(match.layer) is not None
-    return listed and len(weight) == 2 and weight[1] in (3 * bias[0] // 2, 2 * bias[0])
+    fits = len(weight) == 2 and weight[1] in (3 * bias[0] // 2, 2 * bias[0])
+    return fits and _RNN_LIST.fullmatch(match.layer) is not None
 
 
 def _sru_gates(layer: Layer, bias: Floats) -> Seen:
@@ -286,18 +280,10 @@ class QRNN(LawFamily):
         The name of the network tells that it is recurrent; where it does not, each layer's inputs
         must be a third of the rows of the layer before it, or two thirds with a window of two.
         """
-        found = super().find(tensors)
-        held = dict.fromkeys((match.layer for match in found), 0)
-        for name in tensors if found else ():
-            above, _ = split_name(name)
-            while above:
-                if above in held:
-                    held[above] += 1
-                above, _ = split_name(above)
         networks: dict[str, list[Match]] = {}
-        for match in found:
+        for match in alone(super().find(tensors), tensors):
             parts = _LAYERS.fullmatch(match.layer)
-            if parts and held[match.layer] == len(match.tensors):
+            if parts:
                 networks.setdefault(parts["network"], []).append(match)
         return [
             match
@@ -330,3 +316,171 @@ def _is_chain(matches: list[Match], tensors: Mapping[str, TensorSpec]) -> bool:
         before[0] % 3 == 0 and after[1] in (before[0] // 3, 2 * before[0] // 3)
         for before, after in itertools.pairwise(shapes)
     )
+
+
+EXPONENT = 8.0  # c in λ = a^{cσ(b)}: a constant in both libraries' code
+SMALLEST_DECAY = 1e-300  # -log λ is held above it: λ = 1 would have no gain
+
+
+def _exponent_law(radius: Floats, scale: float, gate: Floats, offset: float = 0.0) -> Exponent:
+    """``log λ = -c softplus(Λ) σ(z)``, no closer to 0 at zero input than `SMALLEST_DECAY`."""
+    rate = np.maximum(scale * softplus(radius), SMALLEST_DECAY / sigmoid(gate))
+    return Exponent(rate, scale * sigmoid(radius) / rate, offset=offset)
+
+
+# transformers, then recurrentgemma: Λ, the recurrence gate's bias and the input gate's bias.
+_NAMINGS = (
+    ("recurrent_param", "recurrent_gate_bias", "input_gate_bias"),
+    ("a_param", "a_gate.b", "input_gate.b"),
+)
+_IMAGINARY = "a_imag_param"
+_TURNING = NoDrive("its recurrence gate moves the angle of λ too, which no law of gates has")
+
+_BEHIND = (
+    "both gates stand at a zero input of the RG-LRU; what the biases of the linear layer and the"
+    " convolution before it add to them is left out"
+)
+
+
+class RGLRU(LawFamily):
+    """``h[t] = λ h[t-1] + √(1-λ²) σ(b_x) x[t]``; λ is 0 where a document starts.
+
+    recurrentgemma's JAX code has an angle beside the decay if ``only_real`` is false. The n states
+    are complex then, their input the first half of 2n channels plus i times the second.
+    """
+
+    name = "rg_lru"
+    title = "RG-LRU (Griffin, RecurrentGemma)"
+    recognised_by = (
+        "recurrent_param, recurrent_gate_bias and input_gate_bias; or a_param, a_gate.b and"
+        " input_gate.b, perhaps a_imag_param"
+    )
+    equation = "λ = exp((-8 softplus(recurrent_param) + i a_imag) σ(b_a)), γ = √(1-|λ|²) σ(b_x)"
+    source = "transformers and recurrentgemma; De et al. 2024, arXiv 2402.19427"
+    layouts = tuple(Layout(naming, optional=(_IMAGINARY,)) for naming in _NAMINGS)
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        roles = next(naming for naming in _NAMINGS if naming[0] in layer.names)
+        radius = layer.vector(roles[0])
+        gate, opened = (layer.vector(role, radius.size) for role in roles[1:])
+        turns = _IMAGINARY in layer.names
+        recurrence = layer.gated(
+            _exponent_law(radius, EXPONENT, gate),
+            np.maximum(gate, -LARGEST_DECAY),
+            [
+                Slot(roles[0], radius, "rate"),
+                Slot(roles[1], gate, "recurrence"),
+                Slot(roles[2], opened, "input"),
+            ],
+            gates=lambda: (
+                _TURNING
+                if turns
+                else (_gate(layer, roles[1], gate), _gate(layer, roles[2], opened))
+            ),
+            write=Write(),
+            sees="what the RG-LRU sees, the convolution's output",
+            assumptions=(_BEHIND,),
+        )
+        return _turned(layer, recurrence, gate) if turns else recurrence
+
+
+def _gate(layer: Layer, role: str, bias: Floats) -> GateInput | None:
+    """A gate sees the input in blocks (heads, inputs, outputs), multiplied from the right."""
+    name = role.replace("bias", "weight") if role.endswith("bias") else f"{role[:-1]}w"
+    weight = layer.beside(role, name)
+    if weight is None:
+        return None
+    norms = np.sum(read_finite(layer.store, weight) ** 2, axis=-2).ravel()
+    return None if norms.shape != bias.shape else GateInput(bias, RowNorms(norms, 0 * norms))
+
+
+def _turned(layer: Layer, recurrence: Recurrence, gate: Floats) -> Recurrence:
+    """With the angle ``a_imag σ(b_a)`` in λ, which the recurrence gate's bias moves too."""
+    opened = sigmoid(gate)
+    turn = layer.vector(_IMAGINARY, gate.size)
+    rotation = np.exp(1j * turn * opened)
+    eigenvalue = np.exp(recurrence.log_eigenvalues) * rotation
+    by_angle = (0.0, 1j * eigenvalue * turn * opened * sigmoid(-gate), 0.0)
+    groups = [
+        replace(group, eigenvalue_derivative=group.eigenvalue_derivative * rotation + added)
+        for group, added in zip(recurrence.parameters, by_angle, strict=True)
+    ]
+    groups.append(layer.group(_IMAGINARY, turn, 1j * eigenvalue * opened))
+    return replace(
+        recurrence,
+        tensors=(*recurrence.tensors, layer.names[_IMAGINARY]),
+        log_eigenvalues=recurrence.log_eigenvalues + 1j * turn * opened,
+        parameters=tuple(groups),
+    )
+
+
+HIPPOGRIFF = ("forget_base", "alpha_log_scale", "gates.bias", "gates.weight")
+GRIFFIN_TORCH = ("Lambda", "ba", "bx", "Wa", "Wx")
+_OFFSET = 1e-6  # under hippogriff's root, so that no gain is zero; griffin-torch has none
+_LARGEST_LOG_SCALE = 20.0
+
+_STILL = "both gates stand at a zero input of the RG-LRU, where only their biases are left"
+_SCALE_CONSTANT = "alpha_log_scale is a constant of the layer, and not among the parameters"
+
+
+class Hawk(LawFamily):
+    """``h[t] = λ h[t-1] + √(1-λ²) σ(b_i) x[t]``, as `rg_lru` but for what is stored.
+
+    `Hawk` (hippogriff.py) in proger/hippogriff has b_f and b_i as halves of gates.bias, and the
+    root ``√(1 - λ² + 1e-6)``. `RGLRU` (griffin_torch/main.py) in kyegomez/Griffin divides where the
+    paper takes a power.
+    """
+
+    name = "hawk"
+    title = "Hawk (RG-LRU of hippogriff and griffin-torch)"
+    recognised_by = (
+        "forget_base (n), alpha_log_scale (1) and gates.weight (2n, n) with its bias; or Lambda,"
+        " ba, bx (n), Wa and Wx"
+    )
+    equation = (
+        "λ = exp(-c softplus(forget_base) σ(b_f)), c = e^alpha_log_scale; or σ(Lambda)/8^σ(ba)"
+    )
+    source = "proger/hippogriff and kyegomez/Griffin; De et al. 2024, arXiv 2402.19427"
+    layouts = (
+        Layout(HIPPOGRIFF, fits=lambda of: len(of["forget_base"]) == len(of["gates.bias"]) == 1),
+        Layout(GRIFFIN_TORCH, fits=lambda of: len(of["Lambda"]) == len(of["bx"]) == 1),
+    )
+
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        by_gate: float | Floats = 1.0
+        assumptions = [_STILL]
+        if "forget_base" in layer.names:
+            rate, recurrence, entered = "forget_base", "gates.bias[forget]", "gates.bias[input]"
+            radius = layer.real(rate, (None,))
+            assumptions.append(_SCALE_CONSTANT)
+            forget, opened = layer.real("gates.bias", (2 * radius.size,)).reshape(2, -1)
+            stored = float(layer.vector("alpha_log_scale", 1)[0])
+            # log c is positive for any use of the layer; an older one stored -c.
+            scale = -stored if stored < 0 else math.exp(min(stored, _LARGEST_LOG_SCALE))
+            law = _exponent_law(radius, scale, forget, _OFFSET)
+        else:
+            rate, recurrence, entered = "Lambda", "ba", "bx"
+            radius = layer.real(rate, (None,))
+            forget, opened = (layer.real(role, radius.shape) for role in (recurrence, entered))
+            # -log λ is softplus(-Lambda) + log 8 σ(z): the law has it at z = ba alone.
+            opening = sigmoid(forget)
+            decay = np.maximum(softplus(-radius) + math.log(EXPONENT) * opening, SMALLEST_DECAY)
+            law = Exponent(decay / opening, -sigmoid(-radius) / decay)
+            by_gate = math.log(EXPONENT) * opening / decay
+
+        return layer.gated(
+            law,
+            np.maximum(forget, -LARGEST_DECAY),
+            [
+                Slot(rate, radius, "rate"),
+                Slot(recurrence, forget, "recurrence", by_gate),
+                Slot(entered, opened, "input"),
+            ],
+            gates=lambda: (
+                layer.projected(forget, "gates.weight", rows=slice(None, radius.size)),
+                layer.projected(opened, "gates.weight", rows=slice(radius.size, None)),
+            ),
+            write=Write(),
+            sees="what the gates see, the convolution's output",
+            assumptions=assumptions,
+        )

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.errors import TensorError
 from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     beside,
     log_of_eigenvalues,
+    misfit,
     read_finite,
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
@@ -22,25 +22,17 @@ from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay
 from memcurse_cli.theory.gates.moments import normal_nodes
 
-_HIGHEST_ORDER = 15
-"""Of the Hermite functions that two different units share."""
+_HIGHEST_ORDER = 15  # of the Hermite functions that two different units share
 
 
 @dataclass(frozen=True)
 class _Bottleneck:
-    """``V tanh(W y)`` of ``y[t] = x[t] + μ (x[t-1] - x[t])``: what a decay sees of its input.
+    """``V tanh(W y)`` of ``y[t] = x[t] + μ (x[t-1] - x[t])``: what a decay sees of its input."""
 
-    Attributes:
-        outer: (n, rank) V.
-        inner: (rank, inputs) W.
-        mixing: (inputs,) μ, how much of the previous input each component takes.
-        moving: what is added to μ at every step, which depends on the input too (RWKV-6), or None.
-    """
-
-    outer: Floats
-    inner: Floats
-    mixing: Floats
-    moving: _Bottleneck | None = None
+    outer: Floats  # (n, rank) V
+    inner: Floats  # (rank, inputs) W
+    mixing: Floats  # (inputs,) μ, how much of the previous input each component takes
+    moving: _Bottleneck | None = None  # what the input adds to μ at every step (RWKV-6)
 
     def variance(self, input_second_moment: float) -> Floats:
         """(n,) E of the square, for independent components of x, white in time.
@@ -80,24 +72,23 @@ def _tanh_covariance(covariance: Floats) -> Floats:
     return result
 
 
+# How many parts of an RWKV-6 layer have a mixing μ of their own: r, w, k, v, g in
+# flash-linear-attention and w, k, v, r, g elsewhere.
 _MIXED = 5
-"""How many parts of an RWKV-6 layer have a mixing μ of their own: r, w, k, v, g in
-flash-linear-attention and w, k, v, r, g elsewhere."""
 
 
 class _LowRank(NamedTuple):
     """How a library stores the low-rank layer ``V tanh(W y)`` of a decay: W, V and μ by name.
 
-    Of several μ in a row the decay's is the ``part``-th. ``transposed`` holds (inputs, rank) and
-    (rank, n), where torch's modules hold the transposes. ``moving`` are the W, V and μ of what
-    moves the mixing of RWKV-6: five low-rank layers in one, in the order of the μ.
+    ``moving`` are the W, V and μ of what moves the mixing of RWKV-6: five low-rank layers in one,
+    in the order of the μ.
     """
 
     inner: str
     outer: str
     mixing: tuple[str, ...]
-    part: int = 0
-    transposed: bool = False
+    part: int = 0  # which of several μ in a row is the decay's
+    transposed: bool = False  # (inputs, rank) and (rank, n), unlike torch's modules
     moving: tuple[str, str, str] | None = None
 
 
@@ -139,18 +130,18 @@ def _decay_gate(layer: Layer, role: str, base: Floats) -> GateInput | NoDrive:
 
     In RWKV-6 μ is moved by ``V' tanh(W' y')``, with a y' of a μ' of its own.
     """
-    names = _LOW_RANK[role]
+    names, moving = _LOW_RANK[role], None
     inner, outer = (_matrix(layer, role, name) for name in names[:2])
-    if inner is None or outer is None:
+    if inner is None or outer is None or outer.shape != (base.size, len(inner)):
         return MISSING
-    inputs, moving = inner.shape[1], None
+    inputs = inner.shape[1]
     if names.moving is not None:
         moving = _moving(layer, role, *names.moving)
         if moving is None or len(moving.outer) != inputs:
             return MISSING
     found = (_mixing(layer, role, name, names.part, inputs) for name in names.mixing)
     mixing = next((each for each in found if each is not None), None)
-    if mixing is None or outer.shape != (base.size, inner.shape[0]):
+    if mixing is None:
         return MISSING
     still = np.zeros_like(base)
     bottleneck = _Bottleneck(outer, inner, mixing, moving)
@@ -298,9 +289,7 @@ class RWKV(LawFamily):
 
 def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurrence:
     """With log λ from what the converter stores under the tensor's shape."""
-    tensor = layer.names[_DECAY[0]]
-    spec = layer.store.tensors[tensor]
-    if len(spec.shape) == 3:
+    if len(layer.shape(_DECAY[0])) == 3:
         stored, low, high = "λ = exp(-exp(w))", 0.0, 1.0
         log, derivative = log_of_eigenvalues(values), np.ones_like(values)
     else:
@@ -308,10 +297,9 @@ def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurren
         kept = np.clip(values, -LARGEST_DECAY, 0)
         log, derivative = kept.astype(np.complex128), np.exp(kept)
     if values.min() < low or values.max() > high:
-        raise TensorError(
-            f"the rwkv package has converted this file, and its values are not those of {stored}",
-            where=tensor,
-            remedy="name the checkpoint from before it was converted",
+        what = f"the rwkv package has converted this file, and its values are not those of {stored}"
+        raise misfit(
+            what, layer.names[_DECAY[0]], "name the checkpoint from before it was converted"
         )
     return replace(
         recurrence,

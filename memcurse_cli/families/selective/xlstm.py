@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from memcurse_cli.families.cells.gated_layer import LARGEST_JACOBIAN
+from memcurse_cli.families.cells.gated_layer import (
+    LARGEST_JACOBIAN,
+    Step,
+    dual_sigmoid,
+    dual_tanh,
+    step_jacobian,
+)
 from memcurse_cli.families.family import Assumption, Layout, Shapes
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms, projected_gate
-from memcurse_cli.families.reading import beside, read_real, sigmoid
+from memcurse_cli.families.reading import beside, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
@@ -19,7 +26,6 @@ from memcurse_cli.theory.linalg import eigenvalues
 GATE_SOFT_CAP = Assumption(
     key="gate_soft_cap",
     default="15",
-    choices=(),
     meaning="c of the soft cap c tanh(b/c) on the gates of a large xLSTM; 0 for none",
     config_keys=("gate_soft_cap",),
 )
@@ -73,19 +79,18 @@ class MLSTM(LawFamily):
         cap = 0.0 if block else float(layer.assumed.choose(GATE_SOFT_CAP))
         capped = cap if 0 < cap < np.inf else None
 
-        def through(label: str, bias: Floats, rows: slice) -> GateInput | None:
-            role = label.partition("[")[0]
+        slots = [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")]
+
+        def through(slot: Slot, rows: slice) -> GateInput | None:
+            role = slot.name.partition("[")[0]
             weight = layer.beside(role, f"{role.removesuffix('bias')}weight")
-            return projected_gate(layer.store, bias, weight, rows=rows)
+            return projected_gate(layer.store, slot.values, weight, rows=rows)
 
         return layer.gated(
             Keep(LOGISTIC if capped is None else CappedLogistic(capped)),
             forget,
-            [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")],
-            gates=lambda: (
-                through(labels[1], forget, rows[1]),
-                through(labels[0], opened, rows[0]),
-            ),
+            slots,
+            gates=lambda: (through(slots[0], rows[1]), through(slots[1], rows[0])),
             write=Write(Exponential(capped)),
             sees="the queries, keys and values" if block else "the layer's input",
             multiplicity=_multiplicity(layer, forget.size),
@@ -135,11 +140,9 @@ class SLSTM(LawFamily):
             what = "is neither (heads, 4 units, units) nor (heads, units, 4 units)"
             raise layer.misshapen(KERNEL, what)
         bias = layer.vector(BIAS, len(GATES) * heads * units)
-        by_gate = (
-            bias.reshape(heads, len(GATES), units).swapaxes(0, 1)  # cuda
-            if inner[0] == units
-            else bias.reshape(len(GATES), heads, units)  # vanilla
-        )
+        by_gate = bias.reshape(len(GATES), heads, units)  # vanilla
+        if inner[0] == units:  # cuda
+            by_gate = bias.reshape(heads, len(GATES), units).swapaxes(0, 1)
         opened, forget, *_ = by_gate.reshape(len(GATES), -1)
         inputs = _inputs(layer, by_gate) if layer.options.gates else None
         state = None
@@ -162,14 +165,10 @@ class SLSTM(LawFamily):
 
 def _kernel(layer: Layer, heads: int, units: int) -> Floats:
     """[gate, head, target, source] of either backend."""
-    shape = layer.shape(KERNEL)
-    values = layer.real(KERNEL, shape)
-    by_gate: Floats = (
-        values.reshape(heads, units, len(GATES), units).transpose(2, 0, 3, 1)  # cuda: source first
-        if shape[1] == units
-        else values.reshape(heads, len(GATES), units, units).swapaxes(0, 1)  # vanilla: target first
-    )
-    return by_gate
+    values = layer.real(KERNEL, layer.shape(KERNEL))
+    if values.shape[1] == units:  # cuda: source first
+        return values.reshape(heads, units, len(GATES), units).transpose(2, 0, 3, 1)
+    return values.reshape(heads, len(GATES), units, units).swapaxes(0, 1)
 
 
 def _inputs(layer: Layer, biases: Floats) -> dict[str, GateInput] | None:
@@ -202,33 +201,29 @@ def _spectra(layer: Layer, biases: Floats) -> HiddenSpectra:
             f"above {LARGEST_JACOBIAN} are not taken"
         )
         return HiddenSpectra(gates, None, reason)
-    blocks = [_jacobian(weights[:, head], biases[:, head]) for head in range(heads)]
+    blocks = [
+        step_jacobian(_step(weights[:, head], biases[:, head]), 3 * units) for head in range(heads)
+    ]
     return HiddenSpectra(gates, all_heads(np.stack(blocks)))
 
 
-def _jacobian(weights: Floats, biases: Floats) -> Floats:
-    """d(h', c', n')/d(h, c, n) of one head at zero input and zero state, by the chain rule.
+def _step(weights: Floats, biases: Floats) -> Step:
+    """Of one head's [h, c, n], whose units see the state of their own head alone.
 
-    The kernel is block-diagonal: a unit sees the state of its own head alone. Without the
-    stabiliser, which cancels, a step from (h, c, n) at zero input is
+    Without the stabiliser, which cancels, a step at zero input is
 
         c' = σ(f) c + e^i tanh(z),  n' = σ(f) n + e^i,  h' = σ(o) c' / n'
 
     with every gate ``R h + b``. It is smooth at zero state, the start of a sequence, where n' is
-    e^i. c and n are taken in units of e^{b_i}, which no eigenvalue depends on. R is
-    (gates, target, source) and b (gates, units), in the order of `GATES`.
+    e^i. c and n are taken in units of e^{b_i}, which no eigenvalue depends on.
     """
-    kept, shown = sigmoid(biases[1]), sigmoid(biases[3])
-    candidate = np.tanh(biases[2])
-    written = (1 - candidate**2)[:, None] * weights[2]
-    c_by_h = candidate[:, None] * weights[0] + written
-    h_by_h = shown[:, None] * written
-    h_by_h += (shown * sigmoid(-biases[3]) * candidate)[:, None] * weights[3]
-    none, forget = np.zeros_like(written), np.diag(kept)
-    return np.block(
-        [
-            [h_by_h, np.diag(shown * kept), np.diag(-shown * candidate * kept)],
-            [c_by_h, forget, none],
-            [weights[0], none, forget],
-        ]
-    )
+
+    def step(state: Any) -> Any:
+        h, c, n = np.split(state, 3, axis=-1)
+        seen = [h @ weight.T for weight in weights]
+        forget, cell, output = (seen[gate] + biases[gate] for gate in (1, 2, 3))
+        kept, written = dual_sigmoid(forget), np.exp(seen[0])
+        c, n = kept * c + written * dual_tanh(cell), kept * n + written
+        return np.concatenate([dual_sigmoid(output) * c / n, c, n], axis=-1)
+
+    return step

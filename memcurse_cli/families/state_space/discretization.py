@@ -191,7 +191,6 @@ STEP_TRANSFORM = Assumption(
 STEP_RESCALE = Assumption(
     key="step-rescale",
     default="1",
-    choices=(),
     meaning="the factor on Δ at run time (S4's rate, S5's step_rescale): 0.5 at twice the sampling"
     " rate of training",
 )
@@ -404,11 +403,9 @@ def as_scalars(values: Complexes) -> Floats:
 def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
     """(channels,) which row of A and B each channel uses: ``h mod systems``, which must divide."""
     if channels % systems:
-        raise misfit(
-            f"its {systems} systems do not divide the {channels} channels of the step size",
-            tensor,
-            "check that the layer's tensors belong together",
-        )
+        what = f"its {systems} systems do not divide the {channels} channels of the step size"
+        remedy = "check that the layer's tensors belong together"
+        raise misfit(what, tensor, remedy)
     return np.arange(channels) % systems
 
 

@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
-from memcurse_cli.families.cells.torch_names import KEY, Lookalikes
+from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, ReadOptions
-from memcurse_cli.families.module_names import split_name
-from memcurse_cli.families.reading import beside, direct_part, log_of_eigenvalues, misfit, sigmoid
+from memcurse_cli.families.reading import (
+    beside,
+    direct_part,
+    log_of_eigenvalues,
+    misfit,
+    sigmoid,
+    split_name,
+)
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
@@ -199,7 +205,6 @@ STEP = Assumption(
 CONTROL = Assumption(
     key="stiffness",
     default="30.65",
-    choices=(),
     meaning="α of UnICORNN, the stiffness that every oscillator has beside its own weight",
     tensors=("alpha",),
 )
@@ -235,11 +240,9 @@ class UnICORNN(LayoutFamily):
         squared = (step * sigmoid(time)) ** 2
         turn = squared * (weight + stiffness)
         if not np.all(turn * (4 - turn)):  # λ is a double 1 or -1
-            raise misfit(
-                "a unit does not oscillate: its two eigenvalues coincide",
-                layer.names[_RECURRENT],
-                "give the values it was trained with: --assume dt=, --assume stiffness=",
-            )
+            what = "a unit does not oscillate: its two eigenvalues coincide"
+            remedy = "give the values it was trained with: --assume dt=, --assume stiffness="
+            raise misfit(what, layer.names[_RECURRENT], remedy)
         logs = 2j * np.arcsin(np.sqrt(turn.astype(np.complex128)) / 2)
         log_eigenvalues = np.stack([logs, -logs], axis=1)
         eigenvalues = np.exp(log_eigenvalues)

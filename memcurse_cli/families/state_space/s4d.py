@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.layers import member_of, split_stack
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
 from memcurse_cli.families.reading import (
     IMAGINARY,
     REAL,
@@ -56,7 +53,6 @@ from memcurse_cli.families.state_space.discretization import (
 KERNEL_LENGTH = Assumption(
     key="kernel-length",
     default="inf",
-    choices=(),
     meaning="the length L of DSS's softmax, which divides each mode's gain by e^(Λ Δ L) - 1;"
     " inf leaves that out, as for modes that decay within the sequence",
 )
@@ -139,7 +135,6 @@ class DSS(LayoutFamily):
             log_gain=discrete.log_gain + log_step,
             tensors=[names[role] for role in form if role != "param_D"],
             channels=channels,
-            readin=np.ones((z.size, 1), dtype=np.complex128),
             readout=readout,
             stable_by_construction=gated or "Lambda_log_neg_re" in names,
             also=(BOTH_DIRECTIONS,) if both else (),
@@ -271,7 +266,6 @@ DISCRETIZATION = Assumption(
 BAND_LIMIT = Assumption(
     key="bandlimit",
     default="inf",
-    choices=(),
     meaning="the frequency Δ |Im A|/π from which S4D leaves a mode out of its output (bandlimit)",
 )
 
@@ -400,7 +394,6 @@ class AnnotatedS4D(LayoutFamily):
             [part.group(layer, discrete) for part in parts],
             log_gain=discrete.log_gain + log_step,
             channels=channels,
-            readin=np.ones((scalar.size, 1), dtype=np.complex128),
             readout=readout,
             stable_by_construction=True,
             projections=(
@@ -449,21 +442,14 @@ class S5(LayoutFamily):
     equation = "λ = exp(Λ Δ) or (1 + Λ Δ/2)/(1 - Λ Δ/2), Δ = exp(log_step)"
     source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
     assumptions = (S5_DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
-
+    axes = _AXES
     layouts = tuple(
         Layout((*diagonal, "log_step", ("B", "BP")), ("C", "C1", "C2"), without=("P",))
         for diagonal in (("Lambda",), ("Lambda_re", "Lambda_im"))
     )
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`, or each of those that are stacked."""
-        return [
-            each for match in super().find(tensors) for each in split_stack(match, tensors, _AXES)
-        ]
-
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store = layer.store = member_of(layer.store, layer.match, _AXES)
-        names, assumed = layer.names, layer.assumed
+        store, names, assumed = layer.store, layer.names, layer.assumed
         method = assumed.choose(S5_DISCRETIZATION)
         split = "Lambda" not in names
         # The PyTorch port stores every eigenvalue and has neither option.

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
-from memcurse_cli.theory.dense.sensitivity import entries_within_horizon, powers
-from memcurse_cli.theory.dense.stationary import (
+from memcurse_cli.theory.dense.sensitivity import (
     TOO_LONG,
+    entries_within_horizon,
+    powers,
     remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
@@ -47,8 +48,7 @@ LOST = "its norm is lost in the rounding of products with its ill-conditioned ei
 class StationaryHessian:
     """H over the entries of A, all |λ| < 1, on an infinite sequence; by its eigenbasis, or None.
 
-    Raises:
-        ArithmeticError: the powers of A do not vanish.
+    Raises ArithmeticError: the powers of A do not vanish.
     """
 
     def __init__(
@@ -129,8 +129,7 @@ class StationaryHessian:
 class HorizonHessian:
     """H over the entries of any A, whose largest |λ| is given, on sequences of T ≥ 1 steps.
 
-    Raises:
-        OverflowError: the responses leave the range of a float.
+    Raises OverflowError: the responses leave the range of a float.
     """
 
     def __init__(
@@ -300,8 +299,7 @@ class DenseHessian:
     def top(self, count: int = TOP) -> tuple[Floats, Floats]:
         """The largest eigenvalues, descending, and eigenvectors (count, n, n) of norm 1, or fewer.
 
-        Raises:
-            ArithmeticError: the Lanczos iteration has not converged.
+        Raises ArithmeticError: the Lanczos iteration has not converged.
         """
         if self.gram_top is not None:
             return self.gram_top(count)
@@ -387,9 +385,7 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
     ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise its
     share outside the top eigenvectors, E‖H z‖² over random signs z there, is estimated by its mean
     over 16 draws (Meyer et al. 2021, Hutch++). None where H is zero.
-
-    Raises:
-        ArithmeticError: the Lanczos iteration has not converged, or ‖H‖_F is lost in rounding.
+    Raises ArithmeticError: the Lanczos iteration has not converged, or ‖H‖_F is lost in rounding.
     """
     if not hessian.trace > 0:
         return None

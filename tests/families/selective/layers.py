@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.selective.delta_rule import KDA, DeltaNet, GatedDeltaNet
-from memcurse_cli.families.selective.linear_attention import GLA, HGRN, GateLoop, SimpleGateLoop
-from memcurse_cli.families.selective.mamba import GgufMamba, Mamba, Mamba2
-from memcurse_cli.families.selective.mamba3 import Mamba3
-from memcurse_cli.families.selective.mixing import QRNN, SRU, MinGRU, MinLSTM
-from memcurse_cli.families.selective.retention import LightningAttention, RetNet, TorchscaleRetNet
-from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
+from memcurse_cli.families.selective.linear_attention import (
+    GLA,
+    HGRN,
+    GateLoop,
+    LightningAttention,
+    RetNet,
+    SimpleGateLoop,
+    TorchscaleRetNet,
+)
+from memcurse_cli.families.selective.mamba import GgufMamba, Mamba, Mamba2, Mamba3
+from memcurse_cli.families.selective.mixing import QRNN, RGLRU, SRU, Hawk, MinGRU, MinLSTM
 from memcurse_cli.families.selective.rwkv import RWKV, RWKV7
 from memcurse_cli.families.selective.xlstm import MLSTM, SLSTM
 

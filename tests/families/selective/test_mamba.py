@@ -18,8 +18,14 @@ from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.families.selective.mamba import UNCLAMPED, GgufMamba, Mamba, Mamba2
-from memcurse_cli.families.selective.mamba3 import ALIGNED, Mamba3
+from memcurse_cli.families.selective.mamba import (
+    ALIGNED,
+    UNCLAMPED,
+    GgufMamba,
+    Mamba,
+    Mamba2,
+    Mamba3,
+)
 
 K, CHANNELS, STATE, RANK = 4, 3, 2, 2
 RANDOM = np.random.default_rng(21)

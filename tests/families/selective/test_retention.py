@@ -9,7 +9,11 @@ from families.selective.layers import LIGHTNING, RETNET, TORCHSCALE, WIDTH
 
 from memcurse_cli import inspect
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.selective.retention import LightningAttention, RetNet, TorchscaleRetNet
+from memcurse_cli.families.selective.linear_attention import (
+    LightningAttention,
+    RetNet,
+    TorchscaleRetNet,
+)
 
 
 def test_nothing_trained_moves_a_head_of_a_retnet() -> None:

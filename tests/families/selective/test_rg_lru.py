@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.selective.rg_lru import RGLRU, Hawk
+from memcurse_cli.families.selective.mixing import RGLRU, Hawk
 
 
 def test_no_law_moves_a_layer_that_turns() -> None:

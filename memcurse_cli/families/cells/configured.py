@@ -1,0 +1,409 @@
+"""Cells whose file may say what opens their gates: Keras's, of every version, and ONNX's nodes.
+
+Keras 1 named a cell's weights ``lstm_1/lstm_1_U_f``: W for the kernel, U for the recurrent kernel,
+b for the bias, one for each gate, or without a gate with consume_less='gpu' and in a SimpleRNN
+(keras/layers/recurrent.py until 1.2.2).
+
+What a file says is read as text, and nothing is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.untrusted.names import parse_object, printable
+from memcurse_cli.families.cells.layout import (
+    IFGO,
+    STATE,
+    ZRN,
+    CellFamily,
+    Layout,
+    Variant,
+    elman,
+    shapes_of,
+    stacked,
+)
+from memcurse_cli.families.dense.dense_layer import ACTIVATION
+from memcurse_cli.families.family import Assumption, Layer, Match
+from memcurse_cli.families.reading import group_by_module, misfit, require_shape, split_name
+from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
+
+RECURRENT_ACTIVATION = Assumption(
+    key="recurrent_activation",
+    default="sigmoid",
+    choices=("sigmoid", "hard_sigmoid"),
+    meaning="the function of a Keras layer's gates, which its configuration would say",
+)
+ROLES = KERNEL, RECURRENT, BIAS = ("kernel", "recurrent_kernel", "bias")
+# Keras 3 stores a cell's variables by the order in which it made them.
+VARIABLES = dict(zip(("0", "1", "2"), ROLES, strict=True))
+_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?")
+_CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
+# Keras 1.
+LETTERS = {"W": KERNEL, "U": RECURRENT, "b": BIAS}
+LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
+GRU_LETTERS = {"update": "z", "reset": "r", "new": "h"}
+GATES = {letter: gate for gates in (LSTM_LETTERS, GRU_LETTERS) for gate, letter in gates.items()}
+_NAME = re.compile(
+    r"(?P<group>(?:.*/)?)(?P<layer>[^/]+)_(?P<letter>[WUb])(?:_(?P<gate>[ifcozrh]))?"
+)
+_RECURRENT = re.compile(r"lstm|gru|rnn")
+
+
+def _layouts(gates: tuple[str, ...]) -> tuple[Layout, Layout]:
+    """A cell whose kernels hold all gates, and one of Keras 1, which may keep a tensor of each."""
+    whole = stacked(gates, *ROLES, sides=_SIDES)
+    inputs, hidden, biases = ({f"{role}_{gate}": (gate,) for gate in gates} for role in ROLES)
+    return whole, Layout(inputs, hidden, biases)
+
+
+_SIDES = ("bias_input", "bias_recurrent")
+CONVOLUTION = stacked(IFGO, *ROLES, convolves=True)
+LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
+
+
+def _cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, dict[str, str]]]:
+    """Module, blocks of columns of its kernels (4, 3 or 1) and tensors of every cell.
+
+    The roles of a Keras 1 cell are of all gates, or ``recurrent_kernel_forget`` and the like.
+    """
+    for module, names, told in _modules(tensors):
+        count = _joined_gates(shapes_of(tensors, names))
+        if count > 1 or (count and told):
+            yield module, count, names
+    layers: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        found = _NAME.fullmatch(name)
+        if found is None:
+            continue
+        # A layer's group has its name; in a wrapper it is named after its class.
+        group = found["group"][:-1]
+        inside = group.rpartition("/")[2]
+        if not inside or not (found["layer"] == inside or _RECURRENT.search(found["layer"])):
+            continue
+        layer = group if found["layer"] == inside else f"{group}/{found['layer']}"
+        gate = f"_{GATES[found['gate']]}" if found["gate"] else ""
+        layers.setdefault(layer, {})[LETTERS[found["letter"]] + gate] = name
+    for layer, roles in layers.items():
+        shapes = shapes_of(tensors, roles)
+        gates = _joined_gates(shapes)
+        for apart in (LSTMS[1], GRUS[1]):
+            if apart.matrices | apart.biases.keys() == shapes.keys() and apart.fits(shapes):
+                gates = len(apart.hidden)
+        if gates:
+            yield layer, gates, roles
+
+
+def _joined_gates(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """How many gates a kernel (inputs, kU) and a recurrent kernel (U, kU) have; 0 for no cell."""
+    kernel, recurrent = (shapes.get(role, ()) for role in (KERNEL, RECURRENT))
+    if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
+        return 0
+    gates, rest = divmod(recurrent[1], recurrent[0])
+    return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
+
+
+def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str, str], bool]]:
+    """Modules with both kernels, and whether their names alone tell a cell.
+
+    Matrices under numbers could be anything, unless a cell holds them.
+    """
+    for module, names in group_by_module(tensors, ROLES).items():
+        if {KERNEL, RECURRENT} <= names.keys():
+            yield module, names, True
+    for module, numbered in group_by_module(tensors, VARIABLES).items():
+        above = module.removesuffix("/vars")
+        names = {VARIABLES[role]: name for role, name in numbered.items()}
+        if (above != module or module == "vars") and {KERNEL, RECURRENT} <= names.keys():
+            yield above, names, _CELL.fullmatch(above) is not None
+
+
+def _matches(tensors: Mapping[str, TensorSpec], family: str, gates: int) -> list[Match]:
+    cells = list(_cells(tensors))
+    # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
+    short = {module: _CELL_NAME.sub("", module) for module, _, _ in cells}
+    shared = Counter(short.values())
+    return [
+        Match((module if shared[short[module]] > 1 else short[module]) or family, names)
+        for module, count, names in cells
+        if count == gates
+    ]
+
+
+def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules of kernels of convolutions, in a cell where they are numbered."""
+    return [
+        Match(_CELL_NAME.sub("", module) or family, names)
+        for module, names, told in _modules(tensors)
+        if told and CONVOLUTION.fits(shapes_of(tensors, names))
+    ]
+
+
+MAX_NODES = 200_000
+
+
+def _configured(store: TensorStore, layer: str, kind: str, key: str) -> str | None:
+    """A text value in the configuration of a layer and its class, stored and unique, or None."""
+    named = _layers(store.metadata.get("model_config", ""))
+    # The innermost part of the name that a layer of the configuration bears.
+    inside = next(
+        (named[part] for part in reversed(re.split(r"[./,]", layer)) if part in named), None
+    )
+    if inside is None:
+        return None
+    old = "inner_activation" if key == "recurrent_activation" else key  # Keras 1's
+    classes = (kind, f"{kind}Cell", f"CuDNN{kind}")
+    values = {
+        printable(value, 40)
+        for node in _described(inside)
+        if node["class_name"] in classes
+        and isinstance(value := node["config"].get(key, node["config"].get(old)), str)
+    }
+    return values.pop() if len(values) == 1 else None
+
+
+@lru_cache(maxsize=4)
+def _layers(text: str) -> Mapping[str, Any]:
+    """Every layer's description by the layer's name."""
+    try:
+        root = parse_object(text.encode()) if text else {}
+    except ValueError:
+        return {}
+    layers: dict[str, Any] = {}
+    for node in _described(root):
+        name = node["config"].get("name")
+        if isinstance(name, str):
+            layers.setdefault(name, node)
+    return layers
+
+
+def _described(root: object) -> Iterator[dict[str, Any]]:
+    """The objects with a class and a configuration, outermost first."""
+    pending = [root]
+    for _ in range(MAX_NODES):
+        if not pending:
+            return
+        node = pending.pop()
+        if isinstance(node, dict):
+            if isinstance(node.get("class_name"), str) and isinstance(node.get("config"), dict):
+                yield node
+            pending += reversed(node.values())
+        elif isinstance(node, list):
+            pending += reversed(node)
+
+
+def _simple(layer: Layer) -> Variant:
+    stored = _configured(layer.store, layer.match.layer, "SimpleRNN", "activation")
+    if stored is None or stored in ACTIVATION.choices:
+        return elman(layer, default=stored, silent=stored is not None)
+    return elman(layer, (f"the configuration's activation {stored} is not modelled",))
+
+
+def _gated(layer: Layer, kind: str) -> Variant:
+    """The function of the gates of a class of Keras's, and what was assumed of it."""
+    convolves = kind == "ConvLSTM"
+    store, name = layer.store, layer.match.layer
+    shapes = shapes_of(store.tensors, layer.names)
+    joint, layout = {BIAS, RECURRENT} <= shapes.keys(), None
+    halves = joint and prod(shapes[BIAS]) == 2 * shapes[RECURRENT][-1]
+    if kind == "GRU" and RECURRENT in shapes:
+        # With ``reset_after`` the recurrent half of the bias stands inside the reset gate.
+        inside = halves or BIAS not in shapes
+        layout = replace(GRUS[0], inner=_SIDES[1] if inside else None)
+    named = f"ConvLSTM{len(shapes[KERNEL]) - 2}D" if convolves else kind
+    stored = _configured(store, name, named, "recurrent_activation")
+    if halves and len(shapes[BIAS]) == 1:
+        stored = "sigmoid"  # cuDNN has no other
+    if stored is not None and stored not in RECURRENT_ACTIVATION.choices:
+        what = f"its gates have the activation {stored}, which is not read"
+        raise misfit(what, name, f"known are {', '.join(RECURRENT_ACTIVATION.choices)}")
+    # Until 2.3 Keras's gates were hard unless told otherwise, and those of a convolution until
+    # 3; tf.keras calls itself 2.2.4-tf.
+    written = store.metadata.get("keras_version", "")
+    found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})\.[\w.]*", written)
+    version = (int(found[1]), int(found[2])) if found else None
+    if version is not None:
+        old = version < ((3, 0) if convolves else (2, 3))
+    elif convolves:
+        old = not any(split_name(name)[1] in VARIABLES for name in layer.names.values())
+    else:
+        old = any(_NAME.fullmatch(name) for name in layer.names.values())
+    default, known = stored or ("hard_sigmoid" if old else None), stored is not None
+    opened = layer.assumed.choose(RECURRENT_ACTIVATION, default=default, silent=known)
+    # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
+    slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
+    opening = LOGISTIC if opened == "sigmoid" else Clipped(slope, 0.5)
+    return Variant(opening, layout=layout)
+
+
+# unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
+# a bias of the input and of the recurrent kernel; the two are summed.
+KERAS_LSTM = CellFamily(
+    name="keras_lstm",
+    title="Keras LSTM",
+    recognised_by="recurrent_kernel or cell/vars/1 (U, 4U) beside a kernel (inputs, 4U)",
+    equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
+    source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
+    layouts=LSTMS,
+    matches=partial(_matches, gates=4),
+    variant=partial(_gated, kind="LSTM"),
+    assumptions=(RECURRENT_ACTIVATION,),
+)
+KERAS_GRU = CellFamily(
+    name="keras_gru",
+    title="Keras GRU",
+    recognised_by="recurrent_kernel or cell/vars/1 (U, 3U) beside a kernel (inputs, 3U)",
+    equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
+    source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
+    layouts=GRUS,
+    matches=partial(_matches, gates=3),
+    variant=partial(_gated, kind="GRU"),
+    assumptions=(RECURRENT_ACTIVATION,),
+)
+KERAS_CONV_LSTM = CellFamily(
+    name="keras_conv_lstm",
+    title="Keras ConvLSTM",
+    recognised_by="recurrent_kernel or cell/vars/1 (k, k, U, 4U) beside a kernel of as many axes",
+    equation="λ = σ(b_f), γ = σ(b_i), channels i, f, c, o",
+    source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
+    layouts=(CONVOLUTION,),
+    matches=_convolutions,
+    variant=partial(_gated, kind="ConvLSTM"),
+    assumptions=(RECURRENT_ACTIVATION,),
+)
+# Linearised; its bias says at which slope.
+KERAS_SIMPLE_RNN = CellFamily(
+    name="keras_simple_rnn",
+    title="Keras SimpleRNN (dense)",
+    recognised_by="recurrent_kernel or cell/vars/1 (U, U) beside a kernel (inputs, U)",
+    equation="λ = eig(recurrent_kernelᵀ)",
+    source="keras.layers.SimpleRNN; Elman 1990",
+    layouts=(SIMPLE,),
+    matches=partial(_matches, gates=1),
+    variant=_simple,
+    assumptions=(ACTIVATION,),
+)
+
+LSTM_GATES = ("input", "output", "forget", "cell")
+ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
+# The functions that take an alpha or a beta from the node's lists, in the order of the functions.
+_TAKE_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
+_TAKE_BETA = ("affine", "hardsigmoid", "scaledtanh")
+# The operator HardSigmoid's own defaults.
+_ALPHA, _BETA = 0.2, 0.5
+_CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
+
+
+def _activations(
+    layer: str, attributes: Mapping[str, Any], count: int
+) -> Iterator[tuple[str, float, float]]:
+    """The functions of this direction, each with its alpha and beta."""
+    alphas, betas = (
+        iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
+    )
+    taken = [
+        (
+            name,
+            float(next(alphas, _ALPHA)) if name.lower() in _TAKE_ALPHA else _ALPHA,
+            float(next(betas, _BETA)) if name.lower() in _TAKE_BETA else _BETA,
+        )
+        for name in attributes.get("activations") or ()
+        if isinstance(name, str)
+    ]
+    # A node of both directions lists the functions of the forward one first.
+    second = layer.endswith("/reverse") and len(taken) >= 2 * count
+    yield from taken[count : 2 * count] if second else taken[:count]
+
+
+def _is_set(attributes: Mapping[str, Any], name: str) -> bool:
+    values = attributes.get(name)
+    return bool(values and isinstance(values[0], int) and values[0])
+
+
+def _node(
+    operator: str, gates: tuple[str, ...], shown: str, equation: str, paper: str
+) -> CellFamily:
+    """A node's family, whose attributes say its functions and the order of a GRU's gates."""
+    # B = [Wb | Rb], of which both halves are summed.
+    layout = stacked(gates, *"WRB", columns=False, sides=("Wb", "Rb"))
+    if gates == LSTM_GATES:
+        layout = replace(layout, peepholes={"P": gates[:3]})
+    dense = gates == STATE
+
+    def matches(tensors: Mapping[str, TensorSpec], _: str) -> list[Match]:
+        roles = {f"{operator}_{role}": role for role in "WRBP"}
+        return [
+            Match(module, {roles[last]: name for last, name in names.items()})
+            for module, names in group_by_module(tensors, roles).items()
+            if f"{operator}_R" in names and len(tensors[names[f"{operator}_R"]].shape) == 2
+        ]
+
+    def variant(layer: Layer) -> Variant:
+        where = layer.match.layer
+        # Each a list; none where the file does not say.
+        text = layer.store.metadata.get(printable(f"{where}/{operator}"))
+        attributes = {} if text is None else parse_object(text.encode())
+        if "B" in layer.names:
+            size = layer.shape("R")[1]
+            require_shape(layer.store, layer.names["B"], (2 * len(gates) * size,))
+        if _is_set(attributes, "input_forget"):
+            what = "its input and forget gates are coupled (input_forget), which is not read"
+            raise misfit(what, where, "export the model without input_forget")
+        sentences = (_CLIPPED,) if attributes.get("clip") else ()
+        # An LSTM's node lists three functions, a GRU's two, the first of which opens the gates.
+        found = _activations(where, attributes, max(len(gates) - 1, 1))
+        if dense:
+            stored = next(found, ("Tanh",))[0]
+            known = ACTIVATIONS.get(stored)
+            unknown = () if known else (f"the node's activation {stored} is not modelled",)
+            return elman(layer, (*unknown, *sentences), default=known, silent=known is not None)
+        name, alpha, beta = next(found, ("Sigmoid", _ALPHA, _BETA))
+        inside = _is_set(attributes, "linear_before_reset")  # Rb, inside the reset gate
+        own = replace(layout, inner="Rb") if inside else layout
+        if name.lower() == "sigmoid":
+            return Variant(LOGISTIC, sentences, own)
+        if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
+            return Variant(Clipped(alpha, beta), sentences, own)
+        what = f"its gates have the activation {printable(name, 40)}, which is not read"
+        raise misfit(what, where, "known are Sigmoid and HardSigmoid")
+
+    return CellFamily(
+        name=f"onnx_{operator.lower()}",
+        title=f"ONNX {operator} node{' (dense)' if dense else ''}",
+        recognised_by=f"{shown}, as the reader of ONNX names a node's weights",
+        equation=equation,
+        source=f"onnx.ai/onnx/operators/onnx__{operator}.html; {paper}",
+        layouts=(layout,),
+        matches=matches,
+        variant=variant,
+        assumptions=(ACTIVATION,) if dense else (),
+    )
+
+
+# Initialisers that the graph slices and puts together anew are followed, so that the order of the
+# rows is that of the node whatever the exporter's was.
+ONNX_LSTM = _node(
+    "LSTM",
+    LSTM_GATES,
+    "LSTM_R (4H, H) and LSTM_B (8H)",
+    "λ = σ(b_f), γ = σ(b_i), b = Wb + Rb, rows i, o, f, c",
+    "Gers et al. 2000",
+)
+ONNX_GRU = _node(
+    "GRU",
+    ZRN,
+    "GRU_R (3H, H) and GRU_B (6H)",
+    "λ = σ(b_z), γ = 1 - λ, b = Wb + Rb, rows z, r, h",
+    "Cho et al. 2014",
+)
+# Linearised; its bias says at which slope.
+ONNX_RNN = _node("RNN", STATE, "RNN_R (H, H)", "λ = eig(R)", "Elman 1990")
