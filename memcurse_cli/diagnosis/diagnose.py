@@ -66,11 +66,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         from memcurse_cli.diagnosis.dense import diagnose_dense
 
         state, parameters, dense = diagnose_dense(working, working.dense, settings, point, withheld)
-        hessian, reason = None, withheld
+        hessian, reason, usable = None, withheld, UsableRate(None, None, withheld)
         if withheld is None:
             hessian, reason = summarise_hessian(working, settings)
-        usable = UsableRate(None, None, withheld)
-        if withheld is None:
             usable = usable_rate(recurrence, hessian, reason, settings)
         figures = _Figures(state, parameters, hessian, reason, usable)
     elif withheld is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from memcurse_cli.diagnosis.diagonal import DTYPES, is_stored, leaves_disk
+from memcurse_cli.diagnosis.diagonal import is_stored, leaves_disk
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import (
@@ -288,14 +288,9 @@ class _Rounded(NamedTuple):
             return computed and any(other is not None for other in known)
         return error > STATE_ERROR
 
-    def too_coarse(self, dtype: Dtype) -> bool:
-        """Whether a type changes the state by more than the limit or without one."""
-        return self.crossing[dtype] > 0 or self.changes_much(dtype)
-
 
 def _precision(facts: Facts) -> Iterator[Finding]:
     """Types whose rounding of a parameter changes the state by more than a tenth or unbounds it."""
-    fine: list[_Rounded] = []
     for group in _rounded_groups(facts):
         coarse = leaving = False
         for dtype, code in FLOATS.items():
@@ -304,17 +299,11 @@ def _precision(facts: Facts) -> Iterator[Finding]:
                 yield _leaving(facts, code, dtype, group)
             elif group.changes_much(dtype) and not coarse:
                 yield _coarse(facts, code, dtype, group)
-            coarse = coarse or group.too_coarse(dtype)
+            coarse = coarse or group.crossing[dtype] > 0 or group.changes_much(dtype)
             leaving = leaving or group.crossing[dtype] > 0
-        if not coarse:
-            fine.append(group)
-    found = [
-        group
-        for group in fine
-        if group.parameter.dtype in EIGHT and any(map(group.too_coarse, EIGHT))
-    ]
-    if found:  # of types that somebody has quantised to
-        yield _in_eight_bits(facts, found)
+        for dtype in EIGHT:  # of the type that somebody has quantised to
+            if is_stored(group.parameter.dtype, dtype) and group.changes_much(dtype):
+                yield _coarse(facts, "MC404", dtype, group)
 
 
 def _rounded_groups(facts: Facts) -> list[_Rounded]:
@@ -329,7 +318,7 @@ def _rounded_groups(facts: Facts) -> list[_Rounded]:
             parameter,
             {
                 dtype: int(np.count_nonzero(leaves_disk(recurrence, group, dtype)))
-                for dtype in DTYPES
+                for dtype in FLOATS
             },
         )
         for parameter, group in zip(parameters, recurrence.parameters, strict=True)
@@ -380,50 +369,9 @@ def _leaving(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
     )
 
 
-def _in_eight_bits(facts: Facts, coarse: list[_Rounded]) -> Finding:
-    """One finding for all groups that 16 bits are enough for and 8 are not."""
-    parameters = [group.parameter for group in coarse]
-    rough = [dtype for dtype in EIGHT if any(group.too_coarse(dtype) for group in coarse)]
-    fine = [dtype for dtype in EIGHT if dtype not in rough]
-    changes, others = [], []
-    for dtype in rough:
-        errors = [group.error(dtype) for group in coarse]
-        known = [error for error in errors if error is not None]
-        crossing = max(group.crossing[dtype] for group in coarse)
-        if crossing:
-            size = count(facts.recurrence.size, "eigenvalue")
-            others.append(f"{dtype} takes {crossing} of {size} to |λ| >= 1")
-        elif len(known) < len(errors):
-            others.append(f"{dtype} overflows")
-        else:
-            changes.append(f"{percent(max(known))} in {dtype}{_own_scale(dtype, parameters)}")
-    names = _listed([parameter.name for parameter in parameters])
-    said = "8 bits are too few"
-    if fine:
-        said = f"{_listed(rough)} {'is' if len(rough) == 1 else 'are'} too coarse"
-    moved = [f"the state changes by up to {', '.join(changes)}"] if changes else []
-    return finding_of(
-        "MC404",
-        "warning",
-        f"{said} for {names}: {'; '.join([*moved, *others])}",
-        f"keep {_listed([_tensor(parameter) for parameter in parameters])} in 16 bits or more"
-        + (f", or in {' or '.join(fine)}" if fine else ""),
-    )
-
-
-def _own_scale(dtype: Dtype, parameters: list[ParameterSummary]) -> str:
-    """The change in int8 where each gate has a scale, not each tensor."""
-    if dtype != "int8" or all(one.int8_own_scale is None for one in parameters):
-        return ""
-    errors = [
-        one.rounding.int8 if one.int8_own_scale is None else one.int8_own_scale
-        for one in parameters
-    ]
-    largest = max(error for error in errors if error is not None)
-    return f" with one scale per tensor ({percent(largest)} with one per group)"
-
-
-def _instead(dtype: str) -> str:
+def _instead(dtype: Dtype) -> str:
+    if dtype in EIGHT:
+        return "16 bits or more"
     return "float64" if dtype == "float32" else "float32, also in mixed precision"
 
 
@@ -431,10 +379,6 @@ def _tensor(parameter: ParameterSummary) -> str:
     """A group by its name, with the tensor that it is in where that says more."""
     name, tensor = parameter.name, parameter.tensor
     return name if tensor.endswith(name) else f"{name} ({tensor})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _assumptions(facts: Facts) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ HELPS = 3.0
 """How many times larger a rate another parametrisation must bear to be worth naming."""
 
 
-def _unseen_memory(layer: LayerReport) -> bool:
+def unseen_memory(layer: LayerReport) -> bool:
     """Whether hidden weights, which were not looked at, can hold a longer memory than is known."""
     return layer.hidden_feedback and jacobian_of(layer.hidden_spectra) is None
 
@@ -51,7 +51,7 @@ def model_findings(
     Where every layer of the model was read, as ``whole`` says, and nothing hides a longer one.
     """
     short = _short_memory(layers, settings)
-    if short is None or not whole or any(map(_unseen_memory, layers)):
+    if short is None or not whole or any(map(unseen_memory, layers)):
         return ()
     memory, horizon = short
     severity: Severity = "error" if memory * FAR_TOO_SHORT < horizon else "warning"
@@ -147,7 +147,7 @@ def _memory_words(
     for finding in findings:
         yield f"{finding.message[0].upper()}{finding.message[1:]}."
     short = _short_memory(layers, settings)
-    if short is not None and any(map(_unseen_memory, layers)):
+    if short is not None and any(map(unseen_memory, layers)):
         yield f"The gates alone keep {about(short[0])} of {count(short[1], 'step')}."
 
 

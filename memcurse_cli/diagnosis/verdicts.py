@@ -32,6 +32,8 @@ DIVERGENCE_EFFECT = 1.2
 STALL_EFFECT = 2.3
 """lr √(tr H / E y²), the relative change of the output, at which training stalls."""
 
+DEFECTIVE = "its eigenvectors are nearly parallel: nothing bounds how far a step moves |λ|"
+
 
 def step_effect(relative_sensitivity: float | None, learning_rate: float) -> float | None:
     """lr √κ: the relative change of the state that one step on a parameter makes.
@@ -96,15 +98,17 @@ def usable_rate(
         return UsableRate(None, None, reason)
     divergence = _divergence_rate(recurrence, settings)
     if divergence == 0:
-        return UsableRate(None, None, "the state explodes within the horizon")
+        defective = recurrence.dense is not None and not recurrence.eigenbasis.is_usable
+        explodes = "the state explodes within the horizon"
+        return UsableRate(None, None, DEFECTIVE if defective else explodes)
     effect = None if hessian is None else hessian.output_step_effect
     stall = STALL_EFFECT * settings.rate / effect if effect and math.isfinite(effect) else None
     if divergence is not None and (stall is None or divergence <= stall):
         return known_rate(divergence, "divergence")
     if stall is not None:
         return known_rate(stall, "stall")
-    unknown = "no step changes the output" if effect == 0 else "E y² of its output was not taken"
-    return UsableRate(None, None, hessian_reason or unknown)
+    unknown = hessian_reason or "the size of the output was not taken"
+    return UsableRate(None, None, f"the Hessian of its output is not known ({unknown})")
 
 
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:

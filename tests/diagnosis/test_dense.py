@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ def matrix(size: int, radius: float) -> Floats:
     return np.asarray(drawn * radius / np.max(np.abs(np.linalg.eigvals(drawn))))
 
 
-@pytest.mark.parametrize(("radius", "horizon"), [(0.9, None), (1.05, 40)])
-def test_every_entry_of_the_matrix(radius: float, horizon: int | None) -> None:
+@pytest.mark.parametrize(("radius", "horizon"), [(0.9, math.inf), (1.05, 40)])
+def test_every_entry_of_the_matrix(radius: float, horizon: float) -> None:
     transition, readin = matrix(4, radius), GENERATOR.normal(size=(4, 2))
-    powers = np.stack([np.linalg.matrix_power(transition, k) for k in range(horizon or 400)])
+    powers = np.stack([np.linalg.matrix_power(transition, k) for k in range(min(horizon, 400))])
     state = np.sum((powers @ readin) ** 2)
     _, entries = exact_sensitivity(powers[:-1], readin)
     layer = only({"A": transition, "B": readin, "C": np.ones((1, 4))}, horizon=horizon)
@@ -54,15 +55,21 @@ def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
 
 def test_a_delay_line_remembers_all_its_steps() -> None:
     """All λ = 0 and τ = 0, and the last unit holds what the first took in 63 steps before."""
-    report = inspect({"A": np.eye(64, k=-1), "B": np.eye(64)[:, :1], "C": np.eye(64)[-1:]})
+    state = {"A": np.eye(64, k=-1), "B": np.eye(64)[:, :1], "C": np.eye(64)[-1:]}
+    report = inspect(state, horizon=100)
     (layer,) = report.layers
-    assert layer.dense.memory == 63
+    assert report.memory == layer.memory == layer.dense.memory == 63
     assert layer.eigenvalues.time_constant.max == 0
     assert "MC104" not in codes(layer)
-    assert report.sentence.endswith("its memory is 63 steps")
+    assert not report.findings
+    # No shift of its eigenvalues is bounded, which is no explosion.
+    assert "nearly parallel" in layer.not_judged
+    (short,) = inspect(state, horizon=1000).findings
+    assert (short.code, short.severity) == ("MC107", "warning")
+    assert short.message == "its memory is 63 of 1000 steps"
 
 
-def dense_layer(matrix: Floats, horizon: int | None = None) -> Any:
+def dense_layer(matrix: Floats, horizon: float = math.inf) -> Any:
     return only({"A": matrix, "B": np.ones((len(matrix), 1))}, horizon=horizon)
 
 
@@ -85,12 +92,12 @@ def test_a_matrix_that_grows_before_it_decays_is_found() -> None:
     assert structure.transient_growth == pytest.approx(max(powers))
     assert structure.transient_step == int(np.argmax(powers))
     assert 1 < structure.kreiss_bound < max(powers)
-    assert f"at k = {structure.transient_step}" in finding(found, "MC106").message
+    assert f"within {structure.transient_step} steps" in finding(found, "MC106").message
     assert "MC106" not in codes(dense_layer(np.diag([0.5, 0.6])))
 
 
 def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def structure(matrix: Floats, horizon: int | None = None) -> Any:
+    def structure(matrix: Floats, horizon: float = math.inf) -> Any:
         return dense_layer(matrix, horizon).dense.structure
 
     ill = structure(np.array([[0.5, 1.0], [0.0, 0.5]]))

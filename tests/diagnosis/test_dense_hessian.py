@@ -43,17 +43,19 @@ def explicit(state: dict[str, Floats], steps: int, readout: str = "every") -> Fl
 
 
 @pytest.mark.parametrize(
-    ("radius", "horizon", "readout"), [(0.9, None, "last"), (1.05, 30, "last"), (0.9, 30, "every")]
+    ("radius", "horizon", "readout"),
+    [(0.9, math.inf, "last"), (1.05, 30, "last"), (0.9, 30, "every")],
 )
-def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout: str) -> None:
-    state, steps = drawn(4, radius, 2), horizon or 400
+def test_the_scores_of_a_dense_layer(radius: float, horizon: float, readout: str) -> None:
+    state, steps = drawn(4, radius, 2), int(min(horizon, 400))
     hessian = explicit(state, steps, readout)
     answers = [
         state["C"] @ np.linalg.matrix_power(state["A"], k) @ state["B"] for k in range(steps)
     ]
     weight = np.ones(steps) if readout == "last" else (steps - np.arange(steps)) / steps
     power = sum(w * np.sum(one**2) for w, one in zip(weight, answers, strict=True))
-    found = only(state, horizon=horizon, readout=horizon and readout).hessian
+    asked = None if horizon == math.inf else readout
+    found = only(state, horizon=horizon, readout=asked).hessian
     values, diagonal = np.linalg.eigvalsh(hessian), np.diag(hessian)
     assert found.order == 16
     assert found.sharpness == pytest.approx(values[-1], rel=1e-6)
@@ -66,7 +68,7 @@ def test_the_scores_of_a_dense_layer(radius: float, horizon: int | None, readout
     assert found.output_step_effect == pytest.approx(wanted, rel=1e-6)
 
 
-def hessian_layer(state: dict[str, Floats], horizon: int | None = 40) -> Any:
+def hessian_layer(state: dict[str, Floats], horizon: float = 40) -> Any:
     (layer,) = hessian(state, horizon=horizon).layers
     return layer
 
@@ -137,17 +139,17 @@ def test_a_seat_is_the_share_along_the_gradient_of_an_eigenvalue() -> None:
 def test_what_has_none_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     state = drawn(4, 0.9)
     for found, horizon, reason in (
-        ({"A": state["A"], "B": state["B"]}, None, "no C"),
-        (drawn(4, 1.1), None, "diverges"),
+        ({"A": state["A"], "B": state["B"]}, math.inf, "no C"),
+        (drawn(4, 1.1), math.inf, "diverges"),
         (drawn(4, 9.0), 999, "leaves the range"),
-        (state | {"B": np.zeros((4, 1))}, None, "is zero"),
+        (state | {"B": np.zeros((4, 1))}, math.inf, "is zero"),
     ):
         assert reason in str(only(found, horizon=horizon).hessian_reason)
         assert reason in str(hessian_layer(found, horizon).reason)
     pairs = str(only(drawn(2, 0.9), horizon=100_000).hessian_reason)
     assert "this size over 100,000 steps" in pairs
     monkeypatch.setattr(hessian_module, "BUDGET", 1e3)
-    for horizon in (None, 30):
+    for horizon in (math.inf, 30):
         assert "takes long" in str(only(state, horizon=horizon).hessian_reason)
     monkeypatch.setattr(hessian_module, "LARGEST", 3)
     assert "order of 4²" in str(only(state).hessian_reason)

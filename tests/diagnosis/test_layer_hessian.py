@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -159,8 +160,8 @@ def test_a_layer_without_a_hessian_says_why() -> None:
     exploding = {"lambda_re": np.array([3.0]), "lambda_im": np.array([0.0])}
     exploding |= {"B": np.ones((1, 1)), "C": np.ones((1, 1))}
     for state, horizon, reason in (
-        (gru, None, "B"),
-        (unstable, None, "diverges"),
+        (gru, math.inf, "B"),
+        (unstable, math.inf, "diverges"),
         (exploding, 2000, "range of a float"),
     ):
         (found,) = hessian(state, horizon=horizon).layers

@@ -209,20 +209,22 @@ def rates(tensors: dict[str, np.ndarray], **options: float) -> LearningRates:
     return only(tensors, learning_rates=True, **options).learning_rates
 
 
-def test_a_group_bears_the_step_that_reaches_the_limit() -> None:
-    report = memcurse_cli.inspect(lru(), learning_rates=True, learning_rate=3e-3, watch_limit=0.2)
+def test_every_group_is_given_the_usable_rate_of_its_layer() -> None:
+    """Where that is below the rate of the rest; the step that reaches the limit is a figure."""
+    asked = {"learning_rates": True, "step_limit": 0.2, "horizon": 200}
+    report = memcurse_cli.inspect(lru(), learning_rate=3.0, **asked)
     assert from_json(to_json(report)) == report
     assert memcurse_cli.inspect(lru()).layers[0].learning_rates is None
-    found = report.layers[0].learning_rates
-    assert (found.rest, found.limit) == (3e-3, 0.2)
-    for rate, parameter in zip(found.groups, report.layers[0].parameters, strict=True):
+    (layer,) = report.layers
+    found, usable = layer.learning_rates, layer.usable_rate.rate
+    assert (found.rest, found.limit) == (3.0, 0.2)
+    assert usable < 3.0
+    for rate, parameter in zip(found.groups, layer.parameters, strict=True):
         kappa = parameter.relative_sensitivity.p99
-        assert rate.stable_lr == pytest.approx(0.2 / math.sqrt(kappa))
-        assert rate.learning_rate == min(rate.stable_lr, 3e-3)
-        assert rate.relative == pytest.approx(min(1, 0.2 / math.sqrt(kappa) / 3e-3))
-    by_name = {rate.name: rate for rate in found.groups}
-    assert by_name["nu_log"].relative == 1
-    assert by_name["theta_log"].relative < 1
+        assert rate.effect_rate == pytest.approx(0.2 / math.sqrt(kappa))
+        assert (rate.learning_rate, rate.relative) == (usable, usable / 3.0)
+    calm = rates(lru(), learning_rate=1e-3, horizon=200).groups
+    assert {(rate.learning_rate, rate.relative) for rate in calm} == {(1e-3, 1.0)}
 
 
 def test_the_two_sharpnesses_are_those_of_the_blocks_of_the_hessian() -> None:
@@ -246,7 +248,7 @@ def test_the_two_sharpnesses_are_those_of_the_blocks_of_the_hessian() -> None:
     rows.append(np.eye(1, steps)[0])  # D sees the input itself
     hessian = np.array(rows) @ np.array(rows).T
     own, rest = hessian[: 3 * SIZE, : 3 * SIZE], hessian[3 * SIZE :, 3 * SIZE :]
-    found = rates(tensors).sharpness
+    found = rates(tensors, horizon=math.inf).sharpness
     assert found.recurrent == pytest.approx(np.linalg.eigvalsh(own)[-1], rel=1e-6)
     assert found.rest == pytest.approx(np.linalg.eigvalsh(rest)[-1], rel=1e-6)
     assert found.sgd_ratio == pytest.approx(found.rest / found.recurrent)
@@ -261,14 +263,5 @@ def test_what_is_not_known_says_why() -> None:
     assert dense.sharpness is None
     assert "dense" in dense.sharpness_reason
     unstable = {"lambda_re": np.array([1.1, 0.3]), "lambda_im": np.array([0.0, 0.1])}
-    for rate in rates(unstable).groups:
-        assert (rate.stable_lr, rate.learning_rate, rate.relative) == (None, None, None)
-
-
-def test_an_angle_bears_the_measured_rate_where_the_output_is_known() -> None:
-    """As in the verdict: a step that only turns angles is judged by the output."""
-    layer = only(lru(), horizon=200, learning_rates=True)
-    angle, parameter = layer.learning_rates.groups[1], layer.parameters[1]
-    assert parameter.direction == "decorrelating"
-    assert angle.stable_lr == pytest.approx(layer.usable_rate.rate / 3)
-    assert angle.stable_lr > 0.1 * 1e-3 / parameter.step_effect
+    for rate in rates(unstable, horizon=math.inf).groups:
+        assert (rate.effect_rate, rate.learning_rate, rate.relative) == (None, None, None)

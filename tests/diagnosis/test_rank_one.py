@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -22,22 +23,22 @@ def test_the_term_and_its_bound_are_told(zoo: Path, folder: str, lowest: str) ->
     for layer in inspect(zoo / "fla" / folder).layers:
         told = finding(layer, "MC504")
         assert told.severity == "info"
-        assert f"can come down to {lowest}," in told.message
+        assert told.message.endswith(f"can come down to {lowest}")
 
 
 def test_a_write_strength_of_two_reaches_minus_one() -> None:
     (layer,) = inspect(DELTA_NET, assume={"negative_eigenvalues": "true"}).layers
-    assert "can come down to -1," in finding(layer, "MC504").message
+    assert finding(layer, "MC504").message.endswith("can come down to -1")
 
 
-@pytest.mark.parametrize("horizon", [None, 100])
-def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: int | None) -> None:
+@pytest.mark.parametrize("horizon", [math.inf, 100])
+def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: float) -> None:
     report = inspect(DELTA_NET, horizon=horizon)
     (layer,) = report.layers
-    assert report.verdict == "ok"
+    assert (report.verdict, report.memory) == ("not_judged", None)
+    assert "where inputs move the gates" in layer.not_judged
     assert layer.eigenvalues.unstable == 2
     told = finding(layer, "MC101")
     assert told.severity == "info"
     assert "by design" in told.message
-    assert "parametrisation" not in told.advice
-    assert ("--horizon" in told.advice) is (horizon is None)
+    assert told.advice == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from diagnosis.build import SAMPLES, finding, only
@@ -75,24 +77,25 @@ def test_the_report_says_by_how_much_the_horizon_matters() -> None:
 
     found = message(readout="every")
     # Section 4 of the theory: .0063 of the infinite value, 160 times too large.
-    ratio = float(found.split("E|dh/dλ|² would be ")[1].split()[0])
+    ratio = float(found.split("the sensitivity would be ")[1].split()[0])
     assert ratio == pytest.approx(1 / 0.0063, rel=0.02)
-    assert "every step" in found
     last = message()
     _, finite = explicit(0.999, 300, np.ones(300))
     endless = (1 + 0.999**2) / (1 - 0.999**2) ** 3
     assert float(last.split("would be ")[1].split()[0]) == pytest.approx(endless / finite, rel=0.01)
-    assert "the last step" in last
-    assert "times as large" in message(0.0, rho=1.0)
+    assert "times this" in message(0.0, rho=1.0)
 
 
 def test_a_readout_needs_a_sequence_that_ends() -> None:
     for command in (lambda **options: inspect(DIAGONAL, **options), predict):
         with pytest.raises(UsageError, match=r"'first'.*give last or every"):
             command(readout="first", horizon=3)
-    for command in (lambda **options: inspect(one_state(0.9), **options), predict):
+    for endless in (
+        lambda: inspect(one_state(0.9), readout="last", horizon=math.inf),
+        lambda: predict(readout="last"),
+    ):
         with pytest.raises(UsageError, match=r"--readout.*give --horizon T"):
-            command(readout="last")
+            endless()
 
 
 def test_every_eigenvalue_has_its_relative_sensitivity_and_its_curves() -> None:
@@ -106,7 +109,8 @@ def test_every_eigenvalue_has_its_relative_sensitivity_and_its_curves() -> None:
     found = only(state, horizon=horizon, values=True).eigenvalues
     for (real, _), kappa in zip(found.values, found.relative_sensitivities, strict=True):
         assert kappa == pytest.approx(ratio(real), rel=1e-10)
-    unstable = only(state | {"A": np.diag([0.5, 1.0])}, values=True).eigenvalues
+    at_one = state | {"A": np.diag([0.5, 1.0])}
+    unstable = only(at_one, values=True, horizon=math.inf).eigenvalues
     assert unstable.relative_sensitivities == (pytest.approx(5 / 3 / 0.75), None)
     finite, endless = sensitivity_curves(Settings(horizon=horizon))
     assert (finite.horizon, endless.horizon) == (horizon, None)

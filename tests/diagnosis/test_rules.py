@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import memcurse_cli.diagnosis.findings as findings
+from memcurse_cli.diagnosis import findings, model
 from memcurse_cli.diagnosis.rules import RULES, find_rules
 from memcurse_cli.diagnosis.wording import (
     count,
@@ -26,8 +26,8 @@ from memcurse_cli.schema.figures import Quantiles, quantiles
 def test_every_rule_is_whole_and_found_somewhere() -> None:
     assert list(RULES) == sorted({rule.code for rule in RULES.values()})
     assert all(getattr(rule, field.name) for rule in RULES.values() for field in fields(rule))
-    written = re.findall(r"\"(MC\d{3})\"", Path(findings.__file__).read_text())
-    assert set(written) == set(RULES)
+    modules = Path(findings.__file__).read_text() + Path(model.__file__).read_text()
+    assert set(re.findall(r"\"(MC\d{3})\"", modules)) == set(RULES)
 
 
 def test_a_beginning_finds_all_its_rules_and_another_is_refused() -> None:
@@ -41,13 +41,18 @@ def test_a_beginning_finds_all_its_rules_and_another_is_refused() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        *((number(0), "0"), (number(0.1234), "0.123"), (number(1234.5), "1234")),
+        *(
+            (number(0), "0"),
+            (number(0.1234), "0.123"),
+            (number(1234.5), "1234"),
+            (number(999.7), "1000"),
+        ),
         *((number(99999), "99999"), (number(123456), "1.23e5"), (number(-1.5e-9), "-1.5e-9")),
         *((percent(2.2), "220 %"), (duration(1.0), "1 step"), (duration(38.42), "38.4 steps")),
         *((count(1, "value"), "1 value"), (count(2, "value"), "2 values")),
         (share_having(1, 1, "eigenvalue"), "1 of 1 eigenvalue has"),
         (share_having(2, 64, "eigenvalue"), "2 of 64 eigenvalues have"),
-        *((rounded_down(4.5e-4), "4e-4"), (rounded_down(1e-3), "1e-3"), (rounded_down(3.9), "3")),
+        *((rounded_down(4.5e-4), "4e-4"), (rounded_down(1e-3), "0.001"), (rounded_down(3.9), "3")),
     ],
 )
 def test_wording(found: str, text: str) -> None:

@@ -8,22 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from diagnosis.build import codes, finding, only
+from diagnosis.build import finding, only
+from numpy.typing import NDArray
 
 from memcurse_cli import inspect
+from memcurse_cli.diagnosis.diagnose import diagnose
+from memcurse_cli.diagnosis.model import sentence
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import (
     DIVERGENCE_EFFECT,
     STALL_EFFECT,
     direction,
-    group_verdict,
-    max_learning_rate,
     step_effect,
-    worst,
 )
-from memcurse_cli.errors import UsageError
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.figures import Direction
 from memcurse_cli.schema.report import UsableRate
 
 
@@ -52,36 +50,9 @@ def recurrence(
     return layer, group
 
 
-def test_step_effect_and_the_rate_that_reaches_the_limit_are_inverse() -> None:
-    effect = step_effect(4e6, 1e-3)
-    assert effect == pytest.approx(2)
-    assert step_effect(4e6, max_learning_rate(4e6, 1.0)) == pytest.approx(1)
+def test_a_step_effect_grows_with_the_rate() -> None:
+    assert step_effect(4e6, 1e-3) == pytest.approx(2)
     assert step_effect(None, 1e-3) is None
-    assert max_learning_rate(0.0, 1.0) is None
-    assert worst(["ok", "cursed", "watch"]) == "cursed"
-    assert worst([]) == "ok"
-
-
-@pytest.mark.parametrize(
-    ("effect", "way", "limits", "verdict"),
-    [
-        (0.05, "destabilising", (0.1, 1), "ok"),
-        (0.5, "destabilising", (0.1, 1), "watch"),
-        (None, "destabilising", (0.1, 1), "cursed"),
-        (1.5, "scaling", (0.1, 1), "cursed"),
-        (15.0, "decorrelating", (0.1, 1), "watch"),
-        (0.05, "decorrelating", (0.1, 1), "ok"),
-        (0.5, "scaling", (0.2, 0.4), "cursed"),
-    ],
-)
-def test_group_verdict(
-    effect: float | None, way: Direction, limits: tuple[float, float], verdict: str
-) -> None:
-    assert group_verdict(effect, way, Settings(watch_limit=limits[0], cursed_limit=limits[1])) == (
-        verdict
-    )
-    with pytest.raises(UsageError, match="not in order"):
-        Settings(watch_limit=2, cursed_limit=1)
 
 
 EIGENVALUE = np.exp(-0.01 + 1j)
@@ -168,63 +139,107 @@ def test_a_complex_eigenvalue_diverges_at_the_rate_that_its_sensitivity_sets(
 
 def test_a_stable_parametrisation_stalls_where_the_output_changes_by_itself() -> None:
     layer = only(lru(0.01, 1.0), horizon=HORIZON, learning_rate=1e-4)
-    assert layer.usable_rate == UsableRate(
-        STALL_EFFECT * 1e-4 / layer.hessian.output_step_effect, "stall"
-    )
+    stall = STALL_EFFECT * 1e-4 / layer.hessian.output_step_effect
+    assert layer.usable_rate == UsableRate(stall, "stall", None, stall / 3, stall * 3)
     other = usable(lru(0.01, 1.0), learning_rate=1e-2).rate  # whatever rate was asked about
     assert other == pytest.approx(layer.usable_rate.rate, rel=1e-12)
 
 
-def test_what_was_not_measured_is_refused() -> None:
-    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4)) / 9}
-    biases = {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
-    assert "input" in usable({**gates, **biases}).reason
-    assert "--horizon" in only(complex_diagonal(0.9)).usable_rate.reason
+def dense(matrix: NDArray[np.float64]) -> dict[str, Any]:
+    size = len(matrix)
+    return {"A": matrix, "B": np.ones((size, 1)), "C": np.ones((1, size))}
 
 
-def test_a_rate_that_training_diverges_at_is_cursed_and_told() -> None:
-    state = complex_diagonal(0.99)
-    rate = usable(state).rate
-    calm, near, above = (
-        only(state, horizon=HORIZON, learning_rate=share * rate, watch_limit=1e6, cursed_limit=1e6)
-        for share in (0.3, 0.5, 1.1)
-    )
-    assert [layer.verdict for layer in (calm, near, above)] == ["ok", "watch", "cursed"]
-    for layer, severity in ((near, "warning"), (above, "error")):
-        assert finding(layer, "MC207").severity == severity
-    assert "MC207" not in codes(calm)
+GRU = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4)) / 9}
+GRU |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
+TANH = {"weight_ih_l0": np.ones((4, 2)), "weight_hh_l0": 0.5 * np.eye(4)}
+TANH |= {"bias_ih_l0": np.zeros(4), "bias_hh_l0": np.zeros(4)}
+MAMBA = {"A_log": np.zeros((8, 4)), "D": np.ones(8), "dt_proj.bias": np.zeros(8)}
+MAMBA |= {"dt_proj.weight": np.ones((8, 2)), "x_proj.weight": np.ones((10, 8))}
+WITHOUT_OUTPUT = {name: array for name, array in lru(0.01, 1.0).items() if name[0] not in "BCD"}
+
+
+@pytest.mark.parametrize(
+    ("state", "horizon", "reason"),
+    [
+        (GRU, HORIZON, "gates see the hidden state"),
+        ({f"mixer.{name}": array for name, array in MAMBA.items()}, HORIZON, "inputs move"),
+        (TANH, HORIZON, "without an activation"),
+        (lru(0.01, 1.0), math.inf, "give --horizon T"),
+        (WITHOUT_OUTPUT, HORIZON, "neither B nor C"),
+        (dense(3 * np.eye(3)), 1000, "explodes within the horizon"),
+        (dense(np.eye(8, k=-1)), HORIZON, "nearly parallel"),
+        (dense(0.5 * np.eye(3)), 1, "no entry of the matrix changes the output"),
+    ],
+)
+def test_what_was_not_measured_is_not_judged_and_says_why(
+    state: dict[str, Any], horizon: float, reason: str
+) -> None:
+    report = inspect(state, horizon=horizon)
+    (layer,) = report.layers
+    assert layer.verdict == "not_judged"
+    assert report.verdict in ("not_judged", "watch")  # a short memory is to be watched
+    assert reason in layer.not_judged == layer.usable_rate.reason == report.usable_rate.reason
+    assert "The layer was not judged: " in report.sentence
+    assert reason in report.sentence
+    assert layer.lru_rate is None
+
+
+def test_steps_that_are_not_adams_are_not_judged() -> None:
+    """Unless nothing is trained, which no optimizer can make diverge."""
+    settings = Settings(horizon=HORIZON, adaptive=False, optimizer="SGD")
+    layer, _ = recurrence(1.0, stable=False)
+    found = diagnose(layer, settings)
+    assert found.not_judged == "usable rates were measured with Adam, not with SGD"
+    assert "Adam step" not in sentence([found], (), settings, skipped=0)
+    still = diagnose(replace(layer, parameters=()), settings)
+    assert (still.verdict, still.not_judged) == ("ok", None)
+    assert sentence([still], (), settings, skipped=0).startswith("Nothing of the recurrence is")
+
+
+@pytest.mark.parametrize("limit", ["divergence", "stall"])
+def test_the_verdict_turns_at_the_ends_of_the_range(limit: str) -> None:
+    """At u/3 and at 3u, whatever limits the rate."""
+    state = complex_diagonal(0.99) if limit == "divergence" else lru(0.01, 1.0)
+    found = usable(state)
+    assert found.limited_by == limit
+    for share, verdict, severity in (
+        (0.999 / 3, "ok", None),
+        (1.001 / 3, "watch", "warning"),
+        (2.999, "watch", "warning"),
+        (3.001, "cursed", "error"),
+    ):
+        layer = only(state, horizon=HORIZON, learning_rate=share * found.rate)
+        assert layer.verdict == verdict
+        told = [one for one in layer.findings if one.code == "MC207"]
+        assert [one.severity for one in told] == [severity] * (severity is not None)
+        # A rate to give is no advice to who is below it.
+        assert [bool(one.advice) for one in told] == [share > 1] * len(told)
 
 
 def test_steps_that_only_turn_angles_are_judged_by_what_the_output_bears() -> None:
     """At a rate that training bears a step effect above 10 % is no reason to watch."""
     state = lru(0.001, 1.0)
-    rate = usable(state).rate
-    calm = only(state, horizon=HORIZON, learning_rate=rate / 4)
+    calm = only(state, horizon=HORIZON, learning_rate=usable(state).rate / 4)
     (angle,) = [group for group in calm.parameters if group.name == "theta_log"]
     assert angle.direction == "decorrelating"
     assert angle.step_effect > 0.1
-    assert (angle.verdict, calm.verdict) == ("ok", "ok")
-    assert angle.max_lr == pytest.approx(rate)
-    above = only(state, horizon=HORIZON, learning_rate=2 * rate)
-    assert {group.verdict for group in above.parameters} == {"ok", "watch"}
-    without_output = {key: value for key, value in state.items() if key[0] not in "CD"}
-    silent = only(without_output, horizon=HORIZON, learning_rate=rate / 4)
-    assert silent.verdict == "watch"
+    assert calm.verdict == "ok"
+    assert finding(calm, "MC202").severity == "info"
 
 
-@pytest.mark.parametrize(("rate", "said"), [(1e-3, "a rate of about "), (0.5, "or stay below ")])
-def test_the_sentence_gives_the_lowest_rate_of_all_layers(rate: float, said: str) -> None:
-    """A step does most to the state of the second layer, whose output hardly sees it."""
-    calm, turning = lru(0.02, 0.1), lru(0.002, 0.1)
-    unseen = {"C_re": np.array([[1.0, 0.1]]), "C_im": np.array([[1.0, 0.1]]), "D": np.zeros(1)}
-    units = {name: np.concatenate((calm[name], turning[name])) for name in calm}
-    states = [lru(0.02, 0.3), units | unseen]
-    alone = [inspect(state, horizon=1024, learning_rate=rate) for state in states]
-    joined = {f"{i}.{name}": value for i in (0, 1) for name, value in states[i].items()}
-    both = inspect(joined, horizon=1024, learning_rate=rate)
-    rates = [float(report.sentence.split(said)[1]) for report in alone]
-    assert rates[0] < rates[1]
-    assert float(both.sentence.split(said)[1]) == min(rates)
-    effects = [max(group.step_effect for group in layer.parameters) for layer in both.layers]
-    assert effects[1] > effects[0]
-    assert both.layers[1].name in both.sentence
+def test_layers_and_groups_are_judged_at_their_own_rates() -> None:
+    """The slower layer is fine at a rate at which the other one is not."""
+    layer, group = recurrence(EIGENVALUE, stable=False)
+    other = replace(group, tensor="other")
+    layer = replace(layer, parameters=(group, other))
+    settings = Settings(horizon=HORIZON, rates={"omega": 1e-5, "other": 1e-4, "else": 1.0})
+    found = diagnose(layer, settings)
+    assert [one.learning_rate for one in found.parameters] == [1e-5, 1e-4]
+    effects = [one.step_effect for one in found.parameters]
+    assert effects[1] == pytest.approx(10 * effects[0])
+    assert found.learning_rate == 1e-4
+    assert found.verdict == "ok"
+    fast = diagnose(layer, replace(settings, rates={"omega": 1.0}))
+    assert fast.usable_rate.rate == pytest.approx(found.usable_rate.rate)
+    assert fast.verdict == "cursed"

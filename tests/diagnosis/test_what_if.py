@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from diagnosis.build import only
@@ -44,13 +46,12 @@ def figures(parameter: ParameterSummary) -> list[float | None]:
         relative.p99,
         parameter.sensitivity.p50,
         parameter.step_effect,
-        parameter.max_lr,
         rounding.float32,
         rounding.bfloat16,
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"horizon": 50, "rho": 0.9}])
+@pytest.mark.parametrize("options", [{"horizon": math.inf}, {"horizon": 50, "rho": 0.9}])
 def test_a_what_if_is_the_report_on_the_rewritten_checkpoint(options: dict[str, float]) -> None:
     tensors = cartesian()
     report = memcurse_cli.inspect(
@@ -61,11 +62,11 @@ def test_a_what_if_is_the_report_on_the_rewritten_checkpoint(options: dict[str, 
     found = report.layers[0].what_if[0]
     expected = only(as_lru(tensors), **options)
     assert (found.parametrization, found.gain, found.left_out) == ("lru", "own", 0)
-    assert found.verdict == expected.verdict
+    if options["horizon"] == 50:  # on an endless sequence no rate is known
+        assert found.usable_rate.rate == pytest.approx(expected.usable_rate.rate, rel=1e-8)
     assert found.state.second_moment.p50 == pytest.approx(expected.state.second_moment.p50)
     for mine, theirs in zip(found.parameters, expected.parameters, strict=True):
         assert (mine.name, mine.direction) == (theirs.name, theirs.direction)
-        assert mine.verdict == theirs.verdict
         assert figures(mine) == pytest.approx(figures(theirs), rel=1e-9)
     for name in ("order", "diagonality", "sharpness", "adam_residual", "output_step_effect"):
         assert getattr(found.hessian, name) == pytest.approx(

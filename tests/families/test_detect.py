@@ -321,5 +321,5 @@ def test_attention_is_told_whatever_family_is_asked_for() -> None:
     tensors = {f"attn.{name}_proj.weight": rng.normal(size=(4, 4)) for name in "qkv"}
     tensors |= {"rnn.weight_hh_l0": 0.1 * rng.normal(size=(4, 4)), "rnn.weight_ih_l0": np.eye(4)}
     assert [other.count for other in inspect(tensors).not_recurrent] == [1]
-    assert inspect(tensors, layers=["rnn*"]).not_recurrent[0].examples == ("attn",)
-    assert inspect(tensors, family="dense_rnn").not_recurrent[0].examples == ("attn",)
+    assert inspect(tensors, layers=["rnn*"]).not_recurrent[0].names == ("attn",)
+    assert inspect(tensors, family="dense_rnn").not_recurrent[0].names == ("attn",)

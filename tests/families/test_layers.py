@@ -205,7 +205,7 @@ def test_attention_that_layers_share_is_counted_once(tmp_path: Path) -> None:
     model = nn.ModuleDict({"rnn": nn.RNN(4, 4), "one": attention, "two": attention, "own": own})
     for kind in ("pt", "safetensors"):
         (others,) = inspect(saved(tmp_path, kind, model)).not_recurrent
-        assert set(others.examples) == {"one", "own"}
+        assert set(others.names) == {"one", "own"}
 
 
 def test_adams_steps_on_a_weight_under_its_second_name(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from reports import build
 from reports.strategies import instances
 
+from memcurse_cli import inspect
 from memcurse_cli.commands.request import load_reports
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import dumps, from_json, to_json
 from memcurse_cli.schema.report import Report
+
+FIRST = Path(__file__).parent / "first"
 
 
 def loads(text: str) -> list[Report]:
@@ -42,10 +46,10 @@ def test_round_trip_is_exact(report: Report) -> None:
 def test_field_names_and_their_order_are_those_of_the_schema() -> None:
     report = document()
     assert " ".join(report) == (
-        "schema version checkpoint input device verdict sentence layers skipped not_recurrent "
-        "curves optimizer"
+        "schema version checkpoint input device verdict sentence usable_rate memory findings "
+        "actions layers skipped not_recurrent curves optimizer"
     )
-    assert report["schema"] == "memcurse.report/1"
+    assert report["schema"] == "memcurse.report/2"
     assert report["input"]["autocorrelation"] == [{"weight": 1.0, "rho": 0.0}]
     assert report["input"]["horizon"] is None
     layer = report["layers"][0]
@@ -80,14 +84,14 @@ def test_what_is_not_a_number_is_never_written(value: float) -> None:
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
-    later = document() | {"schema": "memcurse.report/1.4", "mood": "sunny"}
+    later = document() | {"schema": "memcurse.report/2.4", "mood": "sunny"}
     assert from_json(later) == MADE
 
 
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        *((f"memcurse.report/{n}", "this version reads memcurse.report/1") for n in (2, 11, "")),
+        *((f"memcurse.report/{n}", "this version reads memcurse.report/2") for n in (3, 11, "")),
         *((schema, "not a memcurse report") for schema in ("sarif", 1, None)),
     ],
 )
@@ -100,7 +104,7 @@ def test_another_major_schema_and_what_is_no_report_are_refused(schema: Any, sai
     ("path", "value", "message"),
     [
         (("version",), 3, "version is not a string"),
-        (("verdict",), "fine", "verdict is not one of ok, watch, cursed"),
+        (("verdict",), "fine", "verdict is not one of ok, not_judged, watch"),
         (("verdict",), [], "verdict is not one of"),
         (("layers",), {}, "layers is not an array"),
         (("layers", 1), "rnn", r"layers\[1\] is not an object"),
@@ -145,3 +149,88 @@ def test_what_is_not_json_is_one_line(text: str) -> None:
 def test_json_that_is_no_object_is_refused() -> None:
     with pytest.raises(MemcurseError, match="not a JSON object"):
         loads("3")
+
+
+def first(name: str) -> dict[str, Any]:
+    """What version 0.1 wrote of a sample: of the GRU with ``--spectra``."""
+    found: dict[str, Any] = json.loads((FIRST / f"{name}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "memory"),
+    [("dense_linear_rnn", "cursed", None), ("lru", "ok", 339.3566568930473)],
+)
+def test_a_report_of_version_0_1_is_judged_by_its_usable_rate(
+    name: str, verdict: str, memory: float | None
+) -> None:
+    report, now = from_json(first(name)), inspect(build.SAMPLES / f"{name}.safetensors")
+    (layer,), (expected,) = report.layers, now.layers
+    assert (report.verdict, layer.verdict, expected.verdict) == (verdict, verdict, verdict)
+    assert report.memory == layer.memory == memory
+    assert expected.memory == (memory and pytest.approx(memory))
+    assert report.usable_rate == layer.usable_rate
+    rate, known = layer.usable_rate, expected.usable_rate
+    assert (rate.low, rate.rate, rate.high) == pytest.approx((known.low, known.rate, known.high))
+    assert rate.limited_by == known.limited_by
+    assert [one.learning_rate for one in layer.parameters] == [1e-3] * len(layer.parameters)
+    # What 0.1 said of its own verdict, and of a rate to stay below, is left behind.
+    assert "0.1.0" in report.sentence
+    assert not {"MC201", "MC202", "MC203", "MC204", "MC207"} & {f.code for f in layer.findings}
+    assert loads(dumps([report])) == [report]
+
+
+def test_gates_that_version_0_1_called_ok_were_not_judged() -> None:
+    document = first("gru")
+    assert document["verdict"] == "ok"
+    report = from_json(document)
+    assert report.verdict == report.layers[0].verdict == "not_judged"
+    assert report.layers[0].not_judged == report.usable_rate.reason
+    assert report.memory is None  # one eigenvalue of its whole step never decays
+    del document["layers"][0]["hidden_spectra"]
+    assert from_json(document).memory == pytest.approx(4.343, rel=1e-3)
+
+
+def test_renamed_fields_of_version_0_1_are_found() -> None:
+    document = first("lru")
+    group = {"name": "nu_log", "tensor": "nu_log", "stable_lr": 0.5, "learning_rate": 0.5}
+    rates = {"rest": 1e-3, "limit": 0.1, "groups": [group | {"relative": 1.0}], "sharpness": None}
+    document["layers"][0]["learning_rates"] = rates | {"sharpness_reason": "none"}
+    document["not_recurrent"] = [{"kind": "attention", "count": 9, "examples": ["a", "b"]}]
+    report = from_json(document)
+    assert report.layers[0].learning_rates.groups[0].effect_rate == 0.5
+    assert report.not_recurrent[0].names == ("a", "b")
+    still = document["layers"][0] | {"parameters": [], "usable_rate": None}
+    assert from_json(document | {"layers": [still]}).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("input",), 3, "input is not an object"),
+        (("input", "learning_rate"), "fast", "input.learning_rate is not a number"),
+        (("layers",), None, "layers is not an array"),
+        (("layers", 0), "rnn", r"layers\[0\] is not an object"),
+        (("layers", 0, "parameters"), {}, "parameters is not an array"),
+        (("layers", 0, "parameters", 0), 1, r"parameters\[0\] is not an object"),
+        (("layers", 0, "usable_rate", "rate"), "1", "usable_rate.rate is not a number"),
+        (("layers", 0, "usable_rate"), [], "usable_rate is not an object"),
+        (("layers", 0, "eigenvalues", "time_constant"), 7, "time_constant is not an object"),
+        (("layers", 0, "hidden_spectra"), [{}], "name is missing"),
+        (("layers", 0, "what_if"), 1, "what_if is not an array"),
+        (("layers", 0, "learning_rates"), {"groups": 1}, "learning_rates.rest is missing"),
+        (("not_recurrent",), ["a"], r"not_recurrent\[0\] is not an object"),
+    ],
+)
+def test_a_broken_report_of_version_0_1_is_one_line(
+    path: tuple, value: object, message: str
+) -> None:
+    wrong = first("lru")
+    inner: Any = wrong
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(MemcurseError, match=message) as caught:
+        from_json(wrong, where="report.json")
+    assert str(caught.value).startswith("report.json: ")
+    assert "\n" not in str(caught.value)
