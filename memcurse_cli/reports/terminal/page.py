@@ -120,7 +120,7 @@ def _end_of(screen: Screen, report: Report, room: int) -> str:
 
 
 def actions(screen: Screen, report: Report) -> Iterator[Text]:
-    """What to do, each with its command, in which FILE stands for a checkpoint's long path."""
+    """What to do, each with its command beside or below it, as it can be pasted."""
     if not report.actions:
         return
     yield Text()
@@ -128,16 +128,25 @@ def actions(screen: Screen, report: Report) -> Iterator[Text]:
     for place, action in enumerate(report.actions[:ACTIONS_SHOWN], 1):
         text = screen.sentence(in_short(report, action.text))
         command = screen.clean(action.command)
-        if cell_len(text.plain) + cell_len(command) + 8 > screen.width:
-            path = screen.clean(shlex.quote(report.checkpoint.path))
-            command = command.replace(f" {path} ", " FILE ")
         room = screen.width - 5 - cell_len(text.plain) - cell_len(command)
         beside = command and room >= 3
         if beside:
             text.append(" " * room).append(command, LABEL)
         yield from even(screen, text, gutter=[(f"  {place}", NAME)], margin=5)
         if command and not beside:
-            yield from paragraph(screen, Text(command, LABEL), margin=5)
+            yield from _pasted(screen, command)
+
+
+def _pasted(screen: Screen, command: str) -> Iterator[Text]:
+    """A command over as many lines as it takes, which a shell reads as one."""
+    lines = [" " * 5]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1].strip() and cell_len(lines[-1]) + cell_len(word) + 2 > screen.width:
+            lines.append(" " * 7)
+        lines[-1] += f"{word} "
+    for line in lines[:-1]:
+        yield Text(f"{line}\\", LABEL, no_wrap=True, overflow="ignore")
+    yield Text(lines[-1].rstrip(), LABEL, no_wrap=True, overflow="ignore")
 
 
 def _reasons(screen: Screen, report: Report) -> Iterator[Text]:
