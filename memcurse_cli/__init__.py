@@ -1,9 +1,10 @@
 """Diagnose the curse of memory in trained recurrent and state-space checkpoints.
 
 >>> import memcurse_cli, numpy
->>> report = memcurse_cli.inspect({"nu_log": numpy.zeros(4), "theta_log": numpy.zeros(4)})
->>> report.verdict
-'ok'
+>>> weights = {"A": 0.999 * numpy.eye(4), "B": numpy.eye(4), "C": numpy.eye(4)}
+>>> report = memcurse_cli.inspect(weights, horizon=1024, learning_rate=1e-2)
+>>> report.verdict, round(report.memory)
+('cursed', 999)
 """
 
 from __future__ import annotations

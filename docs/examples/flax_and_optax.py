@@ -49,7 +49,7 @@ def log(step, loss, scalars):
     """Stands for the logger of your choice."""
     print(
         f"step {step}: loss {loss:.3g}, verdict {scalars['memcurse/verdict']:.0f}, "
-        f"longest memory {scalars['memcurse/time_constant']:.0f} steps"
+        f"longest memory {scalars['memcurse/memory']:.0f} steps"
     )
 
 

@@ -29,7 +29,7 @@ from memcurse_cli.version import VERSION
 
 DIGEST_BYTES = 32
 SETTLED = 2_000_000_000  # ns after which a change leaves another time on any file system
-LAYOUT = 2  # counts the changes of what an entry holds or its key is made of
+LAYOUT = 3  # counts the changes of what an entry holds or its key is made of
 MAX_HASHED_BYTES = (
     1 << 36
 )  # of a larger checkpoint, what figures need is read sooner than all of it

@@ -14,8 +14,20 @@ def test_what_is_assumed_differently_is_said(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     memcurse("inspect", LRU, "--json", "--values", "--horizon", "9", "--output", path)
     page = " ".join(memcurse("compare", path, LRU).stdout.split())
-    assert "The horizon assumed differs: 9 steps" in page
-    assert "The input assumed differs" not in page
+    assert "Not of one horizon: white noise input, 9 steps, rate 0.001" in page
+
+
+def test_what_agrees_is_counted_and_the_head_stands() -> None:
+    page = memcurse("compare", LRU, LRU).stdout
+    assert page.endswith("1 layer agrees within 1 %: lru.\n")
+    assert "figure" not in page
+    for words in ("verdict      ok ", "your rate    0.001 ", "memory       340 "):
+        assert words in page
+    assert page.count("(0.0057 to 0.051)") == 2
+    other = memcurse("compare", LRU, SAMPLES / "complex_diagonal_rnn.safetensors").stdout
+    assert "1 figure agrees within 1 %." in other
+    names = {line[15:33].strip() for line in other.splitlines()}
+    assert {"family", "never fade", "step effect", "Adam leaves"} <= names
 
 
 def test_reports_are_read_and_take_no_reading_options(tmp_path: Path) -> None:

@@ -38,15 +38,19 @@ def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
     assert charts["steps"] == list(range(0, 201, 20))
     run, layer = charts["layers"]  # type: ignore[misc]  # a list of two
     assert [panel["title"] for panel in run["panels"]][:2] == [
-        "time constant τ in steps",
-        "κ of the worst group",
+        "memory in steps",
+        "learning rates",
     ]
     longest = run["panels"][0]["curves"][0]["values"]
     for value, step in zip(longest, sample.steps, strict=True):
         assert step.snapshot is not None
-        assert value == pytest.approx(step.snapshot.summary.time_constant, rel=1e-3)
+        assert value == pytest.approx(step.snapshot.memory, rel=1e-3)
+    usable, yours = run["panels"][1]["curves"]
+    assert (usable["name"], yours["name"]) == ("usable rate", "your rate")
+    assert yours["values"] == [1e-3] * 11
+    assert usable["values"][0] == pytest.approx(sample.steps[0].snapshot.usable_rate.rate, rel=1e-3)
     assert layer["name"] == "complex_diagonal"
-    assert [curve["name"] for curve in layer["panels"][1]["curves"]] == ["A_re", "A_im"]
+    assert [curve["name"] for curve in layer["panels"][2]["curves"]] == ["A_re", "A_im"]
 
 
 def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -40,6 +41,10 @@ def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
     whole = entry.read_bytes()
     damaged = [b"", b"{}", whole[:-1], whole.replace(b"0.9", b"0.8", 1)]
     damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no snapshot
+    document = json.loads(whole.partition(b"\n")[2])
+    earlier = {name: value for name, value in document.items() if name != "memory"}  # as in 0.1
+    body = json.dumps({**earlier, "summary": {"unstable": 0}}).encode()
+    damaged.append(cache_module._hash(body).encode() + b"\n" + body)
     damaged.append(cache_module._hash(b"\xff").encode() + b"\n\xff")
     for content in damaged:
         entry.write_bytes(content)
@@ -55,16 +60,18 @@ def test_the_key_is_of_bytes_options_and_version(
     key = cache.key_of(str(path), READING)
     moved = path.rename(tmp_path / "renamed.safetensors")
     assert cache.key_of(str(moved), READING) == key
-    options = {"rho": 0.5, "horizon": 10, "learning_rate": 1e-4, "watch_limit": 0.2}
-    options |= {"cursed_limit": 2.0, "family": "lru", "layers": ("a*",), "device": "cpu"}
+    options = {"rho": 0.5, "horizon": 10, "learning_rate": 1e-4, "step_limit": 0.2}
+    options |= {"family": "lru", "layers": ("a*",), "device": "cpu"}
     options |= {"assume": {"discretization": "bilinear"}}
     others = [Reading.of(**{name: value}) for name, value in options.items()]
     others.append(Reading.of(horizon=10, readout="every"))
     keys = {cache.key_of(str(moved), other) for other in others}
     assert len(keys) == len(others)
     assert key not in keys
-    monkeypatch.setattr(cache_module, "VERSION", "9.9.9")
-    assert cache.key_of(str(moved), READING) != key
+    for name, other in (("VERSION", "9.9.9"), ("LAYOUT", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(cache_module, name, other)
+            assert cache.key_of(str(moved), READING) != key
     changed = write(tmp_path / "changed.safetensors", 0.8)
     assert hash_content(str(changed)) != hash_content(str(moved))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from tracking.build import state, write, write_run
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
-from memcurse_cli.schema.figures import Verdict
-from memcurse_cli.schema.report import InputAssumption
+from memcurse_cli.schema.derived import Snapshot, TrackedLayer, TrackedStep
+from memcurse_cli.schema.figures import Quantiles, Verdict
+from memcurse_cli.schema.report import InputAssumption, known_rate
 from memcurse_cli.tracking import work
 from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
-from memcurse_cli.tracking.track import Tracker, modulus_text, sentence
+from memcurse_cli.tracking.track import Tracker, sentence
 from memcurse_cli.tracking.work import Outcome, Reading, take_snapshot
 
 READING = Reading.of()
@@ -153,7 +152,7 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
     assert "changed while it was read" in str(follower.update().steps[0].error)
     follower.run = inline
     newer = follower.update().steps[0].snapshot
-    assert newer.summary.modulus == pytest.approx(0.9)
+    assert newer.memory == pytest.approx(-1 / np.log(0.9))
     write(path, 0.5)
     assert tracker(path, cache=cache).update().steps[0].snapshot != newer
 
@@ -179,94 +178,92 @@ def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path)
     assert str(tmp_path) not in skipped.reason
 
 
-SUMMARY = Summary(0, 0.95, 5.0, 20.0, WorstGroup("layer", "nu", 100.0, 0.01), 0.01)
+NONE = Quantiles(None, None, None, None, None)
 
 
-def step(number: int, verdict: Verdict = "ok", kappa: float | None = 100.0, **others: Any) -> Any:
-    summary = replace(SUMMARY, worst=WorstGroup("layer", "nu", kappa, 0.01), **others)
-    assumed = InputAssumption(((1.0, 0.0),), None, None, 1e-3)
-    return TrackedStep(number, "name", "path", Snapshot(verdict, "", assumed, summary, ()))
+def step(
+    number: int,
+    verdict: Verdict = "ok",
+    *,
+    memory: float | None = 20.0,
+    shortest: float = 1.0,
+    unstable: int = 0,
+    usable: float = 0.01,
+    horizon: str = "assumed",
+    gates_alone: bool = False,
+) -> TrackedStep:
+    """A checkpoint of one layer."""
+    spectrum = Quantiles(shortest, 5.0, 10.0, 15.0, memory, unstable)
+    layer = TrackedLayer(
+        *("l0", "lru", verdict, memory, 1e-3, known_rate(usable, "stall")),
+        *(4, unstable, NONE, spectrum, NONE, (), None, (), gates_alone),
+    )
+    assumed = InputAssumption(((1.0, 0.0),), 120, horizon, 1e-3)
+    rate = known_rate(usable, "stall")
+    return TrackedStep(
+        number, "name", "path", Snapshot(verdict, "", assumed, memory, rate, (layer,))
+    )
 
 
 def test_what_rose_and_when_it_became_cursed() -> None:
     steps = [
         TrackedStep(0, "name", "path", None, "damaged"),
         step(10),
-        step(3000, "cursed", modulus=0.99),
-        step(5000, "cursed", modulus=0.999, kappa=4e4, usable_rate=0.001),
+        step(3000, "cursed", memory=100.0),
+        step(5000, "cursed", memory=999.0, usable=1e-3),
         TrackedStep(6000, "name", "path", None, "damaged"),
     ]
     assert sentence(steps) == (
-        "max |λ| rose from 0.950 to 0.9990 between step 10 and 5000; the worst κ rose from 100 to "
-        "40000; the usable rate fell from 0.01 to 0.001; became cursed at step 3000"
+        "the memory rose from 20 to 1000 steps between step 10 and 5000; the usable rate fell from "
+        "0.01 to 0.001, yours is 0.001; became cursed at step 3000"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("unstable", (0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
-        ("unstable", (0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
-        ("unstable", (0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
-        ("unstable", (4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+        ("unstable", (0, 1, 1), "1 eigenvalue never fades, the first from step 1 on"),
+        ("unstable", (1, 0, 3), "3 eigenvalues never fade, the first from step 2 on"),
         ("verdict", ("ok", "cursed", "ok"), "became cursed at step 1, ok at step 2"),
         ("verdict", ("ok", "watch") * 4, "verdict changed 7 times, last to watch at step 7"),
-        ("kappa", (100.0, None), "the worst relative sensitivity came to diverge"),
+        ("verdict", ("not_judged",) * 2, "not judged throughout"),
+        ("memory", (5.0, None), "the memory went from 5 steps to one that never ends"),
+        ("memory", (5.0, 5.1), "the memory stayed at 5.1 steps"),
     ],
 )
 def test_turns_of_a_run(name: str, values: tuple[Any, ...], words: str) -> None:
-    found = sentence([step(at, **{name: value}) for at, value in enumerate(values)])
-    assert words in found
-    assert "rate" not in sentence([step(1, usable_rate=None), step(2)])
+    assert words in sentence([step(at, **{name: value}) for at, value in enumerate(values)])
 
 
-def test_a_modulus_shows_its_distance_from_one() -> None:
-    moduli = (0.0, 0.5, 0.95, 0.9987, 0.99999, 1.0012, 1.0, 2.5)
-    texts = ["0", "0.5", "0.950", "0.9987", "0.999990", "1.0012", "1", "2.5"]
-    assert [modulus_text(one) for one in moduli] == texts
+def test_a_plateau_is_said_from_the_last_checkpoint_back() -> None:
+    moved = [step(0, memory=9.0), step(400, memory=1.73), step(1200, memory=1.75)]
+    end = [step(2000, memory=1.74, horizon="option")]
+    said = sentence(moved + end)
+    assert said.startswith("the memory fell from 9 to 1.7 steps")
+    assert said.endswith("the spectrum has not moved in 1600 steps; it remembers 1.7 of 120")
+    whole = sentence([*moved[1:], step(2000, memory=1.74, gates_alone=True)])
+    assert "between" not in whole
+    assert whole.endswith("not moved in 1600 steps; its gates alone keep 1.7 steps")
+    assert "has not moved" not in sentence(moved[1:])  # two tell nothing
+    # Nor where the longest memory stands still and another quantile does not.
+    other = step(1200, memory=1.74, shortest=1.1)
+    assert "has not moved" not in sentence([moved[1], other, *end])
 
 
 @pytest.mark.parametrize("name", ["lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru"])
 def test_figures_are_the_reports(name: str) -> None:
-    report = inspect(SAMPLES / f"{name}.safetensors", values=True)
+    report = inspect(SAMPLES / f"{name}.safetensors")
     snapshot = take_snapshot(report)
-    assert (snapshot.verdict, snapshot.sentence) == (report.verdict, report.sentence)
+    for field in ("verdict", "sentence", "input", "memory", "usable_rate"):
+        assert getattr(snapshot, field) == getattr(report, field)
     ((kept, layer),) = zip(snapshot.layers, report.layers, strict=True)
-    for spread, known in (
-        (kept.modulus, layer.eigenvalues.modulus),
-        (kept.time_constant, layer.eigenvalues.time_constant),
-    ):
-        for level in ("min", "p50", "p90", "p99", "max", "divergent"):
-            assert getattr(spread, level) == getattr(known, level)
+    for field in ("verdict", "memory", "learning_rate", "usable_rate", "hessian"):
+        assert getattr(kept, field) == getattr(layer, field)
+    assert kept.gates_alone == (name == "gru")
+    for field in ("modulus", "time_constant", "unstable", "count"):
+        assert getattr(kept, field) == getattr(layer.eigenvalues, field)
     assert kept.second_moment == layer.state.second_moment
-    assert (kept.hessian, kept.usable_rate) == (layer.hessian, layer.usable_rate)
     assert kept.findings == tuple(one.code for one in layer.findings)
     for group, parameter in zip(kept.groups, layer.parameters, strict=True):
         assert group.relative_sensitivity == parameter.relative_sensitivity
         assert group.step_effect == parameter.step_effect
-    # Of what the report has no figure, by numpy.
-    modulus = np.abs([complex(*value) for value in layer.eigenvalues.values])
-    assert kept.modulus.p10 == pytest.approx(np.quantile(modulus, 0.1), rel=1e-13)
-    stable = modulus < 1
-    if kept.unstable == 0:
-        low = np.quantile(-1 / np.log(modulus[stable]), 0.1)
-        assert kept.time_constant.p10 == pytest.approx(low, rel=1e-11)
-    time_constants = np.full(modulus.shape, np.inf)
-    time_constants[stable] = -1 / np.log(modulus[stable])
-    median = snapshot.summary.time_constant_median
-    assert median == pytest.approx(np.median(time_constants), rel=1e-11)
-
-
-def test_the_worst_group_decides_the_verdict() -> None:
-    def worst(given: Path | dict[str, np.ndarray]) -> WorstGroup:
-        return take_snapshot(inspect(given, values=True)).summary.worst
-
-    dense = worst(SAMPLES / "dense_linear_rnn.safetensors")
-    (layer,) = inspect(SAMPLES / "dense_linear_rnn.safetensors").layers
-    assert dense.relative_sensitivity == layer.dense.relative_sensitivity
-    assert dense.step_effect == pytest.approx(1e-3 * dense.relative_sensitivity**0.5)
-    lru = worst(SAMPLES / "lru.safetensors")
-    assert (lru.layer, lru.name) == ("lru", "theta_log")
-    unit = {name: np.ones((1, 1)) for name in ("B_re", "B_im", "C_re", "C_im")}
-    endless = worst({"A_re": np.array([1.0]), "A_im": np.zeros(1), **unit})
-    assert endless.step_effect is None  # diverges

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps
 from memcurse_cli.reports.html.page import Cell, Table, figure, render, row, verdict_cell, word
-from memcurse_cli.reports.numbers import number, percent
 from memcurse_cli.reports.terminal.comparison import (
-    ASSUMED,
-    HOW,
+    WHOLE,
+    agrees,
     assumed_differently,
+    closing,
     figures,
-    spectrum_words,
+    words,
 )
 from memcurse_cli.schema.derived import Change, Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
@@ -23,7 +24,7 @@ from memcurse_cli.schema.json_codec import to_json
 MOVES_PER_LAYER = 512
 MOVES_IN_ALL = 20_000
 
-FIGURES = ("figure", "before", "after")
+HEADS = ("figure", "before", "after")
 
 
 @dataclass(frozen=True)
@@ -38,53 +39,45 @@ class LayerView:
 
 def to_html(comparison: Comparison) -> str:
     """The page of a comparison that was made with its pairs of eigenvalues."""
-    layers = comparison.layers
-    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(layers))))
-    alone = (("before", comparison.only_before), ("after", comparison.only_after))
+    before, after, layers = comparison.before, comparison.after, comparison.layers
+    changed = [(index, layer) for index, layer in enumerate(layers) if not agrees(layer)]
+    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(changed))))
     return render(
         "comparison.html",
         made=comparison,
-        assumed=tuple(assumed_differently(comparison.input, comparison.input_after)),
-        facts=tuple(_facts(comparison)),
+        heads=HEADS,
+        whole=tuple((name, tell(before).text, tell(after).text) for name, tell in WHOLE.items()),
+        assumed=assumed_differently(before.input, after.input)
+        or f"Assumed of both: {assumed_words(after.input)}.",
         columns=tuple(LAYERS),
-        rows=tuple(
-            {"cells": row(LAYERS, layer), "href": f"l{index}"} for index, layer in enumerate(layers)
+        rows=tuple({"cells": row(LAYERS, layer), "href": f"l{index}"} for index, layer in changed),
+        closing=tuple(closing(comparison)),
+        layers=tuple(
+            LayerView(layer, index, " ".join(words(layer)), tuple(figures(layer)[0]))
+            for index, layer in changed
         ),
-        alone=tuple((when, names) for when, names in alone if names),
-        figure_columns=FIGURES,
-        layers=tuple(_view(layer, index) for index, layer in enumerate(layers)),
         charts=[{"curves": [], "layers": [_chart(layer, share) for layer in layers]}],
         document=to_json(comparison, values=False),
     )
 
 
-def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """What both reports assumed; `assumed_differently` tells the rest."""
-    for label, describe in ASSUMED.items():
-        ours = describe(comparison.input)
-        if ours == describe(comparison.input_after) != "none":
-            yield label, ours
-    yield "memcurse", comparison.version
+def _sides(name: str, write: Callable[[float], str]) -> Table:
+    """Two columns, before and after."""
 
+    def change(layer: LayerComparison) -> Change:
+        found = (one for one in layer.changes if one.figure == name)
+        return next(found, Change(name, None, None))
 
-def _view(layer: LayerComparison, index: int) -> LayerView:
-    words = [f"Matched with {layer.name_after}: {HOW[layer.matched_by]}."]
-    if layer.spectrum is None:
-        words.append(f"How eigenvalues moved is not known: {layer.spectrum_reason}.")
-    else:
-        words.extend(spectrum_words(layer.spectrum))
-    return LayerView(layer, index, " ".join(words), tuple(figures(layer)))
+    def before(layer: LayerComparison) -> Cell:
+        one = change(layer)
+        return figure(one.before, write, divergent=one.divergent_before)
 
+    def after(layer: LayerComparison) -> Cell:
+        one = change(layer)
+        return figure(one.after, write, divergent=one.divergent_after)
 
-def _value(change: Change, write: Callable[[float], str] = number, *, after: bool) -> Cell:
-    if after:
-        return figure(change.after, write, divergent=change.divergent_after)
-    return figure(change.before, write, divergent=change.divergent_before)
-
-
-def _step(layer: LayerComparison, *, after: bool) -> Cell:
-    cells = [_value(group.step_effect, percent, after=after) for group in layer.parameters]
-    return max(cells, key=lambda cell: cell.key, default=figure(None))
+    said = name.replace("_", " ")
+    return {f"{said} before": before, f"{said} after": after}
 
 
 def _moved(field: str) -> Callable[[LayerComparison], Cell]:
@@ -94,13 +87,10 @@ def _moved(field: str) -> Callable[[LayerComparison], Cell]:
 LAYERS: Table = {
     "layer": lambda one: word(one.name),
     "verdict": lambda one: verdict_cell(one.verdict_after),
-    "τ max before": lambda one: _value(one.time_constant, after=False),
-    "τ max after": lambda one: _value(one.time_constant, after=True),
-    "outward": _moved("outward"),
-    "inward": _moved("inward"),
-    "step before": lambda one: _step(one, after=False),
-    "step after": lambda one: _step(one, after=True),
-    "usable lr": lambda one: _value(one.usable_rate, after=True),
+    **_sides("memory", steps),
+    **_sides("usable_rate", rate_words),
+    "remember longer": _moved("outward"),
+    "shorter": _moved("inward"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The page of a tracked run: verdicts, time constants, sensitivities and rates over its steps."""
+"""The page of a tracked run: verdicts, memories, rates and step effects over its steps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps
+from memcurse_cli.reports.grid import Column
 from memcurse_cli.reports.html.page import (
     BEYOND,
     Cell,
@@ -19,23 +20,13 @@ from memcurse_cli.reports.html.page import (
     verdict_cell,
     word,
 )
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, setting
-from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.reports.terminal.tracking import choose
-from memcurse_cli.schema.derived import (
-    Snapshot,
-    Spread,
-    Summary,
-    TrackedLayer,
-    TrackedStep,
-    Tracking,
-)
-from memcurse_cli.schema.figures import diverges
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
+from memcurse_cli.reports.terminal.tracking import choose, shown_columns, worst_effect
+from memcurse_cli.schema.derived import Snapshot, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.figures import effect_rank
 from memcurse_cli.schema.json_codec import encode, to_json
-from memcurse_cli.tracking.track import modulus_text
 
 STEPS_DRAWN = 200
-STRETCHES_SHOWN = 40
 MARKS_DRAWN = 160_000
 """Of all curves of all layers together, some seven bytes each."""
 FEWEST_STEPS = 20
@@ -49,19 +40,7 @@ class LayerView:
 
     name: str
     index: int
-    family: str
-    verdict: str
     row: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Neighbouring checkpoints of one verdict."""
-
-    verdict: str
-    first: int
-    last: int
-    count: int
 
 
 def to_html(tracking: Tracking) -> str:
@@ -72,19 +51,16 @@ def to_html(tracking: Tracking) -> str:
     drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
     names = list(dict.fromkeys(layer.name for snapshot in read for layer in snapshot.layers))
     whole = _layers_bytes(read) <= LAYERS_BYTES
-    stretches = list(_stretches(tracking.steps))
-    folder = common_folder([one.path for one in tracking.steps])
-    table = _steps_table(folder, alone=len(names) == 1)
+    table: Table = {column.heading: _cell(column) for column in shown_columns(tracking)[1:]}
+    table = {**table, "file": lambda one: word(one.path)}
     return render(
         "tracking.html",
         tracking=tracking,
         verdict=read[-1].verdict if read else "",
-        stretches=tuple(stretches[:STRETCHES_SHOWN]),
-        more_stretches=max(len(stretches) - STRETCHES_SHOWN, 0),
-        facts=tuple(_facts(tracking, read, folder)),
+        facts=tuple(_facts(tracking, read)),
         step_columns=tuple(table),
         steps=tuple({"cells": row(table, one), "href": ""} for one in tracking.steps),
-        unread=tuple(_unread(tracking.steps, folder)),
+        unread=tuple(_unread(tracking.steps)),
         layer_columns=tuple(LAYERS),
         layers=tuple(_layer(name, index + 1, read) for index, name in enumerate(names)),
         drawn=len(drawn),
@@ -92,7 +68,9 @@ def to_html(tracking: Tracking) -> str:
         charts=[
             {
                 "steps": [one.step for one in drawn],
-                "verdicts": [_verdict(one) for one in drawn],
+                "verdicts": [
+                    "error" if one.snapshot is None else one.snapshot.verdict for one in drawn
+                ],
                 "layers": [run_chart(drawn), *(layer_chart(name, drawn) for name in names)],
             }
         ],
@@ -117,31 +95,12 @@ def _layers_bytes(read: Sequence[Snapshot]) -> int:
     return len(read) * len(last)
 
 
-def common_folder(paths: Sequence[str]) -> str:
-    """What all paths begin with, up to and with a slash; empty where they share no folder."""
-    low, high = min(paths, default=""), max(paths, default="")
-    same = next(
-        (index for index, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low)
-    )
-    return low[: low.rfind("/", 0, same) + 1]
-
-
-def _verdict(step: TrackedStep) -> str:
-    return "error" if step.snapshot is None else step.snapshot.verdict
-
-
-def _stretches(steps: Sequence[TrackedStep]) -> Iterator[Stretch]:
-    for verdict, group in groupby(steps, _verdict):
-        members = list(group)
-        yield Stretch(verdict, members[0].step, members[-1].step, len(members))
-
-
-def _unread(steps: Sequence[TrackedStep], folder: str) -> Iterator[tuple[str, str, str]]:
+def _unread(steps: Sequence[TrackedStep]) -> Iterator[tuple[str, str, str]]:
     """(steps, what, why) of each checkpoint, and of each layer, that could not be read."""
     skipped: dict[tuple[str, str], list[int]] = {}
     for one in steps:
         if one.snapshot is None:
-            yield str(one.step), one.path.removeprefix(folder), one.error or ""
+            yield str(one.step), one.path, one.error or ""
             continue
         for layer in one.snapshot.skipped:
             skipped.setdefault((layer.name, layer.reason), []).append(one.step)
@@ -150,94 +109,66 @@ def _unread(steps: Sequence[TrackedStep], folder: str) -> Iterator[tuple[str, st
         yield span, f"layer {name}", reason
 
 
-def _facts(tracking: Tracking, read: Sequence[Snapshot], folder: str) -> Iterator[tuple[str, str]]:
-    steps = tracking.steps
-    if steps:
+def _facts(tracking: Tracking, read: Sequence[Snapshot]) -> Iterator[tuple[str, str]]:
+    if tracking.steps:
         failed = f", {tracking.failed} not read" if tracking.failed else ""
-        yield "checkpoints", f"{len(steps)}, step {steps[0].step} to {steps[-1].step}{failed}"
-    if folder:
-        yield "folder", folder
+        first, last = tracking.steps[0].step, tracking.steps[-1].step
+        said = count(len(tracking.steps), "checkpoint")
+        yield "run", f"{said}, step {first} to {last}{failed}"
     if read:
-        yield "input", describe_input(read[0].input)
-        yield "horizon", describe_horizon(read[0].input)
-        rate = setting(read[0].input.learning_rate)
-        yield "step", f"one optimizer step moves a parameter by {rate}"
+        yield "assumed", assumed_words(read[-1].input)
     for note in tracking.notes:
         yield "note", note
     yield "memcurse", tracking.version
 
 
-def _of_summary(value: Callable[[Summary], Cell], absent: Cell | None = None) -> Any:
-    """A cell of a step's summary; one that could not be read has none."""
-    nothing = figure(None) if absent is None else absent
-    return lambda one: nothing if one.snapshot is None else value(one.snapshot.summary)
+def _cell(column: Column) -> Callable[[TrackedStep], Cell]:
+    """What a column of the terminal's says of a checkpoint, with what it is sorted by."""
+
+    def cell(one: TrackedStep) -> Cell:
+        if column.heading == "verdict" and one.snapshot is not None:
+            return verdict_cell(one.snapshot.verdict)
+        if column.heading == "step effect" and one.snapshot is not None:
+            return _worst(one.snapshot.layers)
+        said = column.value(one)
+        text = said if isinstance(said, str) else said.text
+        return word(text) if column.align == "left" else _sorted(text)
+
+    return cell
 
 
-def _steps_table(folder: str, *, alone: bool) -> Table:
-    """What a checkpoint's row says; where one layer is all there is, groups lack its name."""
+def _worst(layers: Sequence[TrackedLayer]) -> Cell:
+    ranks = [effect_rank(group) for layer in layers for group in layer.groups]
+    return Cell(worst_effect(layers), min(max(ranks, default=-1.0), BEYOND))
 
-    def group(summary: Summary) -> Cell:
-        worst = summary.worst
-        if worst is None:
-            return Cell(ABSENT, "")
-        return word(worst.name if alone else f"{worst.layer}: {worst.name}")
 
-    return {
-        "step": lambda one: figure(one.step, str),
-        "verdict": lambda one: (
-            Cell("error", "3") if one.snapshot is None else verdict_cell(one.snapshot.verdict)
-        ),
-        "|λ| max": _of_summary(lambda one: figure(one.modulus, modulus_text)),
-        "|λ| ≥ 1": _of_summary(lambda one: figure(one.unstable, "{:,}".format)),
-        "τ median": _of_summary(lambda one: figure(one.time_constant_median, divergent=True)),
-        "τ max": _of_summary(lambda one: figure(one.time_constant, divergent=True)),
-        "worst κ": _of_summary(
-            lambda one: figure(
-                getattr(one.worst, "relative_sensitivity", None), divergent=one.worst
-            )
-        ),
-        "of": _of_summary(group, Cell(ABSENT, "")),
-        "usable lr": _of_summary(lambda one: _rate(one.usable_rate), _rate(None)),
-        "file": lambda one: Cell(one.path.removeprefix(folder), one.path),
-    }
+def _sorted(text: str) -> Cell:
+    """A number as it is written; a memory without end above all, and what is not known below."""
+    try:
+        return Cell(text, float(text))
+    except ValueError:
+        return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
 
 
 def _layer(name: str, index: int, read: Sequence[Snapshot]) -> LayerView:
     """A layer as it is at the last step that has it, beside the first."""
     states = [layer for snapshot in read for layer in snapshot.layers if layer.name == name]
-    last = states[-1]
-    return LayerView(name, index, last.family, last.verdict, row(LAYERS, (states[0], last)))
-
-
-def _worst_effect(layer: TrackedLayer) -> Cell:
-    effects = [one.step_effect for one in layer.groups if one.step_effect is not None]
-    if any(map(diverges, layer.groups)):
-        return figure(None, divergent=True)
-    return figure(max(effects, default=None), percent)
-
-
-def _rate(value: float | None) -> Cell:
-    return figure(value, lambda one: number(one, 2), absent=BEYOND)
-
-
-def _largest(spread: Spread, write: Callable[[float], str] = number) -> Cell:
-    return figure(spread.max, write, divergent=spread.divergent)
+    return LayerView(name, index, row(LAYERS, (states[0], states[-1])))
 
 
 LAYERS: Table = {
     "layer": lambda one: word(one[1].name),
     "family": lambda one: word(one[1].family),
     "verdict": lambda one: verdict_cell(one[1].verdict),
-    "n": lambda one: figure(one[1].count, "{:,}".format),
-    "|λ| max": lambda one: _largest(one[1].modulus, modulus_text),
-    "τ max before": lambda one: _largest(one[0].time_constant),
-    "τ max": lambda one: _largest(one[1].time_constant),
-    "worst step effect": lambda one: _worst_effect(one[1]),
-    "usable lr": lambda one: _rate(one[1].usable_rate and one[1].usable_rate.rate),
+    "memory before": lambda one: _sorted(steps(one[0].memory)),
+    "memory": lambda one: _sorted(steps(one[1].memory)),
+    "your rate": lambda one: figure(one[1].learning_rate, setting),
+    "usable rate": lambda one: figure(one[1].usable_rate and one[1].usable_rate.rate, rate_words),
+    "step effect": lambda one: _worst(one[1:]),
 }
 
-LEVELS = {"max": "max", "90 %": "p90", "median": "p50", "10 %": "p10"}
-CURVES = len(LEVELS) + 1
+LEVELS = {"longest": "max", "90 %": "p90", "median": "p50", "shortest": "min"}
+CURVES = len(LEVELS) + 2
 """Of a layer, beside one for each of its parameter groups."""
 
 Mark = float | str | None
@@ -256,34 +187,34 @@ def _level(quantiles: Any, level: str) -> Mark:
     return value if value is not None else DIVERGENT if quantiles.divergent else None
 
 
+RATES: Mapping[str, Callable[[Any], Mark]] = {
+    "usable rate": lambda one: one.usable_rate and one.usable_rate.rate,
+    "your rate": lambda one: (
+        one.learning_rate if isinstance(one, TrackedLayer) else one.input.learning_rate
+    ),
+}
 RUN: Panels = {
-    "time constant τ in steps": {
-        "max": lambda one: _mark(one.time_constant),
-        "median": lambda one: _mark(one.time_constant_median),
-    },
-    "κ of the worst group": {
-        "worst": lambda one: one.worst and _mark(one.worst.relative_sensitivity)
-    },
-    "usable learning rate": {"usable lr": lambda one: one.usable_rate},
-    "eigenvalues with |λ| ≥ 1": {"|λ| ≥ 1": lambda one: one.unstable},
+    "memory in steps": {"longest": lambda one: _mark(one.memory)},
+    "learning rates": RATES,
+    "eigenvalues that never fade": {"never": lambda one: one.unstable},
 }
 
 
-def _time_constant(level: str) -> Callable[[TrackedLayer], Mark]:
+def _memory(level: str) -> Callable[[TrackedLayer], Mark]:
     return lambda layer: _level(layer.time_constant, level)
 
 
-def _sensitivity(name: str) -> Callable[[TrackedLayer], Mark]:
+def _effect(name: str) -> Callable[[TrackedLayer], Mark]:
     def value(layer: TrackedLayer) -> Mark:
-        group = next((one for one in layer.groups if one.name == name), None)
-        return None if group is None else _level(group.relative_sensitivity, "p99")
+        rank = max((effect_rank(one) for one in layer.groups if one.name == name), default=-1.0)
+        return None if rank < 0 else _mark(rank if math.isfinite(rank) else None)
 
     return value
 
 
 def run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of all layers together."""
-    return _chart("all layers", [one.snapshot and one.snapshot.summary for one in steps], RUN)
+    return _chart("all layers", [one.snapshot for one in steps], RUN)
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
@@ -296,9 +227,9 @@ def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
     ]
     groups = dict.fromkeys(group.name for state in states if state for group in state.groups)
     panels: Panels = {
-        "time constant τ in steps": {said: _time_constant(one) for said, one in LEVELS.items()},
-        "κ p99": {group: _sensitivity(group) for group in groups},
-        "usable learning rate": {"usable lr": lambda one: one.usable_rate and one.usable_rate.rate},
+        "memory in steps": {said: _memory(one) for said, one in LEVELS.items()},
+        "learning rates": RATES,
+        "step effect": {group: _effect(group) for group in groups},
     }
     return _chart(name, states, panels)
 
