@@ -167,24 +167,24 @@ def run_charts(opened: Any) -> list[Any]:
 def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
     charts = run_charts(opened)
     titles = [chart.get_attribute("aria-label").partition(" of ")[0] for chart in charts]
-    assert titles == ["time constant τ in steps", "κ", "usable learning rate"]
-    assert [len(one.find_elements(By.CSS_SELECTOR, "polyline")) for one in charts] == [2, 1, 1]
+    assert titles == ["memory in steps", "learning rates"]
+    assert [len(one.find_elements(By.CSS_SELECTOR, "polyline")) for one in charts] == [1, 2]
     for chart in charts:
         bands = chart.find_elements(By.CSS_SELECTOR, "rect.band")
         verdicts = [band.get_attribute("class").split()[1] for band in bands]
-        assert verdicts == ["ok"] * 4 + ["watch"] * 7
+        assert verdicts == ["ok", "watch"] + ["ok"] * 9
     heights = {float(band.get_attribute("height")) for band in bands}
     assert len(heights) == 2  # told apart without colour
 
 
 @pytest.mark.parametrize("opened", ["track"], indirect=True)
 def test_a_pointer_anywhere_over_a_chart_tells_all_curves_of_the_nearest_step(opened: Any) -> None:
-    chart = run_charts(opened)[0]
+    chart = run_charts(opened)[1]
     beside = chart.size["width"] // 20
     ActionChains(opened).move_to_element_with_offset(chart, beside, 0).perform()
     head, *curves = opened.find_element(By.ID, "tip").text.splitlines()
-    assert head == "step 100: watch"
-    assert [line.split(" = ")[0] for line in curves] == ["max", "median"]
+    assert head == "step 100: ok"
+    assert [line.split(" = ")[0] for line in curves] == ["usable rate", "your rate"]
     assert len(chart.find_elements(By.CSS_SELECTOR, "circle.chosen")) == 2
     opened.execute_script("arguments[0].focus()", chart)
     walk = {Keys.END: 200, Keys.ARROW_RIGHT: 0, Keys.ARROW_LEFT: 200, Keys.HOME: 0}
