@@ -111,21 +111,19 @@ def track(
 
 def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
     """A run in one of the `FORMATS`."""
-    if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        return json_text(tracking)
-    if chosen == "csv":
-        from memcurse_cli.reports.terminal.tracking import to_csv
-
-        return to_csv(tracking, file=output)
     if chosen == "html":
         from memcurse_cli.reports.html.tracking import to_html
 
         return to_html(tracking)
-    from memcurse_cli.reports.terminal import tracking as tracking_text
+    if chosen == "json":
+        from memcurse_cli.schema.json_codec import to_text as to_json
 
-    return tracking_text.to_text(tracking, every=every, file=output)
+        return to_json(tracking)
+    from memcurse_cli.reports.terminal import tracking as terminal
+
+    if chosen == "csv":
+        return terminal.to_csv(tracking, file=output)
+    return terminal.to_text(tracking, every=every, file=output)
 
 
 def open_cache(directory: Path | None) -> Cache:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.reports.answer import assumed_words, rate_words, steps
-from memcurse_cli.reports.html.page import Cell, Table, figure, render, row, verdict_cell, word
+from memcurse_cli.reports.answer import assumed_words
+from memcurse_cli.reports.grid import cells
+from memcurse_cli.reports.html.page import Cell, render, verdict_cell, word
+from memcurse_cli.reports.html.tracking import sorted_cell
 from memcurse_cli.reports.terminal.comparison import (
+    LAYERS,
     WHOLE,
     agrees,
     assumed_differently,
@@ -18,7 +20,7 @@ from memcurse_cli.reports.terminal.comparison import (
     figures,
     words,
 )
-from memcurse_cli.schema.derived import Change, Comparison, LayerComparison
+from memcurse_cli.schema.derived import Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
 
 MOVES_PER_LAYER = 512
@@ -27,20 +29,10 @@ MOVES_IN_ALL = 20_000
 HEADS = ("figure", "before", "after")
 
 
-@dataclass(frozen=True)
-class LayerView:
-    """A layer's part of the page."""
-
-    made: LayerComparison
-    index: int
-    words: str
-    figures: tuple[tuple[str, str, str], ...]
-
-
 def to_html(comparison: Comparison) -> str:
     """The page of a comparison that was made with its pairs of eigenvalues."""
-    before, after, layers = comparison.before, comparison.after, comparison.layers
-    changed = [(index, layer) for index, layer in enumerate(layers) if not agrees(layer)]
+    before, after = comparison.before, comparison.after
+    changed = [layer for layer in comparison.layers if not agrees(layer)]
     share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(changed))))
     return render(
         "comparison.html",
@@ -49,49 +41,31 @@ def to_html(comparison: Comparison) -> str:
         whole=tuple((name, tell(before).text, tell(after).text) for name, tell in WHOLE.items()),
         assumed=assumed_differently(before.input, after.input)
         or f"Assumed of both: {assumed_words(after.input)}.",
-        columns=tuple(LAYERS),
-        rows=tuple({"cells": row(LAYERS, layer), "href": f"l{index}"} for index, layer in changed),
+        columns=tuple(column.heading for column in LAYERS[1:]),
         closing=tuple(closing(comparison)),
         layers=tuple(
-            LayerView(layer, index, " ".join(words(layer)), tuple(figures(layer)[0]))
-            for index, layer in changed
+            {
+                "cells": tuple(_cells(layer)),
+                "href": f"l{index}",
+                "index": index,
+                "name": layer.name,
+                "words": " ".join(words(layer)),
+                "figures": figures(layer)[0],
+            }
+            for index, layer in enumerate(changed)
         ),
-        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in layers]}],
+        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in changed]}],
         document=to_json(comparison, values=False),
     )
 
 
-def _sides(name: str, write: Callable[[float], str]) -> Table:
-    """Two columns, before and after."""
-
-    def change(layer: LayerComparison) -> Change:
-        found = (one for one in layer.changes if one.figure == name)
-        return next(found, Change(name, None, None))
-
-    def before(layer: LayerComparison) -> Cell:
-        one = change(layer)
-        return figure(one.before, write, divergent=one.divergent_before)
-
-    def after(layer: LayerComparison) -> Cell:
-        one = change(layer)
-        return figure(one.after, write, divergent=one.divergent_after)
-
-    said = name.replace("_", " ")
-    return {f"{said} before": before, f"{said} after": after}
-
-
-def _moved(field: str) -> Callable[[LayerComparison], Cell]:
-    return lambda layer: figure(getattr(layer.spectrum, field, None), "{:,}".format)
-
-
-LAYERS: Table = {
-    "layer": lambda one: word(one.name),
-    "verdict": lambda one: verdict_cell(one.verdict_after),
-    **_sides("memory", steps),
-    **_sides("usable_rate", rate_words),
-    "remember longer": _moved("outward"),
-    "shorter": _moved("inward"),
-}
+def _cells(layer: LayerComparison) -> Iterator[Cell]:
+    """What the terminal's table says of a layer, sorted by what it is after."""
+    yield word(layer.name)
+    yield verdict_cell(layer.verdict_after)
+    for said in cells(LAYERS[3:], layer):
+        after = said.text.rpartition(" → ")[2].partition(" ")[0]
+        yield Cell(said.text, sorted_cell(after).key)
 
 
 def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
@@ -32,15 +32,6 @@ MARKS_DRAWN = 160_000
 FEWEST_STEPS = 20
 LAYERS_BYTES = 1_500_000
 """More JSON of layers than this, and the page holds that of their summaries alone."""
-
-
-@dataclass(frozen=True)
-class LayerView:
-    """A layer's part of the page."""
-
-    name: str
-    index: int
-    row: tuple[Cell, ...]
 
 
 def to_html(tracking: Tracking) -> str:
@@ -132,7 +123,7 @@ def _cell(column: Column) -> Callable[[TrackedStep], Cell]:
             return _worst(one.snapshot.layers)
         said = column.value(one)
         text = said if isinstance(said, str) else said.text
-        return word(text) if column.align == "left" else _sorted(text)
+        return word(text) if column.align == "left" else sorted_cell(text)
 
     return cell
 
@@ -142,7 +133,7 @@ def _worst(layers: Sequence[TrackedLayer]) -> Cell:
     return Cell(worst_effect(layers), min(max(ranks, default=-1.0), BEYOND))
 
 
-def _sorted(text: str) -> Cell:
+def sorted_cell(text: str) -> Cell:
     """A number as it is written; a memory without end above all, and what is not known below."""
     try:
         return Cell(text, float(text))
@@ -150,18 +141,18 @@ def _sorted(text: str) -> Cell:
         return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
 
 
-def _layer(name: str, index: int, read: Sequence[Snapshot]) -> LayerView:
-    """A layer as it is at the last step that has it, beside the first."""
+def _layer(name: str, index: int, read: Sequence[Snapshot]) -> dict[str, Any]:
+    """The row of a layer as it is at the last step that has it, beside the first."""
     states = [layer for snapshot in read for layer in snapshot.layers if layer.name == name]
-    return LayerView(name, index, row(LAYERS, (states[0], states[-1])))
+    return {"cells": row(LAYERS, (states[0], states[-1])), "href": f"l{index}", "name": name}
 
 
 LAYERS: Table = {
     "layer": lambda one: word(one[1].name),
     "family": lambda one: word(one[1].family),
     "verdict": lambda one: verdict_cell(one[1].verdict),
-    "memory before": lambda one: _sorted(steps(one[0].memory)),
-    "memory": lambda one: _sorted(steps(one[1].memory)),
+    "memory before": lambda one: sorted_cell(steps(one[0].memory)),
+    "memory": lambda one: sorted_cell(steps(one[1].memory)),
     "your rate": lambda one: figure(one[1].learning_rate, setting),
     "usable rate": lambda one: figure(one[1].usable_rate and one[1].usable_rate.rate, rate_words),
     "step effect": lambda one: _worst(one[1:]),

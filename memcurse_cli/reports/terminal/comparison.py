@@ -11,7 +11,7 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
 from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen, text_of
-from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.tracking import verdict_text
 from memcurse_cli.schema.derived import (
@@ -29,7 +29,8 @@ AGREE = 0.01
 TURNED = 0.01
 """The change of an angle in radians up to which an eigenvalue has stayed."""
 
-LAYERS_SHOWN, NAMES_SHOWN = 8, 6
+EACH, ROWS_SHOWN, NAMES_SHOWN = 2, 20, 6
+"""The most layers with a table each, rows in a table of all, and names in a list."""
 
 Row = tuple[str, str, str]
 """A figure, before and after."""
@@ -86,22 +87,27 @@ def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
         note = screen.sentence(said)
         yield from paragraph(screen, note, gutter=[("note", VERDICT_STYLES["watch"])])
     changed = [layer for layer in made.layers if not agrees(layer)]
-    shown = changed
-    if len(changed) > LAYERS_SHOWN:
-        most = sorted(changed, key=_size, reverse=True)[:LAYERS_SHOWN]
-        shown = [layer for layer in changed if layer in most]
-    for layer in shown:
+    if len(changed) > EACH:
         yield Text()
-        yield from _layer(screen, layer, alone=len(made.layers) == 1)
+        turned = any(one.verdict != one.verdict_after for one in changed)
+        columns = [one for one in LAYERS if turned or not one.optional]
+        yield from draw(
+            screen, columns, [cells(columns, one) for one in changed[:ROWS_SHOWN]]
+        ).lines
+    else:
+        for layer in changed:
+            yield Text()
+            yield from _layer(screen, layer, alone=len(made.layers) == 1)
     yield Text()
-    for said in closing(made, len(changed) - len(shown)):
+    if len(changed) > ROWS_SHOWN:
+        hidden = count(len(changed) - ROWS_SHOWN, "more layer")
+        yield from paragraph(screen, Text(f"{hidden} differ: --json shows every one."))
+    for said in closing(made):
         yield from paragraph(screen, screen.sentence(said))
 
 
-def closing(made: Comparison, hidden: int = 0) -> Iterator[str]:
-    """What agrees, what is not shown, and what has no partner."""
-    if hidden:
-        yield f"{count(hidden, 'more layer')} changed less: --html FILE or --json shows all."
+def closing(made: Comparison) -> Iterator[str]:
+    """What agrees, and what has no partner."""
     same = [layer.name for layer in made.layers if agrees(layer)]
     if same:
         verb = "agrees" if len(same) == 1 else "agree"
@@ -154,6 +160,38 @@ def _layer(screen: Screen, layer: LayerComparison, *, alone: bool) -> Iterator[T
     yield from paragraph(screen, screen.sentence(named + " ".join(words(layer))))
 
 
+def _moved(name: str) -> Callable[[LayerComparison], str]:
+    """A figure of a layer where it changed: `150 → 3000`."""
+
+    def cell(layer: LayerComparison) -> str:
+        found = (one for one in layer.changes if one.figure == name and not _stayed(one))
+        return next((" → ".join(both(one, FIGURES[name][1])) for one in found), "")
+
+    return cell
+
+
+def _eigenvalues(layer: LayerComparison) -> str:
+    move = layer.spectrum
+    return ABSENT if move is None else f"{move.outward + move.inward:,} of {move.matched:,}"
+
+
+def _verdict(layer: LayerComparison) -> Cell:
+    before, after = verdict_text(layer.verdict), verdict_text(layer.verdict_after)
+    return Cell("" if before == after else f"{before.text} → {after.text}", after.style)
+
+
+LAYERS = [
+    Column(""),
+    Column("layer", lambda one: Cell(one.name, NAME), align="left", shrinks=True),
+    Column("verdict", _verdict, align="left", optional=True),
+    Column("memory", _moved("memory")),
+    Column("usable rate", _moved("usable_rate")),
+    Column("step effect", _moved("step_effect"), leaves=1),
+    Column("moved", _eigenvalues, leaves=2),
+]
+"""Of many layers; ``moved`` is how many eigenvalues did."""
+
+
 def agrees(layer: LayerComparison) -> bool:
     """Whether no figure of a layer, and none of its eigenvalues, changed."""
     move = layer.spectrum
@@ -162,18 +200,6 @@ def agrees(layer: LayerComparison) -> bool:
         or move.largest_angle_change > TURNED
     )
     return not moved and not figures(layer)[0]
-
-
-def _size(layer: LayerComparison) -> tuple[bool, float]:
-    """Another verdict first, then the largest ratio of memories and of usable rates."""
-
-    def ratio(change: Change) -> float:
-        if not change.before or not change.after:
-            return 0.0 if change.before == change.after else math.inf
-        return abs(math.log(change.after / change.before))
-
-    ranked = [one for one in layer.changes if one.figure in ("memory", "usable_rate")]
-    return layer.verdict != layer.verdict_after, max(map(ratio, ranked), default=0.0)
 
 
 def figures(layer: LayerComparison) -> tuple[list[Row], int]:
@@ -192,7 +218,7 @@ def figures(layer: LayerComparison) -> tuple[list[Row], int]:
         if _stayed(change):
             same += 1
         else:
-            rows.append((f"{name} {group}".rstrip(), *_both(change, write)))
+            rows.append((f"{name} {group}".rstrip(), *both(change, write)))
     return rows, same
 
 
@@ -207,7 +233,8 @@ def _stayed(change: Change) -> bool:
     return math.isclose(change.before, change.after, rel_tol=AGREE)
 
 
-def _both(change: Change, write: Callable[[float], str]) -> tuple[str, str]:
+def both(change: Change, write: Callable[[float], str]) -> tuple[str, str]:
+    """A figure before and after, as text."""
     if change.before is not None and change.after is not None:
         # Two digits may be too few to tell them apart.
         write = number if write(change.before) == write(change.after) else write
@@ -244,16 +271,10 @@ def spectrum_words(move: SpectrumMove) -> Iterator[str]:
     if move.outward or move.inward:
         moved = f"{move.outward:,} remember longer, {move.inward:,} shorter, by more than 5 %"
     yield f"{count(move.matched, 'eigenvalue')} matched{how}{alone}: {moved}."
-    median, least, most = (
-        move.time_constant_median,
-        move.time_constant_least,
-        move.time_constant_most,
-    )
-    if moved[0] != "n" and median is not None and least is not None and most is not None:
-        yield (
-            f"Their memories: median x {number(median)}, from x {number(least)} to "
-            f"x {number(most)}."
-        )
+    ratios = (move.time_constant_median, move.time_constant_least, move.time_constant_most)
+    known = [number(ratio) for ratio in ratios if ratio is not None]
+    if len(known) == 3 and (move.outward or move.inward):
+        yield "Their memories: median x {}, from x {} to x {}.".format(*known)
     if move.left_unit_disk or move.entered_unit_disk:
         yield f"{move.left_unit_disk:,} ceased to fade, {move.entered_unit_disk:,} began to."
     if move.largest_angle_change > TURNED:
