@@ -269,6 +269,11 @@ class Snapshot:
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
 
     @property
+    def learning_rate(self) -> float:
+        """The largest rate that parameters are trained at."""
+        return self.input.learning_rate
+
+    @property
     def unstable(self) -> int:
         """How many eigenvalues have |λ| ≥ 1."""
         return sum(layer.unstable for layer in self.layers)

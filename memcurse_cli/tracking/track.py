@@ -117,7 +117,7 @@ def _rates(before: Snapshot, after: Snapshot) -> str:
     if low is not None and not _same(low, high):
         rose = "rose" if high > low else "fell"
         said = f"the usable rate {rose} from {about(low)} to {about(high)}"
-    return f"{said}, yours is {number(after.input.learning_rate)}"
+    return f"{said}, yours is {number(after.learning_rate)}"
 
 
 def _turns(points: Points) -> str:

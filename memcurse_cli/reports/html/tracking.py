@@ -158,47 +158,37 @@ LAYERS: Table = {
     "step effect": lambda one: _worst(one[1:]),
 }
 
-LEVELS = {"longest": "max", "90 %": "p90", "median": "p50", "shortest": "min"}
-CURVES = len(LEVELS) + 2
+LEVELS = {"90 %": "p90", "median": "p50", "shortest": "min"}
+CURVES = len(LEVELS) + 3
 """Of a layer, beside one for each of its parameter groups."""
 
-Mark = float | str | None
-"""A point of a curve: a number, `DIVERGENT`, or None where nothing is known."""
+Curves = Mapping[str, Callable[[Any], float | None]]
+"""What each curve shows of a state: infinity where it diverges, None where it is not known."""
 
-Panels = Mapping[str, Mapping[str, Callable[[Any], Mark]]]
-"""The titles of charts, and what each of their curves shows of a state."""
-
-
-def _mark(value: float | None) -> Mark:
-    return DIVERGENT if value is None else value
-
-
-def _level(quantiles: Any, level: str) -> Mark:
-    value: float | None = getattr(quantiles, level)
-    return value if value is not None else DIVERGENT if quantiles.divergent else None
-
-
-RATES: Mapping[str, Callable[[Any], Mark]] = {
+MEMORY: Curves = {"longest": lambda one: math.inf if one.memory is None else one.memory}
+RATES: Curves = {
     "usable rate": lambda one: one.usable_rate and one.usable_rate.rate,
-    "your rate": lambda one: (
-        one.learning_rate if isinstance(one, TrackedLayer) else one.input.learning_rate
-    ),
+    "your rate": lambda one: one.learning_rate,
 }
-RUN: Panels = {
-    "memory in steps": {"longest": lambda one: _mark(one.memory)},
+RUN: Mapping[str, Curves] = {
+    "memory in steps": MEMORY,
     "learning rates": RATES,
     "eigenvalues that never fade": {"never": lambda one: one.unstable},
 }
 
 
-def _memory(level: str) -> Callable[[TrackedLayer], Mark]:
-    return lambda layer: _level(layer.time_constant, level)
+def _memory(level: str) -> Callable[[TrackedLayer], float | None]:
+    def value(layer: TrackedLayer) -> float | None:
+        found: float | None = getattr(layer.time_constant, level)
+        return math.inf if found is None and layer.time_constant.divergent else found
+
+    return value
 
 
-def _effect(name: str) -> Callable[[TrackedLayer], Mark]:
-    def value(layer: TrackedLayer) -> Mark:
+def _effect(name: str) -> Callable[[TrackedLayer], float | None]:
+    def value(layer: TrackedLayer) -> float | None:
         rank = max((effect_rank(one) for one in layer.groups if one.name == name), default=-1.0)
-        return None if rank < 0 else _mark(rank if math.isfinite(rank) else None)
+        return None if rank < 0 else rank
 
     return value
 
@@ -217,15 +207,15 @@ def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
         for one in steps
     ]
     groups = dict.fromkeys(group.name for state in states if state for group in state.groups)
-    panels: Panels = {
-        "memory in steps": {said: _memory(one) for said, one in LEVELS.items()},
+    panels = {
+        "memory in steps": {**MEMORY, **{said: _memory(one) for said, one in LEVELS.items()}},
         "learning rates": RATES,
         "step effect": {group: _effect(group) for group in groups},
     }
     return _chart(name, states, panels)
 
 
-def _chart(name: str, states: Sequence[Any], panels: Panels) -> dict[str, Any]:
+def _chart(name: str, states: Sequence[Any], panels: Mapping[str, Curves]) -> dict[str, Any]:
     """Panels on logarithmic scales, whose curves have four digits and no zeros."""
     return {
         "name": name,
@@ -233,8 +223,8 @@ def _chart(name: str, states: Sequence[Any], panels: Panels) -> dict[str, Any]:
             {
                 "title": title,
                 "curves": [
-                    {"name": curve, "values": [state and _rounded(mark(state)) for state in states]}
-                    for curve, mark in curves.items()
+                    {"name": curve, "values": [state and _mark(tell(state)) for state in states]}
+                    for curve, tell in curves.items()
                 ],
             }
             for title, curves in panels.items()
@@ -242,8 +232,8 @@ def _chart(name: str, states: Sequence[Any], panels: Panels) -> dict[str, Any]:
     }
 
 
-def _rounded(mark: Mark) -> Mark:
-    if isinstance(mark, str) or mark is None:
-        return mark
-    rounded = float(f"{mark:.4g}")
+def _mark(value: float | None) -> float | str | None:
+    if value == math.inf:
+        return DIVERGENT
+    rounded = float(f"{value or 0:.4g}")
     return rounded if 0 < rounded < math.inf else None

@@ -68,7 +68,7 @@ COLUMNS = [
     Column("verdict", _verdict, align="left"),
     Column("memory", _told(lambda one: steps(one.memory))),
     Column("never fade", _told(lambda one: str(one.unstable or "")), leaves=4, optional=True),
-    Column("your rate", _told(lambda one: setting(one.input.learning_rate)), leaves=3),
+    Column("your rate", _told(lambda one: setting(one.learning_rate)), leaves=3),
     Column("usable rate", _told(lambda one: rate_words(one.usable_rate.rate)), leaves=1),
     Column("step effect", _told(lambda one: worst_effect(one.layers)), align="left", leaves=2),
 ]
@@ -180,7 +180,7 @@ def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
     trends = {
         "memory": marks(lambda one: NEVER if one.memory is None else one.memory),
         "usable rate": marks(lambda one: one.usable_rate.rate),
-        "your rate": marks(lambda one: one.input.learning_rate),
+        "your rate": marks(lambda one: one.learning_rate),
     }
     rates = [*trends["usable rate"], *trends["your rate"]]
     yield Text()
