@@ -128,14 +128,14 @@ def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None
 
 def open_cache(directory: Path | None) -> Cache:
     """The cache in a directory, or in the user's own."""
-    from memcurse_cli.schema.derived import Snapshot
     from memcurse_cli.schema.json_codec import decode, encode
+    from memcurse_cli.schema.report import Report
     from memcurse_cli.tracking.cache import Cache, default_directory
 
     return Cache(
         directory or default_directory(),
         encode,
-        partial(decode, Snapshot, where="cache"),
+        partial(decode, Report, where="cache"),
         required=directory is not None,
     )
 
@@ -188,7 +188,7 @@ def _watch(
 
     def print_lines(tracking: Tracking) -> None:
         for step in tracking.steps:
-            if step.snapshot is not None and step.step not in printed:
+            if step.report is not None and step.step not in printed:
                 printed.add(step.step)
                 sys.stdout.write(f"{step_line(step)}\n")
         sys.stdout.flush()
@@ -214,4 +214,4 @@ def _watch(
 
 
 def _reached(tracking: Tracking, until: int) -> bool:
-    return any(one.step >= until and one.snapshot is not None for one in tracking.steps)
+    return any(one.step >= until and one.report is not None for one in tracking.steps)

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, cast
 
-from memcurse_cli.schema.figures import DETAIL, ORDER, Direction, HessianSummary, Quantiles, Verdict
-from memcurse_cli.schema.report import InputAssumption, Severity, SkippedLayer, UsableRate
+from memcurse_cli.schema.figures import DETAIL, ORDER, Verdict
+from memcurse_cli.schema.report import InputAssumption, Report, Severity, UsableRate
 
 Outcome = Literal["within", "beyond", "found", "not computed"]
 
@@ -212,76 +212,8 @@ StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"
 
 
 @dataclass(frozen=True)
-class TrackedGroup:
-    """One recurrent parameter group of a layer at one step."""
-
-    name: Annotated[str, "its name in the family."]
-    relative_sensitivity: Annotated[Quantiles, "κ(ω) = E|dh/dω|² / E|h|² over its scalars."]
-    step_effect: Annotated[
-        float | None, "lr √κ of the p99 scalar; null where it diverges or is not computed."
-    ]
-    direction: Annotated[Direction, "what a step of the optimizer does to the eigenvalues."]
-
-
-@dataclass(frozen=True)
-class TrackedLayer:
-    """One recurrent layer at one step, every figure as in its report."""
-
-    name: Annotated[str, "its name in the checkpoint."]
-    family: Annotated[str, "the family that read it."]
-    verdict: Annotated[Verdict, "its learning rate against the usable one."]
-    memory: Annotated[
-        float | None, "the steps after which it has forgotten to 1/e; null where it never forgets."
-    ]
-    learning_rate: Annotated[float, "the largest rate that its recurrent groups are trained at."]
-    usable_rate: Annotated[
-        UsableRate | None, "the largest learning rate to expect training to bear, or null."
-    ]
-    count: Annotated[int, "the number of eigenvalues."]
-    unstable: Annotated[int, "how many have |λ| ≥ 1."]
-    modulus: Annotated[Quantiles, "|λ|."]
-    time_constant: Annotated[
-        Quantiles, "-1/log|λ| in steps of the sequence; infinite where |λ| ≥ 1."
-    ]
-    second_moment: Annotated[Quantiles, "E|h|² of each state, for a drive of unit variance."]
-    groups: Annotated[tuple[TrackedGroup, ...], "the recurrent parameter groups."]
-    hessian: Annotated[
-        HessianSummary | None, "its scores over the recurrent parameters, where B and C are known."
-    ]
-    findings: Annotated[
-        tuple[str, ...], "the codes of what is worth telling; `memcurse rule CODE` explains one."
-    ]
-    gates_alone: Annotated[
-        bool, "whether hidden weights, which were not looked at, can hold a longer memory."
-    ] = False
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What the report on one checkpoint says."""
-
-    verdict: Annotated[Verdict, "the worst of the layers', and of a memory that is too short."]
-    sentence: Annotated[str, "the verdict in words."]
-    input: Annotated[InputAssumption, "what was assumed of the input and of the optimizer."]
-    memory: Annotated[float | None, "the longest of the layers'; null where one never forgets."]
-    usable_rate: Annotated[UsableRate, "the smallest of the layers'."]
-    layers: Annotated[tuple[TrackedLayer, ...], "the recurrent layers, in the checkpoint's order."]
-    skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
-
-    @property
-    def learning_rate(self) -> float:
-        """The largest rate that parameters are trained at."""
-        return self.input.learning_rate
-
-    @property
-    def unstable(self) -> int:
-        """How many eigenvalues have |λ| ≥ 1."""
-        return sum(layer.unstable for layer in self.layers)
-
-
-@dataclass(frozen=True)
 class TrackedStep:
-    """One checkpoint of the run; it has a snapshot or an error."""
+    """One checkpoint of the run; it has a report or an error."""
 
     step: Annotated[int, "the optimizer step at which it was saved."]
     step_source: Annotated[
@@ -291,7 +223,10 @@ class TrackedStep:
         "name of its directory or of itself).",
     ]
     path: Annotated[str, "the checkpoint, as it was found."]
-    snapshot: Annotated[Snapshot | None, "what its report says; null where it could not be read."]
+    report: Annotated[
+        Report | None,
+        "its report, without its path and what to run on it; null where it could not be read.",
+    ]
     error: Annotated[str | None, "why it could not be read, on one line; null where it was."] = None
 
 

@@ -1,4 +1,4 @@
-"""What has been read once is not read again: snapshots by the content of their checkpoints.
+"""What has been read once is not read again: reports by the content of their checkpoints.
 
 An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
 version wrote, is passed over and written anew. Entries are written beside their place and renamed:
@@ -23,7 +23,7 @@ from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, open_ch
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
-from memcurse_cli.schema.derived import Snapshot
+from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
 
@@ -49,24 +49,24 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of snapshots."""
+    """A folder of reports."""
 
     directory: Path  # where; it is made when the first entry is written
-    encode: Callable[[Snapshot], Any]  # the JSON value of a snapshot
-    decode: Callable[[Any], Snapshot]  # raises a MemcurseError for anything else
+    encode: Callable[[Report], Any]  # the JSON value of a report
+    decode: Callable[[Any], Report]  # raises a MemcurseError for anything else
     required: bool = True  # a folder that cannot be written to is an error, else nothing is kept
 
-    def get(self, key: str) -> Snapshot | None:
-        """The snapshot of a key; None where there is none that is whole."""
+    def get(self, key: str) -> Report | None:
+        """The report of a key; None where there is none that is whole."""
         document = self._load(key)
         try:
             return None if document is None else self.decode(document)
         except MemcurseError:
             return None
 
-    def put(self, key: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot; raises `UsageError` where a required folder cannot be written to."""
-        self._store(key, self.encode(snapshot))
+    def put(self, key: str, report: Report) -> None:
+        """Keep a report; raises `UsageError` where a required folder cannot be written to."""
+        self._store(key, self.encode(report))
 
     def _load(self, key: str) -> Any:
         try:

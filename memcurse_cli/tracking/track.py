@@ -13,10 +13,11 @@ from itertools import pairwise, takewhile
 
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
-from memcurse_cli.diagnosis.model import KNOWN_HORIZONS
+from memcurse_cli.diagnosis.model import KNOWN_HORIZONS, unseen_memory
 from memcurse_cli.diagnosis.wording import about, duration, number
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.derived import Snapshot, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.derived import TrackedStep, Tracking
+from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Run, inline
@@ -31,12 +32,12 @@ THREADS = 4  # for what waits for the disk: headers and hashes
 NAMES_SHOWN = 3
 
 Progress = Callable[[int, int], None]
-Points = Sequence[tuple[int, Snapshot]]
+Points = Sequence[tuple[int, Report]]
 
 
 def sentence(steps: Sequence[TrackedStep]) -> str:
     """How memory and usable rate moved, when the verdict changed, and what stands still."""
-    points = [(one.step, one.snapshot) for one in steps if one.snapshot is not None]
+    points = [(one.step, one.report) for one in steps if one.report is not None]
     if not points:
         return "no checkpoint could be read"
     (first, before), (last, after) = points[0], points[-1]
@@ -51,19 +52,19 @@ def sentence(steps: Sequence[TrackedStep]) -> str:
     return "; ".join(filter(None, said))
 
 
-def _word(snapshot: Snapshot) -> str:
-    return snapshot.verdict.replace("_", " ")
+def _word(report: Report) -> str:
+    return report.verdict.replace("_", " ")
 
 
-def _remembered(snapshot: Snapshot) -> str:
+def _remembered(report: Report) -> str:
     """`it remembers 1.7 of 120`, or `1.7 steps` where nobody said how long a sequence is."""
-    if snapshot.memory is None:
+    if report.memory is None:
         return "it never forgets"
-    memory, given = about(snapshot.memory), snapshot.input
+    memory, given = about(report.memory), report.input
     known = given.horizon is not None and given.horizon_source in KNOWN_HORIZONS
-    alone = any(layer.gates_alone for layer in snapshot.layers)
+    alone = any(map(unseen_memory, report.layers))
     held = "its gates alone keep" if alone else "it remembers"
-    return f"{held} {memory} of {given.horizon}" if known else f"{held} {_steps(snapshot.memory)}"
+    return f"{held} {memory} of {given.horizon}" if known else f"{held} {_steps(report.memory)}"
 
 
 def _still_since(points: Points) -> int | None:
@@ -73,7 +74,7 @@ def _still_since(points: Points) -> int | None:
     return still[-1][0] if len(still) >= FEWEST_STILL else None
 
 
-def _unmoved(one: Snapshot, other: Snapshot) -> bool:
+def _unmoved(one: Report, other: Report) -> bool:
     """Whether no layer's memory, nor any quantile of its time constants, moved by some per cent."""
     return [layer.name for layer in one.layers] == [layer.name for layer in other.layers] and all(
         _same(before, after, STILL)
@@ -82,11 +83,12 @@ def _unmoved(one: Snapshot, other: Snapshot) -> bool:
     )
 
 
-def _spectrum(layer: TrackedLayer) -> tuple[float | None, ...]:
-    return layer.memory, layer.unstable, *asdict(layer.time_constant).values()
+def _spectrum(layer: LayerReport) -> tuple[float | None, ...]:
+    spectrum = layer.eigenvalues
+    return layer.memory, spectrum.unstable, *asdict(spectrum.time_constant).values()
 
 
-def _memory(before: Snapshot, after: Snapshot) -> str:
+def _memory(before: Report, after: Report) -> str:
     low, high = before.memory, after.memory
     if _same(low, high):
         return "the memory never ended" if high is None else f"the memory stayed at {_steps(high)}"
@@ -101,14 +103,20 @@ def _steps(memory: float | None) -> str:
 
 def _never(points: Points) -> str:
     """Since when there are eigenvalues that never fade."""
-    if not points[-1][1].unstable:
+    now = unstable(points[-1][1])
+    if not now:
         return ""
-    since = list(takewhile(lambda point: point[1].unstable, reversed(points)))[-1][0]
-    have = "eigenvalue never fades" if points[-1][1].unstable == 1 else "eigenvalues never fade"
-    return f"{points[-1][1].unstable} {have}, the first from step {since} on"
+    since = list(takewhile(lambda point: unstable(point[1]), reversed(points)))[-1][0]
+    have = "eigenvalue never fades" if now == 1 else "eigenvalues never fade"
+    return f"{now} {have}, the first from step {since} on"
 
 
-def _rates(before: Snapshot, after: Snapshot) -> str:
+def unstable(report: Report) -> int:
+    """How many eigenvalues never fade."""
+    return sum(layer.eigenvalues.unstable for layer in report.layers)
+
+
+def _rates(before: Report, after: Report) -> str:
     """The usable rate, from the first checkpoint to the last, beside the user's."""
     low, high = before.usable_rate.rate, after.usable_rate.rate
     if high is None:
@@ -117,7 +125,7 @@ def _rates(before: Snapshot, after: Snapshot) -> str:
     if low is not None and not _same(low, high):
         rose = "rose" if high > low else "fell"
         said = f"the usable rate {rose} from {about(low)} to {about(high)}"
-    return f"{said}, yours is {number(after.learning_rate)}"
+    return f"{said}, yours is {number(after.input.learning_rate)}"
 
 
 def _turns(points: Points) -> str:
@@ -152,7 +160,7 @@ class _Known:
     @property
     def was_read(self) -> bool:
         """Whether there are figures of it."""
-        return self.outcome is not None and self.outcome.snapshot is not None
+        return self.outcome is not None and self.outcome.report is not None
 
 
 @dataclass
@@ -163,7 +171,7 @@ class Tracker:
     reading: Reading  # how each checkpoint is read
     pattern: re.Pattern[str] | None = None  # of --step-pattern, or None
     run: Run = inline  # where checkpoints are read
-    cache: Cache | None = None  # where snapshots are kept, or None
+    cache: Cache | None = None  # where reports are kept, or None
     # whether the run is in progress: then nothing found is no error, a checkpoint without a step is
     # left for later, one that could not be read is tried again, and one that was read stays in the
     # series when its file is deleted
@@ -215,9 +223,9 @@ class Tracker:
     def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
         keys = {} if self.cache is None else self._keys(self.cache, paths)
         for path, key in keys.items():
-            snapshot = None if self.cache is None else self.cache.get(key)
-            if snapshot is not None:
-                self._known[path].outcome = Outcome(snapshot)
+            report = None if self.cache is None else self.cache.get(key)
+            if report is not None:
+                self._known[path].outcome = Outcome(report)
         left = [path for path in paths if self._known[path].outcome is None]
         recalled = len(paths) - len(left)
         if progress is not None:
@@ -243,8 +251,8 @@ class Tracker:
             known.signature = None  # it changed while it was read: half of it may be old
             if os.path.isfile(path):  # of a folder, what was read has been looked at
                 known.outcome = failed(changed(shown_place(path)))
-        elif self.cache is not None and outcome.snapshot is not None and key is not None:
-            self.cache.put(key, outcome.snapshot)
+        elif self.cache is not None and outcome.report is not None and key is not None:
+            self.cache.put(key, outcome.report)
 
     def _keys(self, cache: Cache, paths: Sequence[str]) -> dict[str, str]:
         def key(path: str) -> str | None:
@@ -265,14 +273,14 @@ class Tracker:
                 step=known.found.step,
                 step_source=known.found.source,
                 path=shown_place(path),
-                snapshot=known.outcome.snapshot,
+                report=known.outcome.report,
                 error=known.outcome.error,
             )
             for path, known in self._known.items()
             if known.found is not None and known.outcome is not None
         ]
         steps.sort(key=lambda one: one.step)
-        failed = [one for one in steps if one.snapshot is None]
+        failed = [one for one in steps if one.report is None]
         if steps and len(failed) == len(steps) and not self.waiting:
             raise MemcurseError(
                 f"none of {len(steps)} checkpoints can be read, the first because {failed[0].error}"
@@ -303,7 +311,7 @@ class Tracker:
         unplaced = sum(known.found is None for known in self._known.values())
         if unplaced:
             notes.append(f"{unplaced} without a step so far")
-        inputs = {one.snapshot.input for one in steps if one.snapshot is not None}
+        inputs = {one.report.input for one in steps if one.report is not None}
         if len({made.horizon for made in inputs}) > 1:
             notes.append("the checkpoints name different horizons; --horizon T holds one for all")
         return notes

@@ -6,18 +6,16 @@ What goes in and comes out is plain data: any process that sees the file can do 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import shown_text
 from memcurse_cli.diagnosis.inspection import inspect
-from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.settings import Settings, choose_autocorrelation
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
-from memcurse_cli.schema.derived import Snapshot, TrackedGroup, TrackedLayer
 from memcurse_cli.schema.figures import Components
-from memcurse_cli.schema.report import LayerReport, Report, SkippedLayer
+from memcurse_cli.schema.report import Report
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
 from memcurse_cli.version import VERSION
@@ -51,7 +49,7 @@ class Reading:
 class Outcome:
     """What became of a checkpoint."""
 
-    snapshot: Snapshot | None = None
+    report: Report | None = None
     error: str | None = None
     version: str = VERSION
 
@@ -61,7 +59,7 @@ def read_checkpoint(path: str, reading: Reading) -> Outcome:
     mixture = Autocorrelation.from_components(reading.autocorrelation)
     try:
         report = inspect(path, autocorrelation=mixture, **reading.options)
-        return Outcome(take_snapshot(report))
+        return Outcome(kept(report))
     except MemcurseError as error:
         return failed(error)
     except Exception as error:
@@ -78,42 +76,14 @@ def failed(error: BaseException, hint: str = "") -> Outcome:
     return Outcome(error=" ".join(shown_text(said).split()))
 
 
-def take_snapshot(report: Report) -> Snapshot:
-    """The figures of a report that a time series keeps."""
+def kept(report: Report) -> Report:
+    """A report without its path, so that equal files have equal ones wherever they lie."""
     where = f"{report.checkpoint.path}: "
-    return Snapshot(
-        verdict=report.verdict,
-        sentence=report.sentence,
-        input=report.input,
-        memory=report.memory,
-        usable_rate=report.usable_rate,
-        layers=tuple(map(_layer, report.layers)),
-        # Without the path, so that equal files have equal snapshots wherever they lie.
+    return replace(
+        report,
+        checkpoint=replace(report.checkpoint, path=""),
+        actions=(),
         skipped=tuple(
-            SkippedLayer(one.name, one.family, one.reason.removeprefix(where))
-            for one in report.skipped
+            replace(one, reason=one.reason.removeprefix(where)) for one in report.skipped
         ),
-    )
-
-
-def _layer(layer: LayerReport) -> TrackedLayer:
-    return TrackedLayer(
-        name=layer.name,
-        family=layer.family,
-        verdict=layer.verdict,
-        memory=layer.memory,
-        learning_rate=layer.learning_rate,
-        usable_rate=layer.usable_rate,
-        count=layer.eigenvalues.count,
-        unstable=layer.eigenvalues.unstable,
-        modulus=layer.eigenvalues.modulus,
-        time_constant=layer.eigenvalues.time_constant,
-        second_moment=layer.state.second_moment,
-        groups=tuple(
-            TrackedGroup(one.name, one.relative_sensitivity, one.step_effect, one.direction)
-            for one in layer.parameters
-        ),
-        hessian=layer.hessian,
-        findings=tuple(finding.code for finding in layer.findings),
-        gates_alone=unseen_memory(layer),
     )

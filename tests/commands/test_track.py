@@ -68,12 +68,12 @@ def test_reading_options_reach_the_reports() -> None:
         (("--autocorrelation", "0.5:0,0.5:0.9"), "autocorrelation", ((0.5, 0.0), (0.5, 0.9))),
         (("--horizon", "50", "--readout", "every"), "readout", "every"),
     ):
-        snapshot = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].snapshot
-        assert snapshot is not None
-        assert getattr(snapshot.input, field) == value
-    told = tracked(RUN / "step_0.safetensors", *HERE, "--step-limit", "1e-9").steps[0].snapshot
+        report = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].report
+        assert report is not None
+        assert getattr(report.input, field) == value
+    told = tracked(RUN / "step_0.safetensors", *HERE, "--step-limit", "1e-9").steps[0].report
     assert told is not None
-    assert "MC201" in told.layers[0].findings
+    assert "MC201" in {one.code for one in told.layers[0].findings}
 
 
 def test_what_cannot_be_read_ends_with_two_after_the_rest(tmp_path: Path) -> None:

@@ -73,10 +73,10 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
     trainer.save_state()  # the folder itself is now a checkpoint of step 4 too
     run = track(tmp_path)
     assert told(run) == [(2, "directory"), (4, "directory")]
-    assert all(len(one.snapshot.layers) == 2 for one in run.steps if one.snapshot)
+    assert all(len(one.report.layers) == 2 for one in run.steps if one.report)
     files = track(*sorted(tmp_path.glob("checkpoint-*/model.safetensors")))
     assert told(files) == [(2, "trainer state"), (4, "trainer state")]
-    assert [one.snapshot for one in files.steps] == [one.snapshot for one in run.steps]
+    assert [one.report for one in files.steps] == [one.report for one in run.steps]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -119,7 +119,7 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
     assert scalars(callback.report) == scalars(end)
     run = track(folder)
     assert told(run) == [(2, "metadata"), (4, "metadata"), (6, "metadata")]
-    memories = [one.snapshot.memory for one in run.steps if one.snapshot]
+    memories = [one.report.memory for one in run.steps if one.report]
     assert memories == sorted(memories)
     assert "the memory rose" in run.sentence
     assert find_step(str(folder / "last.ckpt")) == FoundStep(6, "metadata")
@@ -145,7 +145,7 @@ def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
     assert find_checkpoints([str(folder)]) == [str(folder / "12"), str(folder / "3")]
     run = track(folder)
     assert told(run) == [(3, "directory"), (12, "directory")]
-    memories = [one.snapshot.memory for one in run.steps if one.snapshot]
+    memories = [one.report.memory for one in run.steps if one.report]
     assert memories == pytest.approx([-1 / math.log(0.5), -1 / math.log(0.9)], rel=1e-6)
     items = [folder / step / "default" for step in ("12", "3")]
     for path in (items[0], items[0] / "_METADATA"):

@@ -50,14 +50,14 @@ def rows_of(page: str) -> list[list[str]]:
 def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
     run = track(SAMPLES / "run", learning_rate=0.03)
     many = [
-        TrackedStep(step, one.step_source, one.path, one.snapshot)
+        TrackedStep(step, one.step_source, one.path, one.report)
         for step, one in enumerate(one for one in run.steps for _ in range(30))
     ]
     tracking = Tracking("0", tuple(many), "long", 0)
     rows = rows_of(to_text(tracking))
     assert len(rows) == 24
     steps = [int(row[0]) for row in rows]
-    turn = next(one.step for one in many if one.snapshot.verdict == "cursed")
+    turn = next(one.step for one in many if one.report.verdict == "cursed")
     assert {0, turn, 329} <= set(steps)  # the ends, and where it became cursed
     assert steps == sorted(steps)
     assert "24 of 330 checkpoints; --all shows every one." in " ".join(to_text(tracking).split())
@@ -76,15 +76,15 @@ def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
     rows = read_csv(text)
     assert [int(row["step"]) for row in rows] == list(range(0, 201, 20))
     for row, step in zip(rows, sample.steps, strict=True):
-        assert step.snapshot is not None
-        (layer,) = step.snapshot.layers
-        assert row["checkpoint_verdict"] == step.snapshot.verdict
+        assert step.report is not None
+        (layer,) = step.report.layers
+        assert row["checkpoint_verdict"] == step.report.verdict
         assert row["verdict"] == layer.verdict
-        assert float(row["modulus_p90"]) == layer.modulus.p90
+        assert float(row["modulus_p90"]) == layer.eigenvalues.modulus.p90
         assert float(row["memory"]) == layer.memory == float(row["time_constant_max"])
         assert float(row["learning_rate"]) == 0.01
         assert float(row["usable_rate"]) == layer.usable_rate.rate
-        for group in layer.groups:
+        for group in layer.parameters:
             kappa = row[f"relative_sensitivity:{group.name}"]
             assert float(kappa) == group.relative_sensitivity.p99
 
@@ -136,7 +136,7 @@ def test_both_rates_stand_on_one_scale_and_in_the_table(sample: Tracking) -> Non
     assert len(set(yours)) == 1
     bars = UNICODE.bars
     crossed = [bars.index(one) > bars.index(yours[0]) for one in usable]
-    rates = [one.snapshot.usable_rate.rate for one in sample.steps if one.snapshot]
+    rates = [one.report.usable_rate.rate for one in sample.steps if one.report]
     assert crossed == [rate > 0.01 for rate in rates]
     assert [row[4] for row in rows_of(page)][:2] == ["0.024", "0.050"]
     assert {row[3] for row in rows_of(page)} == {"0.01"}
@@ -148,12 +148,12 @@ def test_no_cell_is_a_formula(
 ) -> None:
     names = ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "\uff1d1", "\u22121", "rnn-0=1"]
     names.append("a\uff0cb\uff02")  # a comma and a quote in ASCII
-    snapshot = sample.steps[0].snapshot
-    assert snapshot is not None
-    (layer,) = snapshot.layers
-    groups = (replace(layer.groups[0], name="=2", step_effect=-0.5),)
-    layers = tuple(replace(layer, name=name, groups=groups) for name in names)
-    step = TrackedStep(1, "name", "-run/step_1", replace(snapshot, layers=layers))
+    report = sample.steps[0].report
+    assert report is not None
+    (layer,) = report.layers
+    groups = (replace(layer.parameters[0], name="=2", step_effect=-0.5),)
+    layers = tuple(replace(layer, name=name, parameters=groups) for name in names)
+    step = TrackedStep(1, "name", "-run/step_1", replace(report, layers=layers))
     failed = TrackedStep(2, "name", "@run/step_2", None, "=3: damaged")
     monkeypatch.setattr("sys.stdout", Stream(terminal=False, encoding=encoding))
     rows = read_csv(to_csv(Tracking("", (step, failed), "", 1)))

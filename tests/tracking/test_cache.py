@@ -13,7 +13,7 @@ from tracking.build import write
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
-from memcurse_cli.schema.derived import Snapshot
+from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking import cache as cache_module
 from memcurse_cli.tracking.cache import Cache, hash_content, signature
 from memcurse_cli.tracking.track import Tracker
@@ -29,28 +29,29 @@ def cache(tmp_path: Path) -> Cache:
 
 
 @pytest.fixture
-def snapshot(tmp_path: Path) -> Snapshot:
+def report(tmp_path: Path) -> Report:
     taken = read_checkpoint(str(write(tmp_path / "run" / "step_1.safetensors", 0.9)), READING)
-    assert taken.snapshot is not None
-    return taken.snapshot
+    assert taken.report is not None
+    return taken.report
 
 
-def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
-    cache.put(KEY, snapshot)
+def test_a_damaged_entry_is_none(cache: Cache, report: Report) -> None:
+    cache.put(KEY, report)
     (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
     whole = entry.read_bytes()
     damaged = [b"", b"{}", whole[:-1], whole.replace(b"0.9", b"0.8", 1)]
-    damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no snapshot
-    document = json.loads(whole.partition(b"\n")[2])
-    earlier = {name: value for name, value in document.items() if name != "memory"}  # as in 0.1
+    damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no report
+    earlier = json.loads(whole.partition(b"\n")[2])
+    for name in ("version", "checkpoint", "memory"):  # as 0.1 kept it
+        del earlier[name]
     body = json.dumps({**earlier, "summary": {"unstable": 0}}).encode()
     damaged.append(cache_module._hash(body).encode() + b"\n" + body)
     damaged.append(cache_module._hash(b"\xff").encode() + b"\n\xff")
     for content in damaged:
         entry.write_bytes(content)
         assert cache.get(KEY) is None, content[:80]
-        cache.put(KEY, snapshot)
-        assert cache.get(KEY) == snapshot
+        cache.put(KEY, report)
+        assert cache.get(KEY) == report
 
 
 def test_the_key_is_of_bytes_options_and_version(
@@ -141,36 +142,36 @@ def test_a_hash_counts_until_the_file_changes(
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
-    tmp_path: Path, snapshot: Snapshot
+    tmp_path: Path, report: Report
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
     asked = open_cache(file / "cache")
     with pytest.raises(UsageError, match="--no-cache"):
-        asked.put(KEY, snapshot)
-    replace(asked, required=False).put(KEY, snapshot)
+        asked.put(KEY, report)
+    replace(asked, required=False).put(KEY, report)
     assert asked.get(KEY) is None
 
 
 def test_what_stands_in_the_place_of_an_entry_costs_that_entry_alone(
-    cache: Cache, snapshot: Snapshot
+    cache: Cache, report: Report
 ) -> None:
     (cache.directory / "ab" / f"{KEY}.json").mkdir(parents=True)
     (cache.directory / "cd").write_text("")
     for key in (KEY, "cd" * 32):
-        cache.put(key, snapshot)
+        cache.put(key, report)
         assert cache.get(key) is None
-    cache.put("ef" * 32, snapshot)
-    assert cache.get("ef" * 32) == snapshot
+    cache.put("ef" * 32, report)
+    assert cache.get("ef" * 32) == report
 
 
 def test_an_interrupted_write_leaves_nothing(
-    cache: Cache, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(source: str, target: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache.put(KEY, snapshot)
+        cache.put(KEY, report)
     assert [path for path in cache.directory.rglob("*") if path.is_file()] == []

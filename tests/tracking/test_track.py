@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from end_to_end.command import SAMPLES
 from tracking.build import state, write, write_run
 
 from memcurse_cli.commands.track import open_cache
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.derived import Snapshot, TrackedLayer, TrackedStep
+from memcurse_cli.schema.derived import TrackedStep
 from memcurse_cli.schema.figures import Quantiles, Verdict
-from memcurse_cli.schema.report import InputAssumption, known_rate
+from memcurse_cli.schema.report import known_rate
 from memcurse_cli.tracking import work
 from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
 from memcurse_cli.tracking.track import Tracker, sentence
-from memcurse_cli.tracking.work import Outcome, Reading, take_snapshot
+from memcurse_cli.tracking.work import Outcome, Reading
 
 READING = Reading.of()
 
@@ -151,10 +151,10 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
     # Its step may be that of one version and its figures those of another.
     assert "changed while it was read" in str(follower.update().steps[0].error)
     follower.run = inline
-    newer = follower.update().steps[0].snapshot
+    newer = follower.update().steps[0].report
     assert newer.memory == pytest.approx(-1 / np.log(0.9))
     write(path, 0.5)
-    assert tracker(path, cache=cache).update().steps[0].snapshot != newer
+    assert tracker(path, cache=cache).update().steps[0].report != newer
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -173,12 +173,12 @@ def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path)
     tensors["b.nu_log"] = np.full(4, np.nan)
     path = tmp_path / "step_1.safetensors"
     safetensors.numpy.save_file(tensors, path)
-    (skipped,) = tracker(path).update().steps[0].snapshot.skipped
+    (skipped,) = tracker(path).update().steps[0].report.skipped
     assert skipped.name == "b"
     assert str(tmp_path) not in skipped.reason
 
 
-NONE = Quantiles(None, None, None, None, None)
+MADE = inspect(state(0.9), horizon=120)
 
 
 def step(
@@ -193,16 +193,22 @@ def step(
     gates_alone: bool = False,
 ) -> TrackedStep:
     """A checkpoint of one layer."""
-    spectrum = Quantiles(shortest, 5.0, 10.0, 15.0, memory, unstable)
-    layer = TrackedLayer(
-        *("l0", "lru", verdict, memory, 1e-3, known_rate(usable, "stall")),
-        *(4, unstable, NONE, spectrum, NONE, (), None, (), gates_alone),
+    (layer,) = MADE.layers
+    spectrum = replace(
+        layer.eigenvalues,
+        unstable=unstable,
+        time_constant=Quantiles(shortest, 5.0, 10.0, 15.0, memory, unstable),
     )
-    assumed = InputAssumption(((1.0, 0.0),), 120, horizon, 1e-3)
-    rate = known_rate(usable, "stall")
-    return TrackedStep(
-        number, "name", "path", Snapshot(verdict, "", assumed, memory, rate, (layer,))
+    layer = replace(layer, memory=memory, hidden_feedback=gates_alone, eigenvalues=spectrum)
+    report = replace(
+        MADE,
+        verdict=verdict,
+        memory=memory,
+        usable_rate=known_rate(usable, "stall"),
+        input=replace(MADE.input, horizon_source=horizon),
+        layers=(layer,),
     )
+    return TrackedStep(number, "name", "path", report)
 
 
 def test_what_rose_and_when_it_became_cursed() -> None:
@@ -250,20 +256,10 @@ def test_a_plateau_is_said_from_the_last_checkpoint_back() -> None:
     assert "has not moved" not in sentence([moved[1], other, *end])
 
 
-@pytest.mark.parametrize("name", ["lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru"])
-def test_figures_are_the_reports(name: str) -> None:
-    report = inspect(SAMPLES / f"{name}.safetensors")
-    snapshot = take_snapshot(report)
-    for field in ("verdict", "sentence", "input", "memory", "usable_rate"):
-        assert getattr(snapshot, field) == getattr(report, field)
-    ((kept, layer),) = zip(snapshot.layers, report.layers, strict=True)
-    for field in ("verdict", "memory", "learning_rate", "usable_rate", "hessian"):
-        assert getattr(kept, field) == getattr(layer, field)
-    assert kept.gates_alone == (name == "gru")
-    for field in ("modulus", "time_constant", "unstable", "count"):
-        assert getattr(kept, field) == getattr(layer.eigenvalues, field)
-    assert kept.second_moment == layer.state.second_moment
-    assert kept.findings == tuple(one.code for one in layer.findings)
-    for group, parameter in zip(kept.groups, layer.parameters, strict=True):
-        assert group.relative_sensitivity == parameter.relative_sensitivity
-        assert group.step_effect == parameter.step_effect
+def test_a_report_is_kept_but_for_where_it_lies(tmp_path: Path) -> None:
+    path = write_run(tmp_path)[0]
+    (found,) = tracker(path).update().steps
+    report = inspect(path)
+    assert found.report == replace(
+        report, checkpoint=replace(report.checkpoint, path=""), actions=()
+    )

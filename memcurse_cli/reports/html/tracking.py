@@ -22,9 +22,11 @@ from memcurse_cli.reports.html.page import (
 )
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
 from memcurse_cli.reports.terminal.tracking import choose, shown_columns, worst_effect
-from memcurse_cli.schema.derived import Snapshot, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.figures import effect_rank
 from memcurse_cli.schema.json_codec import encode, to_json
+from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.tracking.track import unstable
 
 STEPS_DRAWN = 200
 MARKS_DRAWN = 160_000
@@ -36,11 +38,11 @@ LAYERS_BYTES = 1_500_000
 
 def to_html(tracking: Tracking) -> str:
     """The page of a run."""
-    read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
-    curves = sum(CURVES + len(layer.groups) for layer in read[-1].layers) if read else 0
+    read = [one.report for one in tracking.steps if one.report is not None]
+    curves = sum(CURVES + len(layer.parameters) for layer in read[-1].layers) if read else 0
     most = min(STEPS_DRAWN, MARKS_DRAWN // max(curves, 1))
     drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
-    names = list(dict.fromkeys(layer.name for snapshot in read for layer in snapshot.layers))
+    names = list(dict.fromkeys(layer.name for report in read for layer in report.layers))
     whole = _layers_bytes(read) <= LAYERS_BYTES
     table: Table = {column.heading: _cell(column) for column in shown_columns(tracking)[1:]}
     table = {**table, "file": lambda one: word(one.path)}
@@ -60,7 +62,7 @@ def to_html(tracking: Tracking) -> str:
             {
                 "steps": [one.step for one in drawn],
                 "verdicts": [
-                    "error" if one.snapshot is None else one.snapshot.verdict for one in drawn
+                    "error" if one.report is None else one.report.verdict for one in drawn
                 ],
                 "layers": [run_chart(drawn), *(layer_chart(name, drawn) for name in names)],
             }
@@ -70,15 +72,14 @@ def to_html(tracking: Tracking) -> str:
 
 
 def _without_layers(tracking: Tracking) -> Tracking:
-    """The run with nothing but the summary of each snapshot."""
+    """The run with nothing but the summary of each report."""
     steps = (
-        replace(one, snapshot=one.snapshot and replace(one.snapshot, layers=()))
-        for one in tracking.steps
+        replace(one, report=one.report and replace(one.report, layers=())) for one in tracking.steps
     )
     return replace(tracking, steps=tuple(steps))
 
 
-def _layers_bytes(read: Sequence[Snapshot]) -> int:
+def _layers_bytes(read: Sequence[Report]) -> int:
     """What the JSON of all layers takes, if all checkpoints are like the last."""
     if not read:
         return 0
@@ -90,17 +91,17 @@ def _unread(steps: Sequence[TrackedStep]) -> Iterator[tuple[str, str, str]]:
     """(steps, what, why) of each checkpoint, and of each layer, that could not be read."""
     skipped: dict[tuple[str, str], list[int]] = {}
     for one in steps:
-        if one.snapshot is None:
+        if one.report is None:
             yield str(one.step), one.path, one.error or ""
             continue
-        for layer in one.snapshot.skipped:
+        for layer in one.report.skipped:
             skipped.setdefault((layer.name, layer.reason), []).append(one.step)
     for (name, reason), where in skipped.items():
         span = str(where[0]) if len(where) == 1 else f"{where[0]} to {where[-1]}"
         yield span, f"layer {name}", reason
 
 
-def _facts(tracking: Tracking, read: Sequence[Snapshot]) -> Iterator[tuple[str, str]]:
+def _facts(tracking: Tracking, read: Sequence[Report]) -> Iterator[tuple[str, str]]:
     if tracking.steps:
         failed = f", {tracking.failed} not read" if tracking.failed else ""
         first, last = tracking.steps[0].step, tracking.steps[-1].step
@@ -117,10 +118,10 @@ def _cell(column: Column) -> Callable[[TrackedStep], Cell]:
     """What a column of the terminal's says of a checkpoint, with what it is sorted by."""
 
     def cell(one: TrackedStep) -> Cell:
-        if column.heading == "verdict" and one.snapshot is not None:
-            return verdict_cell(one.snapshot.verdict)
-        if column.heading == "step effect" and one.snapshot is not None:
-            return _worst(one.snapshot.layers)
+        if column.heading == "verdict" and one.report is not None:
+            return verdict_cell(one.report.verdict)
+        if column.heading == "step effect" and one.report is not None:
+            return _worst(one.report.layers)
         said = column.value(one)
         text = said if isinstance(said, str) else said.text
         return word(text) if column.align == "left" else sorted_cell(text)
@@ -128,8 +129,8 @@ def _cell(column: Column) -> Callable[[TrackedStep], Cell]:
     return cell
 
 
-def _worst(layers: Sequence[TrackedLayer]) -> Cell:
-    ranks = [effect_rank(group) for layer in layers for group in layer.groups]
+def _worst(layers: Sequence[LayerReport]) -> Cell:
+    ranks = [effect_rank(group) for layer in layers for group in layer.parameters]
     return Cell(worst_effect(layers), min(max(ranks, default=-1.0), BEYOND))
 
 
@@ -141,9 +142,9 @@ def sorted_cell(text: str) -> Cell:
         return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
 
 
-def _layer(name: str, index: int, read: Sequence[Snapshot]) -> dict[str, Any]:
+def _layer(name: str, index: int, read: Sequence[Report]) -> dict[str, Any]:
     """The row of a layer as it is at the last step that has it, beside the first."""
-    states = [layer for snapshot in read for layer in snapshot.layers if layer.name == name]
+    states = [layer for report in read for layer in report.layers if layer.name == name]
     return {"cells": row(LAYERS, (states[0], states[-1])), "href": f"l{index}", "name": name}
 
 
@@ -168,26 +169,27 @@ Curves = Mapping[str, Callable[[Any], float | None]]
 MEMORY: Curves = {"longest": lambda one: math.inf if one.memory is None else one.memory}
 RATES: Curves = {
     "usable rate": lambda one: one.usable_rate and one.usable_rate.rate,
-    "your rate": lambda one: one.learning_rate,
+    "your rate": lambda one: (one.input if isinstance(one, Report) else one).learning_rate,
 }
 RUN: Mapping[str, Curves] = {
     "memory in steps": MEMORY,
     "learning rates": RATES,
-    "eigenvalues that never fade": {"never": lambda one: one.unstable},
+    "eigenvalues that never fade": {"never": unstable},
 }
 
 
-def _memory(level: str) -> Callable[[TrackedLayer], float | None]:
-    def value(layer: TrackedLayer) -> float | None:
-        found: float | None = getattr(layer.time_constant, level)
-        return math.inf if found is None and layer.time_constant.divergent else found
+def _memory(level: str) -> Callable[[LayerReport], float | None]:
+    def value(layer: LayerReport) -> float | None:
+        spectrum = layer.eigenvalues.time_constant
+        found: float | None = getattr(spectrum, level)
+        return math.inf if found is None and spectrum.divergent else found
 
     return value
 
 
-def _effect(name: str) -> Callable[[TrackedLayer], float | None]:
-    def value(layer: TrackedLayer) -> float | None:
-        rank = max((effect_rank(one) for one in layer.groups if one.name == name), default=-1.0)
+def _effect(name: str) -> Callable[[LayerReport], float | None]:
+    def value(layer: LayerReport) -> float | None:
+        rank = max((effect_rank(one) for one in layer.parameters if one.name == name), default=-1.0)
         return None if rank < 0 else rank
 
     return value
@@ -195,18 +197,18 @@ def _effect(name: str) -> Callable[[TrackedLayer], float | None]:
 
 def run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of all layers together."""
-    return _chart("all layers", [one.snapshot for one in steps], RUN)
+    return _chart("all layers", [one.report for one in steps], RUN)
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of one layer; it may be missing at some of the steps."""
     states = [
-        next((layer for layer in one.snapshot.layers if layer.name == name), None)
-        if one.snapshot is not None
+        next((layer for layer in one.report.layers if layer.name == name), None)
+        if one.report is not None
         else None
         for one in steps
     ]
-    groups = dict.fromkeys(group.name for state in states if state for group in state.groups)
+    groups = dict.fromkeys(group.name for state in states if state for group in state.parameters)
     panels = {
         "memory in steps": {**MEMORY, **{said: _memory(one) for said, one in LEVELS.items()}},
         "learning rates": RATES,

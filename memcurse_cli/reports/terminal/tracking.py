@@ -13,7 +13,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from memcurse_cli.reports.answer import assumed_words, rate_words, steps, verdict_words
+from memcurse_cli.diagnosis.model import unseen_memory
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, verdict_words, worst_group
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -30,9 +31,10 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
-from memcurse_cli.schema.derived import Snapshot, TrackedLayer, TrackedStep, Tracking
+from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.figures import Verdict, diverges, effect_rank
-from memcurse_cli.tracking.track import STILL
+from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.tracking.track import STILL, unstable
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
@@ -43,23 +45,23 @@ def verdict_text(verdict: Verdict) -> Cell:
     return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
 
 
-def worst_effect(layers: Sequence[TrackedLayer]) -> str:
+def worst_effect(layers: Sequence[LayerReport]) -> str:
     """The group whose step changes the state most, and by how much."""
-    groups = [(layer, group) for layer in layers for group in layer.groups]
-    if not groups:
+    found = worst_group(layers)
+    if found is None:
         return ABSENT
-    layer, group = max(groups, key=lambda pair: effect_rank(pair[1]))
+    layer, group = found
     where = f"{layer.name}: " if len(layers) > 1 else ""
     return f"{where}{group.name} {effect(group.step_effect, divergent=diverges(group))}"
 
 
-def _told(tell: Callable[[Snapshot], Cell | str]) -> Callable[[TrackedStep], Cell | str]:
+def _told(tell: Callable[[Report], Cell | str]) -> Callable[[TrackedStep], Cell | str]:
     """What a checkpoint says, where it could be read."""
-    return lambda one: Cell(ABSENT, LABEL) if one.snapshot is None else tell(one.snapshot)
+    return lambda one: Cell(ABSENT, LABEL) if one.report is None else tell(one.report)
 
 
 def _verdict(one: TrackedStep) -> Cell:
-    return Cell("error", ALARM) if one.snapshot is None else verdict_text(one.snapshot.verdict)
+    return Cell("error", ALARM) if one.report is None else verdict_text(one.report.verdict)
 
 
 COLUMNS = [
@@ -67,8 +69,8 @@ COLUMNS = [
     Column("step", lambda one: str(one.step), shrinks=True),
     Column("verdict", _verdict, align="left"),
     Column("memory", _told(lambda one: steps(one.memory))),
-    Column("never fade", _told(lambda one: str(one.unstable or "")), leaves=4, optional=True),
-    Column("your rate", _told(lambda one: setting(one.learning_rate)), leaves=3),
+    Column("never fade", _told(lambda one: str(unstable(one) or "")), leaves=4, optional=True),
+    Column("your rate", _told(lambda one: setting(one.input.learning_rate)), leaves=3),
     Column("usable rate", _told(lambda one: rate_words(one.usable_rate.rate)), leaves=1),
     Column("step effect", _told(lambda one: worst_effect(one.layers)), align="left", leaves=2),
 ]
@@ -76,7 +78,7 @@ COLUMNS = [
 
 def shown_columns(tracking: Tracking) -> list[Column]:
     """Those that say something of this run."""
-    fades = not any(one.snapshot and one.snapshot.unstable for one in tracking.steps)
+    fades = not any(one.report and unstable(one.report) for one in tracking.steps)
     return [column for column in COLUMNS if not (column.optional and fades)]
 
 
@@ -87,7 +89,7 @@ def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None
 
 def step_line(step: TrackedStep) -> str:
     """One checkpoint on one line, for a run that is watched through a pipe."""
-    if step.snapshot is None:
+    if step.report is None:
         text = f"step {step.step}: not read: {step.error}"
     else:
         said = zip(COLUMNS[3:], cells(COLUMNS[3:], step), strict=True)
@@ -113,7 +115,7 @@ def live() -> Iterator[Callable[[Tracking], None]]:
 
 def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
+    read = [one.report for one in tracking.steps if one.report is not None]
     if tracking.steps:
         first, last = tracking.steps[0].step, tracking.steps[-1].step
         span = f"{count(len(tracking.steps), 'checkpoint')}, step {first} to {last}"
@@ -135,7 +137,7 @@ def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterato
             yield from facts(screen, {"rows": part})
     if read:
         yield from facts(screen, {"Assumed": assumed_words(read[-1].input)})
-    if any(layer.gates_alone for snapshot in read for layer in snapshot.layers):
+    if any(unseen_memory(layer) for report in read for layer in report.layers):
         yield from facts(screen, {"note": "Memories are those of the gates alone (--spectra)."})
     yield from facts(screen, [("note", f"{capitalised(note)}.") for note in tracking.notes])
     for step in tracking.steps:
@@ -153,7 +155,7 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
         return list(steps)
     last = len(steps) - 1
     chosen = {0, last}
-    verdicts = [None if one.snapshot is None else one.snapshot.verdict for one in steps]
+    verdicts = [None if one.report is None else one.report.verdict for one in steps]
     for index in range(1, last):
         if len(chosen) < most and verdicts[index] != verdicts[index - 1]:
             chosen.add(index)
@@ -174,13 +176,13 @@ def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
     if len(tracking.steps) < 3:
         return
 
-    def marks(tell: Callable[[Snapshot], float | str | None]) -> Marks:
-        return [None if one.snapshot is None else tell(one.snapshot) for one in tracking.steps]
+    def marks(tell: Callable[[Report], float | str | None]) -> Marks:
+        return [None if one.report is None else tell(one.report) for one in tracking.steps]
 
     trends = {
         "memory": marks(lambda one: NEVER if one.memory is None else one.memory),
         "usable rate": marks(lambda one: one.usable_rate.rate),
-        "your rate": marks(lambda one: one.learning_rate),
+        "your rate": marks(lambda one: one.input.learning_rate),
     }
     rates = [*trends["usable rate"], *trends["your rate"]]
     yield Text()
@@ -220,34 +222,34 @@ def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
 LEVELS = ("min", "p50", "p90", "p99", "max")
 
 
-def _level(name: str, level: str) -> Callable[[TrackedLayer], object]:
-    return lambda layer: getattr(getattr(layer, name), level)
+def _level(name: str, level: str) -> Callable[[LayerReport], object]:
+    return lambda layer: getattr(getattr(layer.eigenvalues, name), level)
 
 
-def _score(name: str) -> Callable[[TrackedLayer], object]:
+def _score(name: str) -> Callable[[LayerReport], object]:
     return lambda layer: getattr(layer.hessian, name, None)
 
 
-def _worst(name: str) -> Callable[[TrackedLayer], object]:
-    return lambda layer: getattr(max(layer.groups, key=effect_rank, default=None), name, None)
+def _worst(name: str) -> Callable[[LayerReport], object]:
+    return lambda layer: getattr(max(layer.parameters, key=effect_rank, default=None), name, None)
 
 
-CSV: dict[str, Callable[[TrackedLayer], object]] = {
+CSV: dict[str, Callable[[LayerReport], object]] = {
     "layer": lambda one: one.name,
     "family": lambda one: one.family,
     "verdict": lambda one: one.verdict,
     "memory": lambda one: one.memory,
     "learning_rate": lambda one: one.learning_rate,
     "usable_rate": lambda one: one.usable_rate and one.usable_rate.rate,
-    "eigenvalues": lambda one: one.count,
-    "unstable": lambda one: one.unstable,
+    "eigenvalues": lambda one: one.eigenvalues.count,
+    "unstable": lambda one: one.eigenvalues.unstable,
     **{f"modulus_{level}": _level("modulus", level) for level in LEVELS},
     **{f"time_constant_{level}": _level("time_constant", level) for level in LEVELS},
-    "second_moment_max": _level("second_moment", "max"),
+    "second_moment_max": lambda one: one.state.second_moment.max,
     "worst_parameter": _worst("name"),
     "step_effect": _worst("step_effect"),
     **{name: _score(name) for name in ("diagonality", "sharpness", "adam_residual")},
-    "findings": lambda one: " ".join(dict.fromkeys(one.findings)),
+    "findings": lambda one: " ".join(dict.fromkeys(found.code for found in one.findings)),
 }
 """What a row says of a layer; one ``relative_sensitivity:GROUP`` follows for each group."""
 
@@ -274,15 +276,15 @@ def to_csv(tracking: Tracking, *, file: Path | None = None) -> str:
 
 def _csv_rows(step: TrackedStep) -> Iterator[dict[str, object]]:
     row: dict[str, object] = {"step": step.step, "path": step.path, "error": step.error}
-    if step.snapshot is None:
+    if step.report is None:
         yield row
         return
-    for layer in step.snapshot.layers:
+    for layer in step.report.layers:
         yield {
             **row,
-            "checkpoint_verdict": step.snapshot.verdict,
+            "checkpoint_verdict": step.report.verdict,
             **{column: tell(layer) for column, tell in CSV.items()},
-            **{SENSITIVITY + one.name: one.relative_sensitivity.p99 for one in layer.groups},
+            **{SENSITIVITY + one.name: one.relative_sensitivity.p99 for one in layer.parameters},
         }
 
 
