@@ -389,31 +389,31 @@ def groups(
     Raises:
         UsageError: a recurrent tensor is not among the parameters, or may be several of them.
     """
+    named = None if parameters is None else dict(parameters)
     rates: dict[str, float] = {}
     for layer in report.layers:
         usable = None if layer.usable_rate is None else layer.usable_rate.rate
         if usable is not None and usable < layer.learning_rate:
             for one in layer.parameters:
-                rates[one.tensor] = min(usable, rates.get(one.tensor, usable))
-    named = {name: name for name in rates} if parameters is None else dict(parameters)
-    slow: dict[float, list[str]] = {}
-    for tensor, rate in rates.items():
-        slow.setdefault(rate, []).append(_parameter(tensor, named))
-    found = [{"params": [named[name] for name in names], "lr": lr} for lr, names in slow.items()]
-    held = {name for names in slow.values() for name in names}
-    rest = [parameter for name, parameter in named.items() if name not in held]
+                name = one.tensor if named is None else _parameter(one.tensor, named)
+                rates[name] = min(usable, rates.get(name, usable))
+    slow: dict[float, list[Any]] = {}
+    for name, rate in rates.items():
+        slow.setdefault(rate, []).append(name if named is None else named[name])
+    rest = [one for name, one in (named or {}).items() if name not in rates]
+    found = [{"params": params, "lr": rate} for rate, params in slow.items()]
     return [*found, {"params": rest, "lr": report.input.learning_rate}]
 
 
 def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
-    """The parameter that a tensor of the checkpoint is, which may have a prefix before its name."""
-    if tensor in named:
-        return tensor
-    ends = [name for name in named if f".{tensor}".endswith(f".{name}")]
-    ends += [name for name in named if name.endswith(f".{tensor}")]
-    if len(ends) == 1:
-        return ends[0]
-    which = f"may be {' or '.join(ends[:3])}" if ends else "is none of the parameters"
+    """The parameter that a tensor of the checkpoint is; either name may have a prefix."""
+    inner = [name for name in named if f".{tensor}".endswith(f".{name}")]
+    if inner:
+        return max(inner, key=len)
+    outer = [name for name in named if name.endswith(f".{tensor}")]
+    if len(outer) == 1:
+        return outer[0]
+    which = f"may be {' or '.join(outer[:3])}" if outer else "is none of the parameters"
     raise UsageError(
         f"the checkpoint's {tensor} {which}",
         where="groups",

@@ -94,9 +94,10 @@ def test_a_prefix_on_either_side_is_the_same_parameter(ours: str, theirs: str) -
 
 def test_an_exact_name_comes_before_one_that_ends_with_it() -> None:
     parameters = named("other.nu_log", "nu_log", "theta_log")
-    recurrent, rest = slow(lru("")).groups(parameters)
-    assert recurrent["params"][0] is parameters[1][1]
-    assert rest["params"][0] is parameters[0][1]
+    for prefix in ("", "model."):
+        recurrent, rest = slow(lru(prefix)).groups(parameters)
+        assert [id(one) for one in recurrent["params"]] == [id(one) for _, one in parameters[1:]]
+        assert rest["params"][0] is parameters[0][1]
 
 
 def test_the_bias_of_a_gate_is_one_parameter_with_all_of_its_tensor() -> None:

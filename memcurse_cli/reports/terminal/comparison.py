@@ -78,7 +78,7 @@ def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
         path = screen.shorten(screen.clean(one.path), max(screen.width - 9, 12))
         yield Text(word.ljust(9), TITLE, no_wrap=True).append(path, NAME)
     yield Text()
-    sides = [Column(word, align="left") for word in ("before", "after")]
+    sides = [Column(word, align="left", shrinks=True) for word in ("before", "after")]
     rows = [
         [Cell(""), Cell(name), tell(made.before), tell(made.after)] for name, tell in WHOLE.items()
     ]
