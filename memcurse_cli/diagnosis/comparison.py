@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence, Set
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.schema.derived import (
     Change,
     Compared,
@@ -56,6 +57,7 @@ def _whole(report: Report, matched: Set[int]) -> Compared:
         input=report.input,
         verdict=report.verdict,
         memory=report.memory,
+        gates_alone=any(map(unseen_memory, report.layers)),
         usable_rate=report.usable_rate,
         alone=tuple(one.name for i, one in enumerate(report.layers) if i not in matched),
     )

@@ -190,6 +190,9 @@ class Compared:
     input: Annotated[InputAssumption, "what the report assumed."]
     verdict: Annotated[Verdict, "its verdict."]
     memory: Annotated[float | None, "the longest of its layers'; null where one never forgets."]
+    gates_alone: Annotated[
+        bool, "whether hidden weights, which were not looked at, can hold a longer memory."
+    ]
     usable_rate: Annotated[UsableRate, "the smallest of its layers'."]
     alone: Annotated[tuple[str, ...], "the names of layers that only it has."]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 
 LRU = SAMPLES / "lru.safetensors"
@@ -38,3 +39,23 @@ def test_reports_are_read_and_take_no_reading_options(tmp_path: Path) -> None:
     assert "--values" in layer["spectrum_reason"]
     assert_refused(memcurse("compare", path, LRU, "--horizon", "9"), "is a report")
     assert_refused(memcurse("compare", "-", "-"), "only one")
+
+
+def test_many_layers_share_a_table_of_what_changed(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.npz" for name in "ab"]
+    for path, longer in zip(paths, (0, 1), strict=True):
+        layers = {f"l{index}.": 0.8 + 0.05 * longer * index for index in range(4)}
+        np.savez(
+            path,
+            **{
+                prefix + name: array
+                for prefix, size in layers.items()
+                for name, array in (("A", size * np.eye(2)), ("B", np.eye(2)), ("C", np.eye(2)))
+            },
+        )
+    page = memcurse("compare", *paths).stdout
+    rows = [line.split() for line in page.splitlines() if line.startswith("         l")]
+    assert [row[0] for row in rows] == ["layer", "l1", "l2", "l3"]
+    assert rows[1][1:4] == ["4.5", "→", "6.2"]
+    assert rows[3][-3:] == ["2", "of", "2"]
+    assert "1 layer agrees within 1 %: l0." in page

@@ -118,3 +118,10 @@ def test_every_figure_stands_on_both_sides_under_the_name_of_its_scalar() -> Non
     made = compare(before, after)
     assert (made.before.memory, made.after.memory) == (before.memory, None)
     assert (made.after.verdict, made.after.usable_rate) == (after.verdict, after.usable_rate)
+
+
+def test_a_memory_of_the_gates_alone_is_told() -> None:
+    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
+    gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
+    made = compare(report(gates), report(lru()))
+    assert (made.before.gates_alone, made.after.gates_alone) == (True, False)

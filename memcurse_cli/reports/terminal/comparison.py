@@ -61,7 +61,7 @@ HOW = {
 }
 WHOLE: dict[str, Callable[[Compared], Cell]] = {
     "verdict": lambda one: verdict_text(one.verdict),
-    "memory": lambda one: Cell(steps(one.memory)),
+    "memory": lambda one: Cell(steps(one.memory) + " (gates alone)" * one.gates_alone),
     "your rate": lambda one: Cell(setting(one.input.learning_rate)),
     "usable rate": lambda one: Cell(_usable(one)),
 }
