@@ -228,7 +228,7 @@ class TrackedStep:
     path: Annotated[str, "the checkpoint, as it was found."]
     report: Annotated[
         Report | None,
-        "its report, without its path and what to run on it; null where it could not be read.",
+        "its report, without what names a path, or what to run; null where it could not be read.",
     ]
     error: Annotated[str | None, "why it could not be read, on one line; null where it was."] = None
 

@@ -77,12 +77,13 @@ def failed(error: BaseException, hint: str = "") -> Outcome:
 
 
 def kept(report: Report) -> Report:
-    """A report without its path, so that equal files have equal ones wherever they lie."""
+    """A report without what names a path, so that equal files have equal ones wherever they lie."""
     where = f"{report.checkpoint.path}: "
     return replace(
         report,
-        checkpoint=replace(report.checkpoint, path=""),
+        checkpoint=replace(report.checkpoint, path="", notes=()),
         actions=(),
+        optimizer=None,
         skipped=tuple(
             replace(one, reason=one.reason.removeprefix(where)) for one in report.skipped
         ),

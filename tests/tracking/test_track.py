@@ -263,3 +263,5 @@ def test_a_report_is_kept_but_for_where_it_lies(tmp_path: Path) -> None:
     assert found.report == replace(
         report, checkpoint=replace(report.checkpoint, path=""), actions=()
     )
+    copied = path.rename(tmp_path / "step_7.safetensors")
+    assert tracker(copied).update().steps[0].report == found.report
