@@ -14,7 +14,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, open_ch
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
+from memcurse_cli.schema.json_codec import decode, encode
 from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
@@ -52,21 +53,19 @@ class Cache:
     """A folder of reports."""
 
     directory: Path  # where; it is made when the first entry is written
-    encode: Callable[[Report], Any]  # the JSON value of a report
-    decode: Callable[[Any], Report]  # raises a MemcurseError for anything else
     required: bool = True  # a folder that cannot be written to is an error, else nothing is kept
 
     def get(self, key: str) -> Report | None:
         """The report of a key; None where there is none that is whole."""
         document = self._load(key)
         try:
-            return None if document is None else self.decode(document)
+            return None if document is None else decode(Report, document, where="cache")
         except MemcurseError:
             return None
 
     def put(self, key: str, report: Report) -> None:
         """Keep a report; raises `UsageError` where a required folder cannot be written to."""
-        self._store(key, self.encode(report))
+        self._store(key, encode(report))
 
     def _load(self, key: str) -> Any:
         try:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tracking.build import write
 
-from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking import cache as cache_module
@@ -25,7 +24,7 @@ KEY = "ab" * 32
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
-    return open_cache(tmp_path / "cache")
+    return Cache(tmp_path / "cache")
 
 
 @pytest.fixture
@@ -146,7 +145,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    asked = open_cache(file / "cache")
+    asked = Cache(file / "cache")
     with pytest.raises(UsageError, match="--no-cache"):
         asked.put(KEY, report)
     replace(asked, required=False).put(KEY, report)

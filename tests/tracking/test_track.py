@@ -12,13 +12,13 @@ import pytest
 import safetensors.numpy
 from tracking.build import state, write, write_run
 
-from memcurse_cli.commands.track import open_cache
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import TrackedStep
 from memcurse_cli.schema.figures import Quantiles, Verdict
 from memcurse_cli.schema.report import known_rate
 from memcurse_cli.tracking import work
+from memcurse_cli.tracking.cache import Cache
 from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
 from memcurse_cli.tracking.track import Tracker, sentence
@@ -127,7 +127,7 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
 
 def test_a_cache_spares_reading(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    cache = open_cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "cache")
     first, second, other = Counting(), Counting(), Counting()
     fresh = tracker(tmp_path / "run", first, cache=cache).update()
     assert len(first.read) == 5
@@ -140,7 +140,7 @@ def test_a_cache_spares_reading(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "run" / "step_1.safetensors", 0.5)
-    cache = open_cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "cache")
 
     def racing(paths: Sequence[str], reading: Reading) -> Outcomes:
         for one, outcome in inline(paths, reading):
