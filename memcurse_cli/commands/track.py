@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,6 @@ from memcurse_cli.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.derived import Tracking
-    from memcurse_cli.tracking.cache import Cache
     from memcurse_cli.tracking.track import Tracker
 
 FORMATS = ("terminal", "json", "csv", "html")
@@ -85,6 +83,7 @@ def track(
 
     Example: memcurse track 'run/step_*.safetensors' --format csv --output run.csv
     """
+    from memcurse_cli.tracking.cache import Cache, default_directory
     from memcurse_cli.tracking.discovery import compile_pattern
     from memcurse_cli.tracking.executors import open_executor
     from memcurse_cli.tracking.track import Tracker
@@ -94,13 +93,13 @@ def track(
     _check_watch(watch, until, chosen, output)
     reading = Reading.of(**request.arguments())
     pattern = compile_pattern(step_pattern)
-    kept = None if no_cache else open_cache(cache)
+    kept = Cache(cache or default_directory(), required=cache is not None)
 
     def write(tracking: Tracking) -> str:
         return as_text(tracking, chosen, every=show_all, output=output)
 
     with open_executor(executor, jobs) as run:
-        tracker = Tracker(paths, reading, pattern, run, kept, waiting=watch)
+        tracker = Tracker(paths, reading, pattern, run, None if no_cache else kept, waiting=watch)
         if watch:
             _watch(tracker, write, interval, until, output, quiet=request.quiet)
             return
@@ -111,35 +110,19 @@ def track(
 
 def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
     """A run in one of the `FORMATS`."""
-    if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        return json_text(tracking)
-    if chosen == "csv":
-        from memcurse_cli.reports.terminal.tracking import to_csv
-
-        return to_csv(tracking, file=output)
     if chosen == "html":
         from memcurse_cli.reports.html.tracking import to_html
 
         return to_html(tracking)
-    from memcurse_cli.reports.terminal import tracking as tracking_text
+    if chosen == "json":
+        from memcurse_cli.schema.json_codec import to_text as to_json
 
-    return tracking_text.to_text(tracking, every=every, file=output)
+        return to_json(tracking)
+    from memcurse_cli.reports.terminal import tracking as terminal
 
-
-def open_cache(directory: Path | None) -> Cache:
-    """The cache in a directory, or in the user's own."""
-    from memcurse_cli.schema.derived import Snapshot
-    from memcurse_cli.schema.json_codec import decode, encode
-    from memcurse_cli.tracking.cache import Cache, default_directory
-
-    return Cache(
-        directory or default_directory(),
-        encode,
-        partial(decode, Snapshot, where="cache"),
-        required=directory is not None,
-    )
+    if chosen == "csv":
+        return terminal.to_csv(tracking, file=output)
+    return terminal.to_text(tracking, every=every, file=output)
 
 
 def check_failed(tracking: Tracking) -> None:
@@ -190,7 +173,7 @@ def _watch(
 
     def print_lines(tracking: Tracking) -> None:
         for step in tracking.steps:
-            if step.snapshot is not None and step.step not in printed:
+            if step.report is not None and step.step not in printed:
                 printed.add(step.step)
                 sys.stdout.write(f"{step_line(step)}\n")
         sys.stdout.flush()
@@ -216,4 +199,4 @@ def _watch(
 
 
 def _reached(tracking: Tracking, until: int) -> bool:
-    return any(one.step >= until and one.snapshot is not None for one in tracking.steps)
+    return any(one.step >= until and one.report is not None for one in tracking.steps)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.schema.derived import (
     Change,
+    Compared,
     Comparison,
-    GroupComparison,
-    HessianComparison,
     LayerComparison,
     MatchedBy,
     Method,
     SpectrumMove,
 )
-from memcurse_cli.schema.figures import EigenvalueSummary, ParameterSummary, Quantiles
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.figures import EigenvalueSummary
+from memcurse_cli.schema.report import LayerReport, Report, finite, layer_figures
 from memcurse_cli.version import VERSION
 
 Floats = NDArray[np.float64]
@@ -40,21 +40,26 @@ ROUNDING = 1e-12  # changes of a decay below this are those of arithmetic
 def compare(before: Report, after: Report, *, values: bool = False) -> Comparison:
     """What changed between two reports, with every matched pair of eigenvalues if asked for."""
     pairs = match_layers(before.layers, after.layers)
-    ours, theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
     return Comparison(
         version=VERSION,
-        before=before.checkpoint.path,
-        after=after.checkpoint.path,
-        input=before.input,
-        input_after=after.input,
-        verdict=before.verdict,
-        verdict_after=after.verdict,
+        before=_whole(before, {one for one, _, _ in pairs}),
+        after=_whole(after, {other for _, other, _ in pairs}),
         layers=tuple(
             _layer(before.layers[one], after.layers[other], how, values=values)
             for one, other, how in pairs
         ),
-        only_before=tuple(one.name for i, one in enumerate(before.layers) if i not in ours),
-        only_after=tuple(one.name for i, one in enumerate(after.layers) if i not in theirs),
+    )
+
+
+def _whole(report: Report, matched: Set[int]) -> Compared:
+    return Compared(
+        path=report.checkpoint.path,
+        input=report.input,
+        verdict=report.verdict,
+        memory=report.memory,
+        gates_alone=any(map(unseen_memory, report.layers)),
+        usable_rate=report.usable_rate,
+        alone=tuple(one.name for i, one in enumerate(report.layers) if i not in matched),
     )
 
 
@@ -62,11 +67,7 @@ def _layer(
     before: LayerReport, after: LayerReport, how: MatchedBy, *, values: bool
 ) -> LayerComparison:
     spectrum, reason = _spectrum(before.eigenvalues, after.eigenvalues, values=values)
-    ours, theirs = ({group.name: group for group in one.parameters} for one in (before, after))
-    hessian = None
-    if before.hessian is not None or after.hessian is not None:
-        scores = ("diagonality", "sharpness", "adam_residual")
-        hessian = HessianComparison(*(_score(before.hessian, after.hessian, s) for s in scores))
+    ours, theirs = layer_figures(before), layer_figures(after)
     return LayerComparison(
         name=before.name,
         name_after=after.name,
@@ -75,41 +76,24 @@ def _layer(
         family_after=after.family,
         verdict=before.verdict,
         verdict_after=after.verdict,
-        unstable=Change(before.eigenvalues.unstable, after.eigenvalues.unstable),
-        time_constant=_quantile(
-            before.eigenvalues.time_constant, after.eigenvalues.time_constant, "max"
-        ),
-        usable_rate=_score(before.usable_rate, after.usable_rate, "rate"),
-        parameters=tuple(
-            _group(name, ours.get(name), theirs.get(name))
+        changes=tuple(
+            _change(name, ours.get(name), theirs.get(name))
             for name in dict.fromkeys((*ours, *theirs))
+            if name != "verdict"
         ),
-        hessian=hessian,
         spectrum=spectrum,
         spectrum_reason=reason,
     )
 
 
-def _quantile(before: Quantiles | None, after: Quantiles | None, level: str) -> Change:
-    found = _score(before, after, level)
-    return replace(
-        found,
-        divergent_before=found.before is None and before is not None and before.divergent > 0,
-        divergent_after=found.after is None and after is not None and after.divergent > 0,
+def _change(name: str, before: float | None, after: float | None) -> Change:
+    return Change(
+        figure=name,
+        before=None if before is None else finite(before),
+        after=None if after is None else finite(after),
+        divergent_before=before == math.inf,
+        divergent_after=after == math.inf,
     )
-
-
-def _score(before: object, after: object, name: str) -> Change:
-    return Change(getattr(before, name, None), getattr(after, name, None))
-
-
-def _group(
-    name: str, before: ParameterSummary | None, after: ParameterSummary | None
-) -> GroupComparison:
-    kappas = [getattr(one, "relative_sensitivity", None) for one in (before, after)]
-    kappa = _quantile(kappas[0], kappas[1], "p99")
-    effect = _score(before, after, "step_effect")
-    return GroupComparison(name, kappa, replace(kappa, before=effect.before, after=effect.after))
 
 
 def _spectrum(

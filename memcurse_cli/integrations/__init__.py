@@ -8,10 +8,13 @@ from typing import Any
 
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import NoRecurrenceError, UsageError
-from memcurse_cli.schema.figures import ORDER
+from memcurse_cli.schema.figures import Verdict
 from memcurse_cli.schema.report import Report, scalars
 
 LOGGER = logging.getLogger("memcurse")
+
+SEVERITY: dict[Verdict, int] = {"ok": 0, "not_judged": 0, "watch": 1, "cursed": 2}
+"""How bad a verdict is: one that was not judged is no worse than ok."""
 
 
 class Monitor:
@@ -32,6 +35,7 @@ class Monitor:
         self.report: Report | None = None
         self._every, self._prefix, self._options = every, prefix, dict(options)
         self._last: int | None = None
+        self._told = False  # that it was not judged
 
     def due(self, step: int) -> bool:
         """Whether to inspect after this many optimizer steps; never twice at the same one."""
@@ -54,8 +58,12 @@ class Monitor:
             LOGGER.warning("%s; memcurse looks no further", error)
             self.due = lambda step: False  # type: ignore[method-assign]  # nothing left to see
             return {}
-        before = self.report.verdict if self.report is not None else "ok"
-        if ORDER.index(report.verdict) > ORDER.index(before):
-            LOGGER.warning("step %d: %s. %s", step, report.verdict, report.sentence)
+        before: Verdict = "ok" if self.report is None else self.report.verdict
+        said = f"step {step}: {report.verdict.replace('_', ' ')}. {report.sentence}"
+        if SEVERITY[report.verdict] > SEVERITY[before]:
+            LOGGER.warning("%s", said)
+        elif report.verdict == "not_judged" and not self._told:
+            self._told = True
+            LOGGER.info("%s", said)
         self.report = report
         return scalars(report, self._prefix)

@@ -6,14 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, cast
 
-from memcurse_cli.schema.figures import DETAIL, ORDER, Direction, HessianSummary, Quantiles, Verdict
-from memcurse_cli.schema.report import (
-    Action,
-    InputAssumption,
-    Severity,
-    SkippedLayer,
-    UsableRate,
-)
+from memcurse_cli.schema.figures import DETAIL, ORDER, Verdict
+from memcurse_cli.schema.report import Action, InputAssumption, Report, Severity, UsableRate
 
 Outcome = Literal["within", "beyond", "found", "not computed"]
 
@@ -134,28 +128,11 @@ Method = Literal["assignment", "modulus"]
 class Change:
     """One figure in both reports; null where it is not known or diverges."""
 
+    figure: Annotated[str, "its name among the scalars of a report, as `step_effect/nu_log`."]
     before: Annotated[float | None, "in the first report."]
     after: Annotated[float | None, "in the second."]
     divergent_before: Annotated[bool, "whether it diverges in the first."] = False
     divergent_after: Annotated[bool, "whether it diverges in the second."] = False
-
-
-@dataclass(frozen=True)
-class GroupComparison:
-    """One recurrent parameter group; a side that lacks it has no figures."""
-
-    name: Annotated[str, "its name in the family."]
-    relative_sensitivity: Annotated[Change, "κ p99 = E|dh/dω|²/E|h|² of the group."]
-    step_effect: Annotated[Change, "lr √κ of the p99 scalar."]
-
-
-@dataclass(frozen=True)
-class HessianComparison:
-    """Scores of the Hessian over the layer's recurrent parameters."""
-
-    diagonality: Annotated[Change, "Σ H_aa² / Σ H_ab²."]
-    sharpness: Annotated[Change, "the largest eigenvalue, per unit of input variance."]
-    adam_residual: Annotated[Change, "λ_max(D^-½ H D^-½)."]
 
 
 @dataclass(frozen=True)
@@ -205,141 +182,46 @@ class LayerComparison:
     family_after: Annotated[str, "its family in the second."]
     verdict: Annotated[Verdict, "in the first report."]
     verdict_after: Annotated[Verdict, "in the second."]
-    unstable: Annotated[Change, "how many eigenvalues have |λ| ≥ 1."]
-    time_constant: Annotated[Change, "the longest -1/log|λ| in steps."]
-    usable_rate: Annotated[Change, "the largest learning rate that training is expected to bear."]
-    parameters: Annotated[tuple[GroupComparison, ...], "the groups of either side."]
-    hessian: Annotated[HessianComparison | None, "its scores, where a side has them."]
+    changes: Annotated[tuple[Change, ...], "every figure that a side has."]
     spectrum: Annotated[SpectrumMove | None, "how its eigenvalues moved."]
     spectrum_reason: Annotated[str | None, "why that is not known, or null."]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of the two reports as a whole."""
+
+    path: Annotated[str, "the checkpoint."]
+    input: Annotated[InputAssumption, "what the report assumed."]
+    verdict: Annotated[Verdict, "its verdict."]
+    memory: Annotated[float | None, "the longest of its layers'; null where one never forgets."]
+    gates_alone: Annotated[
+        bool, "whether hidden weights, which were not looked at, can hold a longer memory."
+    ]
+    usable_rate: Annotated[UsableRate, "the smallest of its layers'."]
+    alone: Annotated[tuple[str, ...], "the names of layers that only it has."]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Two reports layer by layer."""
 
-    SCHEMA: ClassVar = "memcurse.comparison/1"
+    SCHEMA: ClassVar = "memcurse.comparison/2"
 
     version: Annotated[str, "of memcurse."]
-    before: Annotated[str, "the path of the first checkpoint."]
-    after: Annotated[str, "that of the second."]
-    input: Annotated[InputAssumption, "what the first report assumed."]
-    input_after: Annotated[InputAssumption, "what the second assumed."]
-    verdict: Annotated[Verdict, "of the first report."]
-    verdict_after: Annotated[Verdict, "of the second."]
+    before: Annotated[Compared, "the first report."]
+    after: Annotated[Compared, "the second."]
     layers: Annotated[
         tuple[LayerComparison, ...], "those that both have, in the order of the first."
     ]
-    only_before: Annotated[tuple[str, ...], "the names of layers that only the first has."]
-    only_after: Annotated[tuple[str, ...], "those that only the second has."]
 
 
 StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"]
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Quantiles over eigenvalues, in the figure's unit; null where one is infinite."""
-
-    min: Annotated[float | None, "the smallest element."]
-    p10: Annotated[float | None, "the 10th percentile, between elements by linear interpolation."]
-    p50: Annotated[float | None, "the median."]
-    p90: Annotated[float | None, "the 90th percentile."]
-    p99: Annotated[float | None, "the 99th percentile."]
-    max: Annotated[float | None, "the largest element."]
-    divergent: Annotated[
-        int, "how many elements are infinite; they sort above every finite one."
-    ] = 0
-
-
-@dataclass(frozen=True)
-class TrackedGroup:
-    """One recurrent parameter group of a layer at one step."""
-
-    name: Annotated[str, "its name in the family."]
-    relative_sensitivity: Annotated[Quantiles, "κ(ω) = E|dh/dω|² / E|h|² over its scalars."]
-    step_effect: Annotated[
-        float | None, "lr √κ of the p99 scalar; null where it diverges or is not computed."
-    ]
-    direction: Annotated[Direction, "what a step of the optimizer does to the eigenvalues."]
-
-
-@dataclass(frozen=True)
-class TrackedLayer:
-    """One recurrent layer at one step."""
-
-    name: Annotated[str, "its name in the checkpoint."]
-    family: Annotated[str, "the family that read it."]
-    count: Annotated[int, "the number of eigenvalues."]
-    unstable: Annotated[int, "how many have |λ| ≥ 1."]
-    modulus: Annotated[Spread, "|λ|."]
-    time_constant: Annotated[Spread, "-1/log|λ| in steps of the sequence; infinite where |λ| ≥ 1."]
-    second_moment: Annotated[Quantiles, "E|h|² of each state, for a drive of unit variance."]
-    groups: Annotated[tuple[TrackedGroup, ...], "the recurrent parameter groups."]
-    hessian: Annotated[
-        HessianSummary | None, "its scores over the recurrent parameters, where B and C are known."
-    ]
-    usable_rate: Annotated[
-        UsableRate | None, "the largest learning rate to expect training to bear, or null."
-    ]
-    verdict: Annotated[Verdict, "the worst of its groups' and of its learning rate's."]
-    findings: Annotated[
-        tuple[str, ...], "the codes of what is worth telling; `memcurse rule CODE` explains one."
-    ]
-    hidden_feedback: Annotated[
-        bool,
-        "whether gates see the hidden state through dense weights, whose memory is not in these "
-        "eigenvalues.",
-    ] = False
-
-
-@dataclass(frozen=True)
-class WorstGroup:
-    """The parameter group that a checkpoint is most sensitive to."""
-
-    layer: Annotated[str, "its layer's name."]
-    name: Annotated[str, "its name in the family."]
-    relative_sensitivity: Annotated[float | None, "κ p99 of the group; null where it diverges."]
-    step_effect: Annotated[float | None, "lr √κ; null where it diverges."]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One checkpoint in a line, over all its layers."""
-
-    unstable: Annotated[int, "how many eigenvalues have |λ| ≥ 1."]
-    modulus: Annotated[float, "the largest |λ|."]
-    time_constant_median: Annotated[
-        float | None,
-        "the median -1/log|λ| of all eigenvalues, in steps of the sequence; null where it is "
-        "infinite.",
-    ]
-    time_constant: Annotated[float | None, "the longest; null where it is infinite."]
-    worst: Annotated[
-        WorstGroup | None,
-        "the group that decides the verdict: of the worst verdict, that of the largest step "
-        "effect. Null where no sensitivity is known.",
-    ]
-    usable_rate: Annotated[float | None, "the smallest of the layers'; null where none is known."]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What the report on one checkpoint says."""
-
-    verdict: Annotated[Verdict, "the worst of the layers'."]
-    sentence: Annotated[
-        str, "the verdict in words, on the worst layer; a rate in it holds for all layers."
-    ]
-    input: Annotated[InputAssumption, "what was assumed of the input and of the optimizer."]
-    summary: Annotated[Summary, "the checkpoint in a line."]
-    layers: Annotated[tuple[TrackedLayer, ...], "the recurrent layers, in the checkpoint's order."]
-    skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
-
-
-@dataclass(frozen=True)
 class TrackedStep:
-    """One checkpoint of the run; it has a snapshot or an error."""
+    """One checkpoint of the run; it has a report or an error."""
 
     step: Annotated[int, "the optimizer step at which it was saved."]
     step_source: Annotated[
@@ -349,7 +231,10 @@ class TrackedStep:
         "name of its directory or of itself).",
     ]
     path: Annotated[str, "the checkpoint, as it was found."]
-    snapshot: Annotated[Snapshot | None, "what its report says; null where it could not be read."]
+    report: Annotated[
+        Report | None,
+        "its report, without what names a path, or what to run; null where it could not be read.",
+    ]
     error: Annotated[str | None, "why it could not be read, on one line; null where it was."] = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -399,6 +399,7 @@ def groups(
     """Parameter groups: every recurrent tensor at its layer's usable rate, the rest at its own.
 
     A rate above that of the network is not given; a layer that was not judged stays with the rest.
+    A tensor that several layers share, or of which only a part is recurrent, is one parameter.
 
     Args:
         report: whose usable rates to take.
@@ -406,34 +407,35 @@ def groups(
             that of the rest, the last one, none.
 
     Raises:
-        UsageError: a recurrent tensor is not among the parameters.
+        UsageError: a recurrent tensor is not among the parameters, or may be several of them.
     """
-    slow: dict[float, list[str]] = {}
+    named = None if parameters is None else dict(parameters)
+    rates: dict[str, float] = {}
     for layer in report.layers:
         usable = None if layer.usable_rate is None else layer.usable_rate.rate
         if usable is not None and usable < layer.learning_rate:
-            slow.setdefault(usable, []).extend(one.tensor for one in layer.parameters)
-    rest = report.input.learning_rate
-    if parameters is None:
-        found = [{"params": list(dict.fromkeys(names)), "lr": lr} for lr, names in slow.items()]
-        return [*found, {"params": [], "lr": rest}]
-    named = dict(parameters)
-    found = []
-    for rate, names in slow.items():
-        held = {_parameter(name, named) for name in names}
-        found.append(
-            {"params": [named.pop(name) for name in list(named) if name in held], "lr": rate}
-        )
-    return [*found, {"params": list(named.values()), "lr": rest}]
+            for one in layer.parameters:
+                name = one.tensor if named is None else _parameter(one.tensor, named)
+                rates[name] = min(usable, rates.get(name, usable))
+    slow: dict[float, list[Any]] = {}
+    for name, rate in rates.items():
+        slow.setdefault(rate, []).append(name if named is None else named[name])
+    rest = [one for name, one in (named or {}).items() if name not in rates]
+    found = [{"params": params, "lr": rate} for rate, params in slow.items()]
+    return [*found, {"params": rest, "lr": report.input.learning_rate}]
 
 
 def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
-    """The parameter that a tensor of the checkpoint is, which may have a prefix before its name."""
-    for name in named:
-        if tensor == name or tensor.endswith(f".{name}") or name.endswith(f".{tensor}"):
-            return name
+    """The parameter that a tensor of the checkpoint is; either name may have a prefix."""
+    inner = [name for name in named if f".{tensor}".endswith(f".{name}")]
+    if inner:
+        return max(inner, key=len)
+    outer = [name for name in named if name.endswith(f".{tensor}")]
+    if len(outer) == 1:
+        return outer[0]
+    which = f"may be {' or '.join(outer[:3])}" if outer else "is none of the parameters"
     raise UsageError(
-        f"no parameter is called {tensor}",
+        f"the checkpoint's {tensor} {which}",
         where="groups",
         remedy="give model.named_parameters() of the model that the checkpoint is of",
     )
@@ -445,20 +447,20 @@ def scalars(report: Report, prefix: str = "memcurse/") -> dict[str, float]:
     A verdict is 0 for ok, 1 for not judged, 2 for watch, 3 for cursed. A figure that diverges or
     does not exist is left out, and so is the worst of several where one of them diverges. Of the
     whole report: ``verdict``, ``unstable`` (eigenvalues with |λ| >= 1), ``memory`` (the longest,
-    in steps), ``step_effect`` (the worst), ``usable_rate`` (the smallest). Of each layer the same
-    under ``<layer>/``, with ``step_effect/<parameter>`` and ``relative_sensitivity/<parameter>``
-    (κ, p99), and ``adam_residual``, ``sharpness``, ``output_step_effect`` where there is a Hessian.
+    in steps), ``step_effect`` (the worst), ``learning_rate`` (the largest), ``usable_rate`` (the
+    smallest). Of each layer the same and those of `layer_figures` under ``<layer>/``.
 
     Args:
         report: what to flatten.
         prefix: stands before every name.
     """
-    layers = [(f"{layer.name}/", dict(_layer(layer))) for layer in report.layers]
+    layers = [(f"{layer.name}/", layer_figures(layer)) for layer in report.layers]
     found = {
         "verdict": float(ORDER.index(report.verdict)),
         "unstable": sum(numbers["unstable"] for _, numbers in layers),
     }
-    for name, choose in (("memory", max), ("step_effect", max), ("usable_rate", min)):
+    whole = {"memory": max, "step_effect": max, "learning_rate": max, "usable_rate": min}
+    for name, choose in whole.items():
         known = [numbers[name] for _, numbers in layers if name in numbers]
         if known:
             found[name] = choose(known)
@@ -467,28 +469,31 @@ def scalars(report: Report, prefix: str = "memcurse/") -> dict[str, float]:
     return {prefix + name: number for name, number in found.items() if math.isfinite(number)}
 
 
-def _layer(layer: LayerReport) -> Iterator[tuple[str, float]]:
+def layer_figures(layer: LayerReport) -> dict[str, float]:
+    """The figures of a layer by name, infinite where one diverges.
+
+    Beside those of the whole report ``modulus``, ``time_constant/p50``, ``step_effect/<parameter>``
+    and ``relative_sensitivity/<parameter>`` (κ, p99), and where there is a Hessian ``diagonality``,
+    ``adam_residual``, ``sharpness`` and ``output_step_effect``.
+    """
     spectrum = layer.eigenvalues
-    yield "verdict", float(ORDER.index(layer.verdict))
-    yield "unstable", float(spectrum.unstable)
-    yield from _known("modulus", spectrum.modulus.max)
-    yield "memory", math.inf if layer.memory is None else layer.memory
-    yield from _known("time_constant/p50", spectrum.time_constant.p50)
-    if layer.usable_rate is not None:
-        yield from _known("usable_rate", layer.usable_rate.rate)
-    effects = list(map(effect_rank, layer.parameters))
-    if max(effects, default=-1.0) >= 0:
-        yield "step_effect", max(effects)
-    for parameter in layer.parameters:
-        yield from _known(f"step_effect/{parameter.name}", parameter.step_effect)
-        kappa = parameter.relative_sensitivity.p99
-        yield from _known(f"relative_sensitivity/{parameter.name}", kappa)
-    if layer.hessian is not None:
-        yield "adam_residual", layer.hessian.adam_residual
-        yield "sharpness", layer.hessian.sharpness
-        yield from _known("output_step_effect", layer.hessian.output_step_effect)
-
-
-def _known(name: str, number: float | None) -> Iterator[tuple[str, float]]:
-    if number is not None:
-        yield name, number
+    found: dict[str, float | None] = {
+        "verdict": float(ORDER.index(layer.verdict)),
+        "unstable": float(spectrum.unstable),
+        "modulus": spectrum.modulus.max,
+        "memory": math.inf if layer.memory is None else layer.memory,
+        "time_constant/p50": spectrum.time_constant.p50,
+        "learning_rate": layer.learning_rate,
+        "usable_rate": None if layer.usable_rate is None else layer.usable_rate.rate,
+    }
+    effects = {one.name: effect_rank(one) for one in layer.parameters}
+    known = {name: effect for name, effect in effects.items() if effect >= 0}
+    found["step_effect"] = max(known.values(), default=None)
+    for one in layer.parameters:
+        kappa = one.relative_sensitivity
+        found[f"step_effect/{one.name}"] = known.get(one.name)
+        endless = kappa.p99 is None and kappa.divergent > 0
+        found[f"relative_sensitivity/{one.name}"] = math.inf if endless else kappa.p99
+    for name in ("diagonality", "adam_residual", "sharpness", "output_step_effect"):
+        found[name] = getattr(layer.hessian, name, None)
+    return {name: float(number) for name, number in found.items() if number is not None}

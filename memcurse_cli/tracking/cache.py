@@ -1,4 +1,4 @@
-"""What has been read once is not read again: snapshots by the content of their checkpoints.
+"""What has been read once is not read again: reports by the content of their checkpoints.
 
 An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
 version wrote, is passed over and written anew. Entries are written beside their place and renamed:
@@ -15,7 +15,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, RECORDS
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
-from memcurse_cli.schema.derived import Snapshot
+from memcurse_cli.schema.json_codec import decode, encode
+from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking.work import Reading
 from memcurse_cli.version import VERSION
 
 DIGEST_BYTES = 32
 SETTLED = 2_000_000_000  # ns after which a change leaves another time on any file system
-LAYOUT = 2  # counts the changes of what an entry holds or its key is made of
+LAYOUT = 3  # counts the changes of what an entry holds or its key is made of
 MAX_HASHED_BYTES = (
     1 << 36
 )  # of a larger checkpoint, what figures need is read sooner than all of it
@@ -50,24 +51,22 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of snapshots."""
+    """A folder of reports."""
 
     directory: Path  # where; it is made when the first entry is written
-    encode: Callable[[Snapshot], Any]  # the JSON value of a snapshot
-    decode: Callable[[Any], Snapshot]  # raises a MemcurseError for anything else
     required: bool = True  # a folder that cannot be written to is an error, else nothing is kept
 
-    def get(self, key: str) -> Snapshot | None:
-        """The snapshot of a key; None where there is none that is whole."""
+    def get(self, key: str) -> Report | None:
+        """The report of a key; None where there is none that is whole."""
         document = self._load(key)
         try:
-            return None if document is None else self.decode(document)
+            return None if document is None else decode(Report, document, where="cache")
         except MemcurseError:
             return None
 
-    def put(self, key: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot; raises `UsageError` where a required folder cannot be written to."""
-        self._store(key, self.encode(snapshot))
+    def put(self, key: str, report: Report) -> None:
+        """Keep a report; raises `UsageError` where a required folder cannot be written to."""
+        self._store(key, encode(report))
 
     def _load(self, key: str) -> Any:
         try:

@@ -8,107 +8,145 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise, takewhile
 
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
-from memcurse_cli.diagnosis.wording import number
+from memcurse_cli.diagnosis.model import KNOWN_HORIZONS, unseen_memory
+from memcurse_cli.diagnosis.wording import about, duration, number
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.derived import Snapshot, TrackedStep, Tracking
+from memcurse_cli.schema.derived import TrackedStep, Tracking
+from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Run, inline
 from memcurse_cli.tracking.work import Outcome, Reading, failed
 from memcurse_cli.version import VERSION
 
-MOVED = 1.05  # the factor from which a time constant, a sensitivity or a rate counts as changed
+MOVED = 1.05  # the factor from which a memory or a rate counts as changed
+STILL = 1.03  # within which a spectrum stands still
+FEWEST_STILL = 3  # checkpoints
 MOST_TURNS = 3
 THREADS = 4  # for what waits for the disk: headers and hashes
 NAMES_SHOWN = 3
 
 Progress = Callable[[int, int], None]
-Points = Sequence[tuple[int, Snapshot]]
+Points = Sequence[tuple[int, Report]]
 
 
 def sentence(steps: Sequence[TrackedStep]) -> str:
-    """How far the spectrum, the sensitivity and the rate moved, and when the verdict changed."""
-    points = [(one.step, one.snapshot) for one in steps if one.snapshot is not None]
+    """How memory and usable rate moved, when the verdict changed, and what stands still."""
+    points = [(one.step, one.report) for one in steps if one.report is not None]
     if not points:
         return "no checkpoint could be read"
     (first, before), (last, after) = points[0], points[-1]
     if len(points) == 1:
-        return f"one checkpoint, at step {first}: {before.verdict}"
-    said = [f"{_modulus(before, after)} between step {first} and {last}", _left(points)]
-    said.append(_sensitivity(before, after))
-    said.append(_moved("the usable rate", before.summary.usable_rate, after.summary.usable_rate))
-    return "; ".join(words for words in (*said, _turns(points)) if words)
+        return f"one checkpoint, at step {first}: {_word(after)}"
+    since = _still_since(points)
+    said = [_never(points), _rates(before, after), _turns(points)]
+    if since != first:
+        said.insert(0, f"{_memory(before, after)} between step {first} and {last}")
+    if since is not None:
+        said.append(f"the spectrum has not moved in {last - since} steps; {_remembered(after)}")
+    return "; ".join(filter(None, said))
 
 
-def modulus_text(modulus: float) -> str:
-    """|λ| with two digits of its distance from 1: `0.95`, `0.9987`, `1.0012`."""
-    distance = abs(1 - modulus)
-    if distance >= 0.5 or distance < 1e-15:
-        return f"{modulus:.3g}"
-    exponent = int(f"{distance:.1e}".partition("e")[2])  # after rounding to the two digits
-    return f"{modulus:.{max(1 - exponent, 2)}f}"
+def _word(report: Report) -> str:
+    return report.verdict.replace("_", " ")
 
 
-def _modulus(before: Snapshot, after: Snapshot) -> str:
-    low, high = before.summary.modulus, after.summary.modulus
-    texts = modulus_text(low), modulus_text(high)
-    if texts[0] == texts[1] or (_same(abs(1 - low), abs(1 - high)) and (low < 1) == (high < 1)):
-        return f"max |λ| stayed at {texts[1]}"
-    return f"max |λ| {'rose' if high > low else 'fell'} from {texts[0]} to {texts[1]}"
+def _remembered(report: Report) -> str:
+    """`it remembers 1.7 of 120`, or `1.7 steps` where nobody said how long a sequence is."""
+    if report.memory is None:
+        return "it never forgets"
+    memory, given = about(report.memory), report.input
+    known = given.horizon is not None and given.horizon_source != "assumed"
+    alone = any(map(unseen_memory, report.layers))
+    held = "its gates alone keep" if alone else "it remembers"
+    return f"{held} {memory} of {given.horizon}" if known else f"{held} {_steps(report.memory)}"
 
 
-def _left(points: Points) -> str:
-    """When eigenvalues came to stand outside the unit disk, or came back."""
-    counts = [snapshot.summary.unstable for _, snapshot in points]
-    if not any(counts):
+def _still_since(points: Points) -> int | None:
+    """The first of three or more last checkpoints whose spectra are as good as the last one's."""
+    last = points[-1][1]
+    still = list(takewhile(lambda point: _unmoved(point[1], last), reversed(points)))
+    return still[-1][0] if len(still) >= FEWEST_STILL else None
+
+
+def _unmoved(one: Report, other: Report) -> bool:
+    """Whether no layer's memory, nor any quantile of its time constants, moved by some per cent."""
+    return [layer.name for layer in one.layers] == [layer.name for layer in other.layers] and all(
+        _same(before, after, STILL)
+        for layers in zip(one.layers, other.layers, strict=True)
+        for before, after in zip(*map(_spectrum, layers), strict=True)
+    )
+
+
+def _spectrum(layer: LayerReport) -> tuple[float | None, ...]:
+    spectrum = layer.eigenvalues
+    return layer.memory, spectrum.unstable, *asdict(spectrum.time_constant).values()
+
+
+def _memory(before: Report, after: Report) -> str:
+    low, high = before.memory, after.memory
+    if _same(low, high):
+        return "the memory never ended" if high is None else f"the memory stayed at {_steps(high)}"
+    if low is None or high is None:
+        return f"the memory went from {_steps(low)} to {_steps(high)}"
+    return f"the memory {'rose' if high > low else 'fell'} from {about(low)} to {_steps(high)}"
+
+
+def _steps(memory: float | None) -> str:
+    return "one that never ends" if memory is None else duration(float(about(memory)))
+
+
+def _never(points: Points) -> str:
+    """Since when there are eigenvalues that never fade."""
+    now = unstable(points[-1][1])
+    if not now:
         return ""
-    if counts[0]:
-        return f"eigenvalues with |λ| ≥ 1: {counts[0]} at the start, {counts[-1]} at the end"
-    step = next(step for step, snapshot in points if snapshot.summary.unstable)
-    if not counts[-1]:
-        return f"eigenvalues left the unit disk at step {step} and came back"
-    have = "eigenvalue has" if counts[-1] == 1 else "eigenvalues have"
-    return f"{counts[-1]} {have} |λ| ≥ 1, the first from step {step} on"
+    since = list(takewhile(lambda point: unstable(point[1]), reversed(points)))[-1][0]
+    have = "eigenvalue never fades" if now == 1 else "eigenvalues never fade"
+    return f"{now} {have}, the first from step {since} on"
 
 
-def _sensitivity(before: Snapshot, after: Snapshot) -> str:
-    ours, theirs = before.summary.worst, after.summary.worst
-    if ours is None or theirs is None:
+def unstable(report: Report) -> int:
+    """How many eigenvalues never fade."""
+    return sum(layer.eigenvalues.unstable for layer in report.layers)
+
+
+def _rates(before: Report, after: Report) -> str:
+    """The usable rate, from the first checkpoint to the last, beside the user's."""
+    low, high = before.usable_rate.rate, after.usable_rate.rate
+    if high is None:
         return ""
-    low, high = ours.relative_sensitivity, theirs.relative_sensitivity
-    if low is not None and high is None:
-        return "the worst relative sensitivity came to diverge"
-    return _moved("the worst κ", low, high)
-
-
-def _moved(noun: str, low: float | None, high: float | None) -> str:
-    if not low or not high or _same(low, high):
-        return ""
-    return f"{noun} {'rose' if high > low else 'fell'} from {number(low)} to {number(high)}"
+    said = f"the usable rate is {about(high)}"
+    if low is not None and not _same(low, high):
+        rose = "rose" if high > low else "fell"
+        said = f"the usable rate {rose} from {about(low)} to {about(high)}"
+    return f"{said}, yours is {number(after.input.learning_rate)}"
 
 
 def _turns(points: Points) -> str:
     """The steps at which the verdict is another one than before."""
     found = [
-        (step, after.verdict)
+        (step, _word(after))
         for (_, before), (step, after) in pairwise(points)
         if before.verdict != after.verdict
     ]
     if not found:
-        return f"{points[-1][1].verdict} throughout"
+        return f"{_word(points[-1][1])} throughout"
     if len(found) > MOST_TURNS:
         step, verdict = found[-1]
         return f"the verdict changed {len(found)} times, last to {verdict} at step {step}"
     return "became " + ", ".join(f"{verdict} at step {step}" for step, verdict in found)
 
 
-def _same(low: float, high: float) -> bool:
-    return max(low, high) < MOVED * min(low, high) if min(low, high) > 0 else low == high
+def _same(low: float | None, high: float | None, factor: float = MOVED) -> bool:
+    if low is None or high is None or min(low, high) <= 0:
+        return low == high
+    return max(low, high) < factor * min(low, high)
 
 
 @dataclass
@@ -122,7 +160,7 @@ class _Known:
     @property
     def was_read(self) -> bool:
         """Whether there are figures of it."""
-        return self.outcome is not None and self.outcome.snapshot is not None
+        return self.outcome is not None and self.outcome.report is not None
 
 
 @dataclass
@@ -133,7 +171,7 @@ class Tracker:
     reading: Reading  # how each checkpoint is read
     pattern: re.Pattern[str] | None = None  # of --step-pattern, or None
     run: Run = inline  # where checkpoints are read
-    cache: Cache | None = None  # where snapshots are kept, or None
+    cache: Cache | None = None  # where reports are kept, or None
     # whether the run is in progress: then nothing found is no error, a checkpoint without a step is
     # left for later, one that could not be read is tried again, and one that was read stays in the
     # series when its file is deleted
@@ -185,9 +223,9 @@ class Tracker:
     def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
         keys = {} if self.cache is None else self._keys(self.cache, paths)
         for path, key in keys.items():
-            snapshot = None if self.cache is None else self.cache.get(key)
-            if snapshot is not None:
-                self._known[path].outcome = Outcome(snapshot)
+            report = None if self.cache is None else self.cache.get(key)
+            if report is not None:
+                self._known[path].outcome = Outcome(report)
         left = [path for path in paths if self._known[path].outcome is None]
         recalled = len(paths) - len(left)
         if progress is not None:
@@ -213,8 +251,8 @@ class Tracker:
             known.signature = None  # it changed while it was read: half of it may be old
             if os.path.isfile(path):  # of a folder, what was read has been looked at
                 known.outcome = failed(changed(shown_place(path)))
-        elif self.cache is not None and outcome.snapshot is not None and key is not None:
-            self.cache.put(key, outcome.snapshot)
+        elif self.cache is not None and outcome.report is not None and key is not None:
+            self.cache.put(key, outcome.report)
 
     def _keys(self, cache: Cache, paths: Sequence[str]) -> dict[str, str]:
         def key(path: str) -> str | None:
@@ -235,14 +273,14 @@ class Tracker:
                 step=known.found.step,
                 step_source=known.found.source,
                 path=shown_place(path),
-                snapshot=known.outcome.snapshot,
+                report=known.outcome.report,
                 error=known.outcome.error,
             )
             for path, known in self._known.items()
             if known.found is not None and known.outcome is not None
         ]
         steps.sort(key=lambda one: one.step)
-        failed = [one for one in steps if one.snapshot is None]
+        failed = [one for one in steps if one.report is None]
         if steps and len(failed) == len(steps) and not self.waiting:
             raise MemcurseError(
                 f"none of {len(steps)} checkpoints can be read, the first because {failed[0].error}"
@@ -273,7 +311,7 @@ class Tracker:
         unplaced = sum(known.found is None for known in self._known.values())
         if unplaced:
             notes.append(f"{unplaced} without a step so far")
-        inputs = {one.snapshot.input for one in steps if one.snapshot is not None}
+        inputs = {one.report.input for one in steps if one.report is not None}
         if len({made.horizon for made in inputs}) > 1:
             notes.append("the checkpoints name different horizons; --horizon T holds one for all")
         return notes

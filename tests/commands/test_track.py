@@ -68,11 +68,12 @@ def test_reading_options_reach_the_reports() -> None:
         (("--autocorrelation", "0.5:0,0.5:0.9"), "autocorrelation", ((0.5, 0.0), (0.5, 0.9))),
         (("--horizon", "50", "--readout", "every"), "readout", "every"),
     ):
-        snapshot = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].snapshot
-        assert snapshot is not None
-        assert getattr(snapshot.input, field) == value
-    limits = tracked(RUN, *HERE, "--watch-limit", "1e-9", "--cursed-limit", "1e-8")
-    assert {one.snapshot.verdict for one in limits.steps if one.snapshot} == {"cursed"}
+        report = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].report
+        assert report is not None
+        assert getattr(report.input, field) == value
+    told = tracked(RUN / "step_0.safetensors", *HERE, "--step-limit", "1e-9").steps[0].report
+    assert told is not None
+    assert "MC201" in {one.code for one in told.layers[0].findings}
 
 
 def test_what_cannot_be_read_ends_with_two_after_the_rest(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> Non
     assert watching.stdout is not None
     time.sleep(0.3)  # nothing is there yet
     whole = write(folder / "step_1.safetensors", 0.5).read_bytes()
-    assert watching.stdout.readline().startswith("step 1: ok; max |λ| 0.5;")
+    assert watching.stdout.readline().startswith("step 1: not judged; memory 1.4;")
     half = folder / "step_2.safetensors"
     half.write_bytes(whole[: len(whole) // 2])
     time.sleep(0.3)
@@ -171,7 +172,7 @@ def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> Non
 
 
 def test_watching_ends_at_a_step(tmp_path: Path) -> None:
-    done = memcurse("track", RUN, *HERE, "--watch", "--until", "160", "--lr", "0.01")
+    done = memcurse("track", RUN, *HERE, "--watch", "--until", "160", "--lr", "0.03")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.findall(r"^step (\d+): (\w+);", done.stdout, re.MULTILINE)[:4] == [
         *((step, "watch") for step in ("0", "20", "40")),

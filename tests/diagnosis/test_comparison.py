@@ -11,6 +11,7 @@ from diagnosis.build import drawn_lru
 from memcurse_cli import Report, inspect
 from memcurse_cli.diagnosis.comparison import compare, match_eigenvalues
 from memcurse_cli.schema.derived import SpectrumMove
+from memcurse_cli.schema.report import scalars
 
 UNITS = 12
 
@@ -98,6 +99,29 @@ def test_layers_of_one_side_are_listed() -> None:
     one = report({**lru(prefix="a."), **lru(prefix="b.")})
     found = compare(one, report(lru(prefix="a.")))
     assert [layer.name for layer in found.layers] == ["a"]
-    assert (found.only_before, found.only_after) == (("b",), ())
+    assert (found.before.alone, found.after.alone) == (("b",), ())
     two = report({**lru(prefix="a."), **dense(np.eye(3) / 2)})
     assert [layer.matched_by for layer in compare(one, two).layers] == ["name", "alone"]
+
+
+def test_every_figure_stands_on_both_sides_under_the_name_of_its_scalar() -> None:
+    before, after = (
+        report({"A": size * np.eye(3), "B": np.eye(3), "C": np.eye(3)}) for size in (0.5, 1.0)
+    )
+    (layer,) = compare(before, after).layers
+    changes = {one.figure: one for one in layer.changes}
+    for side, given in (("before", before), ("after", after)):
+        found = scalars(given, prefix="")
+        for name, change in changes.items():
+            assert getattr(change, side) == found.get(f"{layer.name}/{name}"), name
+    assert (changes["memory"].after, changes["memory"].divergent_after) == (None, True)
+    made = compare(before, after)
+    assert (made.before.memory, made.after.memory) == (before.memory, None)
+    assert (made.after.verdict, made.after.usable_rate) == (after.verdict, after.usable_rate)
+
+
+def test_a_memory_of_the_gates_alone_is_told() -> None:
+    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
+    gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
+    made = compare(report(gates), report(lru()))
+    assert (made.before.gates_alone, made.after.gates_alone) == (True, False)

@@ -8,47 +8,63 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from memcurse_cli import MemcurseError, inspect
 from memcurse_cli.integrations import Monitor
 from memcurse_cli.schema.report import scalars
 
 
-def complex_diagonal(modulus: float) -> dict[str, Any]:
-    return {"A_re": np.array([modulus]), "A_im": np.zeros(1), "B_re": np.ones((1, 1))}
+def dense(modulus: float) -> dict[str, Any]:
+    return {"A": modulus * np.eye(2), "B": np.eye(2), "C": np.eye(2)}
 
 
 def test_scalars_are_the_reports_figures_without_what_diverges() -> None:
-    torch.manual_seed(0)
-    report = inspect(torch.nn.GRU(2, 4).state_dict(), horizon=20)
+    report = inspect(dense(0.99), horizon=200, learning_rate=1e-3)
     found = scalars(report)
     (layer,) = report.layers
     assert found["memcurse/verdict"] == 0
-    assert found["memcurse/time_constant"] == layer.eigenvalues.time_constant.max
-    bias = f"memcurse/{layer.name}/step_effect/{layer.parameters[0].name}"
-    assert found[bias] == layer.parameters[0].step_effect
-    unstable = scalars(inspect(complex_diagonal(1.5)), prefix="")
-    assert (unstable["unstable"], unstable["verdict"]) == (1, 2)
-    assert not {"time_constant", "step_effect"} & set(unstable)
+    assert found["memcurse/memory"] == report.memory
+    assert found["memcurse/usable_rate"] == report.usable_rate.rate
+    assert found["memcurse/learning_rate"] == 1e-3
+    assert found[f"memcurse/{layer.name}/step_effect/A"] == layer.parameters[0].step_effect
+    assert found[f"memcurse/{layer.name}/diagonality"] == layer.hessian.diagonality
+    unstable = scalars(inspect(dense(1.5), horizon=np.inf), prefix="")
+    assert (unstable["unstable"], unstable["verdict"]) == (2, 1)
+    assert not {"memory", "step_effect"} & set(unstable)
     assert all(type(number) is float and math.isfinite(number) for number in found.values())
 
 
 def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     monitor = Monitor(2, "", {"horizon": 1000})
     with caplog.at_level(logging.WARNING, "memcurse"):
-        for step, modulus in enumerate((0.5, 0.999, 1.01, 1.01)):
-            monitor.measure(complex_diagonal(modulus), 2 * step, learning_rate=2e-3)
+        for step, rate in enumerate((2e-4, 2e-3, 2e-2, 2e-2)):
+            monitor.measure(dense(0.999), 2 * step, learning_rate=rate)
     assert [record.message.split(". ")[0] for record in caplog.records] == [
         "step 2: watch",
         "step 4: cursed",
     ]
+    assert monitor.report is not None
+    assert caplog.records[1].message.endswith(monitor.report.sentence)
     assert [step for step in range(5) if monitor.due(step)] == [0, 2, 4]
     assert not monitor.due(6)
 
 
+def test_what_was_not_judged_is_told_once_and_is_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
+    gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
+    monitor = Monitor(1, "", {})
+    with caplog.at_level(logging.INFO, "memcurse"):
+        for step in range(3):
+            monitor.measure(gates, step, learning_rate=1e-3)
+    assert monitor.report is not None
+    assert monitor.report.verdict == "not_judged"
+    assert [(one.levelname, one.message[:20]) for one in caplog.records] == [
+        ("INFO", "step 0: not judged. ")
+    ]
+
+
 def test_the_optimizers_rate_is_used_unless_one_is_given() -> None:
-    weights = complex_diagonal(0.9)
+    weights = dense(0.9)
     slow, fast = (
         Monitor(1, "", {"horizon": 9}).measure(weights, 1, learning_rate=rate)["step_effect"]
         for rate in (1e-4, 1e-2)

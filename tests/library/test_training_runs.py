@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
     trainer.save_state()  # the folder itself is now a checkpoint of step 4 too
     run = track(tmp_path)
     assert told(run) == [(2, "directory"), (4, "directory")]
-    assert all(len(one.snapshot.layers) == 2 for one in run.steps if one.snapshot)
+    assert all(len(one.report.layers) == 2 for one in run.steps if one.report)
     files = track(*sorted(tmp_path.glob("checkpoint-*/model.safetensors")))
     assert told(files) == [(2, "trainer state"), (4, "trainer state")]
-    assert [one.snapshot for one in files.steps] == [one.snapshot for one in run.steps]
+    assert [one.report for one in files.steps] == [one.report for one in run.steps]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,9 +119,9 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
     assert scalars(callback.report) == scalars(end)
     run = track(folder)
     assert told(run) == [(2, "metadata"), (4, "metadata"), (6, "metadata")]
-    moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
-    assert moduli == sorted(moduli)
-    assert "max |λ| rose" in run.sentence
+    memories = [one.report.memory for one in run.steps if one.report]
+    assert memories == sorted(memories)
+    assert "the memory rose" in run.sentence
     assert find_step(str(folder / "last.ckpt")) == FoundStep(6, "metadata")
     with pytest.raises(UsageError, match=r"last\.ckpt.* both of step 6"):
         track(folder / "*.ckpt")
@@ -144,8 +145,8 @@ def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
     assert find_checkpoints([str(folder)]) == [str(folder / "12"), str(folder / "3")]
     run = track(folder)
     assert told(run) == [(3, "directory"), (12, "directory")]
-    moduli = [one.snapshot.summary.modulus for one in run.steps if one.snapshot]
-    assert moduli == pytest.approx([0.5, 0.9], rel=1e-6)
+    memories = [one.report.memory for one in run.steps if one.report]
+    assert memories == pytest.approx([-1 / math.log(0.5), -1 / math.log(0.9)], rel=1e-6)
     items = [folder / step / "default" for step in ("12", "3")]
     for path in (items[0], items[0] / "_METADATA"):
         assert find_step(str(path)) == FoundStep(12, "directory")

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from end_to_end.command import SAMPLES
 from reports.streams import Stream
 
-from memcurse_cli.reports.terminal.tracking import CSV_COLUMNS, choose, to_csv, to_text
+from memcurse_cli.reports.console import UNICODE, Screen
+from memcurse_cli.reports.terminal.tracking import (
+    CSV,
+    STEP_COLUMNS,
+    choose,
+    sparkline,
+    to_csv,
+    to_text,
+)
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.track import Tracker
 from memcurse_cli.tracking.work import Reading
@@ -31,21 +41,24 @@ def sample() -> Tracking:
 def rows_of(page: str) -> list[list[str]]:
     """The table's rows, as their cells."""
     return [
-        line.split() for line in page.splitlines() if re.match(r"(ok|watch|cursed|error) +\d", line)
+        line.split()
+        for line in page.splitlines()
+        if re.match(r" +\d+ +(ok|watch|cursed|error) ", line)
     ]
 
 
 def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
-    run = track(SAMPLES / "run", learning_rate=0.01)
+    run = track(SAMPLES / "run", learning_rate=0.03)
     many = [
-        TrackedStep(step, one.step_source, one.path, one.snapshot)
+        TrackedStep(step, one.step_source, one.path, one.report)
         for step, one in enumerate(one for one in run.steps for _ in range(30))
     ]
     tracking = Tracking("0", tuple(many), "long", 0)
     rows = rows_of(to_text(tracking))
     assert len(rows) == 24
-    steps = [int(row[1]) for row in rows]
-    assert {0, 90, 329} <= set(steps)  # the ends, and where it became cursed
+    steps = [int(row[0]) for row in rows]
+    turn = next(one.step for one in many if one.report.verdict == "cursed")
+    assert {0, turn, 329} <= set(steps)  # the ends, and where it became cursed
     assert steps == sorted(steps)
     assert "24 of 330 checkpoints; --all shows every one." in " ".join(to_text(tracking).split())
     assert len(rows_of(to_text(tracking, every=True))) == 330
@@ -63,12 +76,15 @@ def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
     rows = read_csv(text)
     assert [int(row["step"]) for row in rows] == list(range(0, 201, 20))
     for row, step in zip(rows, sample.steps, strict=True):
-        assert step.snapshot is not None
-        (layer,) = step.snapshot.layers
-        assert row["checkpoint_verdict"] == row["verdict"] == layer.verdict
-        assert float(row["modulus_p10"]) == layer.modulus.p10
-        assert float(row["time_constant_max"]) == layer.time_constant.max
-        for group in layer.groups:
+        assert step.report is not None
+        (layer,) = step.report.layers
+        assert row["checkpoint_verdict"] == step.report.verdict
+        assert row["verdict"] == layer.verdict
+        assert float(row["modulus_p90"]) == layer.eigenvalues.modulus.p90
+        assert float(row["memory"]) == layer.memory == float(row["time_constant_max"])
+        assert float(row["learning_rate"]) == 0.01
+        assert float(row["usable_rate"]) == layer.usable_rate.rate
+        for group in layer.parameters:
             kappa = row[f"relative_sensitivity:{group.name}"]
             assert float(kappa) == group.relative_sensitivity.p99
 
@@ -76,7 +92,7 @@ def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
 def test_csv_columns_are_those_of_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "track.md").read_text()
     table = page[page.index("| column | meaning |") :]
-    for column in CSV_COLUMNS:
+    for column in (*STEP_COLUMNS, *CSV):
         level = "_" + column.rpartition("_")[2]
         assert f"`{column}`" in table or f"`{level}`" in table or "time_constant" in column, column
 
@@ -89,12 +105,41 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     state |= {name: np.ones((1, 2)) for name in ("C_re", "C_im")}
     path = tmp_path / "step_1.safetensors"
     safetensors.numpy.save_file(state, path)
-    (row,) = read_csv(to_csv(track(path)))
+    endless = track(path, horizon=math.inf)
+    (row,) = read_csv(to_csv(endless))
     assert (row["unstable"], row["time_constant_max"], row["step_effect"]) == ("1", "", "")
     assert row["worst_parameter"] == "A_re"
     assert float(row["modulus_max"]) == pytest.approx(1.1)
-    page = to_text(track(path))
-    assert "divergent" in page
+    page = to_text(endless)
+    assert "never" in page
+    assert "A_re divergent" in page
+
+
+@pytest.mark.parametrize(
+    ("marks", "drawn"),
+    [
+        ((1.73, 1.74, 1.73), "▅▅▅"),
+        ((1.0, 1.05, 1.1), "▄▅▅"),
+        ((1.0, 10.0, 100.0), "▁▅█"),
+        ((1.0, None, "!", 2.0), "▁·!█"),
+    ],
+)
+def test_a_small_change_is_no_cliff(marks: tuple[Any, ...], drawn: str) -> None:
+    assert sparkline(Screen(80), marks, 40, marks) == drawn
+
+
+def test_both_rates_stand_on_one_scale_and_in_the_table(sample: Tracking) -> None:
+    page = to_text(sample)
+    assert "CURSED" in page.splitlines()[0] or "WATCH" in page.splitlines()[0]
+    (usable,) = re.findall(r"usable rate  (\S+)$", page, re.MULTILINE)
+    (yours,) = re.findall(r"your rate    (\S+)$", page, re.MULTILINE)
+    assert len(set(yours)) == 1
+    bars = UNICODE.bars
+    crossed = [bars.index(one) > bars.index(yours[0]) for one in usable]
+    rates = [one.report.usable_rate.rate for one in sample.steps if one.report]
+    assert crossed == [rate > 0.01 for rate in rates]
+    assert [row[4] for row in rows_of(page)][:2] == ["0.024", "0.050"]
+    assert {row[3] for row in rows_of(page)} == {"0.01"}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -103,12 +148,12 @@ def test_no_cell_is_a_formula(
 ) -> None:
     names = ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "\uff1d1", "\u22121", "rnn-0=1"]
     names.append("a\uff0cb\uff02")  # a comma and a quote in ASCII
-    snapshot = sample.steps[0].snapshot
-    assert snapshot is not None
-    (layer,) = snapshot.layers
-    groups = (replace(layer.groups[0], name="=2", step_effect=-0.5),)
-    layers = tuple(replace(layer, name=name, groups=groups) for name in names)
-    step = TrackedStep(1, "name", "-run/step_1", replace(snapshot, layers=layers))
+    report = sample.steps[0].report
+    assert report is not None
+    (layer,) = report.layers
+    groups = (replace(layer.parameters[0], name="=2", step_effect=-0.5),)
+    layers = tuple(replace(layer, name=name, parameters=groups) for name in names)
+    step = TrackedStep(1, "name", "-run/step_1", replace(report, layers=layers))
     failed = TrackedStep(2, "name", "@run/step_2", None, "=3: damaged")
     monkeypatch.setattr("sys.stdout", Stream(terminal=False, encoding=encoding))
     rows = read_csv(to_csv(Tracking("", (step, failed), "", 1)))

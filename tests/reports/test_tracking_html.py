@@ -38,28 +38,32 @@ def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
     assert charts["steps"] == list(range(0, 201, 20))
     run, layer = charts["layers"]  # type: ignore[misc]  # a list of two
     assert [panel["title"] for panel in run["panels"]][:2] == [
-        "time constant τ in steps",
-        "κ of the worst group",
+        "memory in steps",
+        "learning rates",
     ]
     longest = run["panels"][0]["curves"][0]["values"]
     for value, step in zip(longest, sample.steps, strict=True):
-        assert step.snapshot is not None
-        assert value == pytest.approx(step.snapshot.summary.time_constant, rel=1e-3)
+        assert step.report is not None
+        assert value == pytest.approx(step.report.memory, rel=1e-3)
+    usable, yours = run["panels"][1]["curves"]
+    assert (usable["name"], yours["name"]) == ("usable rate", "your rate")
+    assert yours["values"] == [1e-3] * 11
+    assert usable["values"][0] == pytest.approx(sample.steps[0].report.usable_rate.rate, rel=1e-3)
     assert layer["name"] == "complex_diagonal"
-    assert [curve["name"] for curve in layer["panels"][1]["curves"]] == ["A_re", "A_im"]
+    assert [curve["name"] for curve in layer["panels"][2]["curves"]] == ["A_re", "A_im"]
 
 
 def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
     """As many layers, over as many checkpoints, every figure with all its digits."""
-    state = sample.steps[-1].snapshot
+    state = sample.steps[-1].report
     assert state is not None
     names = [f"backbone.layers.{k}.mixer.lru" for k in range(layers)]
     state = replace(state, layers=tuple(replace(state.layers[0], name=name) for name in names))
-    made = (replace(sample.steps[0], step=10 * k, snapshot=state) for k in range(steps))
+    made = (replace(sample.steps[0], step=10 * k, report=state) for k in range(steps))
     return replace(sample, steps=tuple(made))
 
 
-@pytest.mark.parametrize(("layers", "steps", "drawn"), [(64, 250, STEPS_DRAWN), (64, 12, 12)])
+@pytest.mark.parametrize(("layers", "steps", "drawn"), [(64, 250, STEPS_DRAWN), (64, 5, 5)])
 def test_sixty_four_layers_stay_under_three_megabytes(
     sample: Tracking, layers: int, steps: int, drawn: int
 ) -> None:
@@ -69,6 +73,6 @@ def test_sixty_four_layers_stay_under_three_megabytes(
     assert (f"{drawn} of {steps} checkpoints" in text) == (drawn < steps)
     document = json.loads(Reader(text).scripts["memcurse-report"])
     assert len(document["steps"]) == steps
-    left_out = {len(step["snapshot"]["layers"]) for step in document["steps"]} == {0}
+    left_out = {len(step["report"]["layers"]) for step in document["steps"]} == {0}
     assert left_out == (steps > 12)
     assert ("memcurse track --json writes them" in text) == left_out

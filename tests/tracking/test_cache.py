@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -10,9 +11,8 @@ from pathlib import Path
 import pytest
 from tracking.build import write
 
-from memcurse_cli.commands.track import open_cache
 from memcurse_cli.errors import CheckpointError, UsageError
-from memcurse_cli.schema.derived import Snapshot
+from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking import cache as cache_module
 from memcurse_cli.tracking.cache import Cache, hash_content, signature
 from memcurse_cli.tracking.track import Tracker
@@ -24,28 +24,33 @@ KEY = "ab" * 32
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
-    return open_cache(tmp_path / "cache")
+    return Cache(tmp_path / "cache")
 
 
 @pytest.fixture
-def snapshot(tmp_path: Path) -> Snapshot:
+def report(tmp_path: Path) -> Report:
     taken = read_checkpoint(str(write(tmp_path / "run" / "step_1.safetensors", 0.9)), READING)
-    assert taken.snapshot is not None
-    return taken.snapshot
+    assert taken.report is not None
+    return taken.report
 
 
-def test_a_damaged_entry_is_none(cache: Cache, snapshot: Snapshot) -> None:
-    cache.put(KEY, snapshot)
+def test_a_damaged_entry_is_none(cache: Cache, report: Report) -> None:
+    cache.put(KEY, report)
     (entry,) = [path for path in cache.directory.rglob("*.json") if path.is_file()]
     whole = entry.read_bytes()
     damaged = [b"", b"{}", whole[:-1], whole.replace(b"0.9", b"0.8", 1)]
-    damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no snapshot
+    damaged.append(cache_module._hash(b"{}").encode() + b"\n{}")  # whole, and no report
+    earlier = json.loads(whole.partition(b"\n")[2])
+    for name in ("version", "checkpoint", "memory"):  # as 0.1 kept it
+        del earlier[name]
+    body = json.dumps({**earlier, "summary": {"unstable": 0}}).encode()
+    damaged.append(cache_module._hash(body).encode() + b"\n" + body)
     damaged.append(cache_module._hash(b"\xff").encode() + b"\n\xff")
     for content in damaged:
         entry.write_bytes(content)
         assert cache.get(KEY) is None, content[:80]
-        cache.put(KEY, snapshot)
-        assert cache.get(KEY) == snapshot
+        cache.put(KEY, report)
+        assert cache.get(KEY) == report
 
 
 def test_the_key_is_of_bytes_options_and_version(
@@ -55,16 +60,18 @@ def test_the_key_is_of_bytes_options_and_version(
     key = cache.key_of(str(path), READING)
     moved = path.rename(tmp_path / "renamed.safetensors")
     assert cache.key_of(str(moved), READING) == key
-    options = {"rho": 0.5, "horizon": 10, "learning_rate": 1e-4, "watch_limit": 0.2}
-    options |= {"cursed_limit": 2.0, "family": "lru", "layers": ("a*",), "device": "cpu"}
+    options = {"rho": 0.5, "horizon": 10, "learning_rate": 1e-4, "step_limit": 0.2}
+    options |= {"family": "lru", "layers": ("a*",), "device": "cpu"}
     options |= {"assume": {"discretization": "bilinear"}}
     others = [Reading.of(**{name: value}) for name, value in options.items()]
     others.append(Reading.of(horizon=10, readout="every"))
     keys = {cache.key_of(str(moved), other) for other in others}
     assert len(keys) == len(others)
     assert key not in keys
-    monkeypatch.setattr(cache_module, "VERSION", "9.9.9")
-    assert cache.key_of(str(moved), READING) != key
+    for name, other in (("VERSION", "9.9.9"), ("LAYOUT", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(cache_module, name, other)
+            assert cache.key_of(str(moved), READING) != key
     changed = write(tmp_path / "changed.safetensors", 0.8)
     assert hash_content(str(changed)) != hash_content(str(moved))
 
@@ -138,36 +145,36 @@ def test_a_hash_counts_until_the_file_changes(
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_if_it_was_asked_for(
-    tmp_path: Path, snapshot: Snapshot
+    tmp_path: Path, report: Report
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    asked = open_cache(file / "cache")
+    asked = Cache(file / "cache")
     with pytest.raises(UsageError, match="--no-cache"):
-        asked.put(KEY, snapshot)
-    replace(asked, required=False).put(KEY, snapshot)
+        asked.put(KEY, report)
+    replace(asked, required=False).put(KEY, report)
     assert asked.get(KEY) is None
 
 
 def test_what_stands_in_the_place_of_an_entry_costs_that_entry_alone(
-    cache: Cache, snapshot: Snapshot
+    cache: Cache, report: Report
 ) -> None:
     (cache.directory / "ab" / f"{KEY}.json").mkdir(parents=True)
     (cache.directory / "cd").write_text("")
     for key in (KEY, "cd" * 32):
-        cache.put(key, snapshot)
+        cache.put(key, report)
         assert cache.get(key) is None
-    cache.put("ef" * 32, snapshot)
-    assert cache.get("ef" * 32) == snapshot
+    cache.put("ef" * 32, report)
+    assert cache.get("ef" * 32) == report
 
 
 def test_an_interrupted_write_leaves_nothing(
-    cache: Cache, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(source: str, target: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache.put(KEY, snapshot)
+        cache.put(KEY, report)
     assert [path for path in cache.directory.rglob("*") if path.is_file()] == []

@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from end_to_end.command import SAMPLES
 from tracking.build import state, write, write_run
 
-from memcurse_cli.commands.track import open_cache
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.derived import Snapshot, Summary, TrackedStep, WorstGroup
-from memcurse_cli.schema.figures import Verdict
-from memcurse_cli.schema.report import InputAssumption
+from memcurse_cli.schema.derived import TrackedStep
+from memcurse_cli.schema.figures import Quantiles, Verdict
+from memcurse_cli.schema.report import known_rate
 from memcurse_cli.tracking import work
+from memcurse_cli.tracking.cache import Cache
 from memcurse_cli.tracking.discovery import compile_pattern
 from memcurse_cli.tracking.executors import Outcomes, inline
-from memcurse_cli.tracking.track import Tracker, modulus_text, sentence
-from memcurse_cli.tracking.work import Outcome, Reading, take_snapshot
+from memcurse_cli.tracking.track import Tracker, sentence
+from memcurse_cli.tracking.work import Outcome, Reading
 
 READING = Reading.of()
 
@@ -128,7 +127,7 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
 
 def test_a_cache_spares_reading(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    cache = open_cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "cache")
     first, second, other = Counting(), Counting(), Counting()
     fresh = tracker(tmp_path / "run", first, cache=cache).update()
     assert len(first.read) == 5
@@ -141,7 +140,7 @@ def test_a_cache_spares_reading(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "run" / "step_1.safetensors", 0.5)
-    cache = open_cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "cache")
 
     def racing(paths: Sequence[str], reading: Reading) -> Outcomes:
         for one, outcome in inline(paths, reading):
@@ -152,10 +151,10 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
     # Its step may be that of one version and its figures those of another.
     assert "changed while it was read" in str(follower.update().steps[0].error)
     follower.run = inline
-    newer = follower.update().steps[0].snapshot
-    assert newer.summary.modulus == pytest.approx(0.9)
+    newer = follower.update().steps[0].report
+    assert newer.memory == pytest.approx(-1 / np.log(0.9))
     write(path, 0.5)
-    assert tracker(path, cache=cache).update().steps[0].snapshot != newer
+    assert tracker(path, cache=cache).update().steps[0].report != newer
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -174,99 +173,95 @@ def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path)
     tensors["b.nu_log"] = np.full(4, np.nan)
     path = tmp_path / "step_1.safetensors"
     safetensors.numpy.save_file(tensors, path)
-    (skipped,) = tracker(path).update().steps[0].snapshot.skipped
+    (skipped,) = tracker(path).update().steps[0].report.skipped
     assert skipped.name == "b"
     assert str(tmp_path) not in skipped.reason
 
 
-SUMMARY = Summary(0, 0.95, 5.0, 20.0, WorstGroup("layer", "nu", 100.0, 0.01), 0.01)
+MADE = inspect(state(0.9), horizon=120)
 
 
-def step(number: int, verdict: Verdict = "ok", kappa: float | None = 100.0, **others: Any) -> Any:
-    summary = replace(SUMMARY, worst=WorstGroup("layer", "nu", kappa, 0.01), **others)
-    assumed = InputAssumption(((1.0, 0.0),), None, None, 1e-3)
-    return TrackedStep(number, "name", "path", Snapshot(verdict, "", assumed, summary, ()))
+def step(
+    number: int,
+    verdict: Verdict = "ok",
+    *,
+    memory: float | None = 20.0,
+    shortest: float = 1.0,
+    unstable: int = 0,
+    usable: float = 0.01,
+    horizon: str = "assumed",
+    gates_alone: bool = False,
+) -> TrackedStep:
+    """A checkpoint of one layer."""
+    (layer,) = MADE.layers
+    spectrum = replace(
+        layer.eigenvalues,
+        unstable=unstable,
+        time_constant=Quantiles(shortest, 5.0, 10.0, 15.0, memory, unstable),
+    )
+    layer = replace(layer, memory=memory, hidden_feedback=gates_alone, eigenvalues=spectrum)
+    report = replace(
+        MADE,
+        verdict=verdict,
+        memory=memory,
+        usable_rate=known_rate(usable, "stall"),
+        input=replace(MADE.input, horizon_source=horizon),
+        layers=(layer,),
+    )
+    return TrackedStep(number, "name", "path", report)
 
 
 def test_what_rose_and_when_it_became_cursed() -> None:
     steps = [
         TrackedStep(0, "name", "path", None, "damaged"),
         step(10),
-        step(3000, "cursed", modulus=0.99),
-        step(5000, "cursed", modulus=0.999, kappa=4e4, usable_rate=0.001),
+        step(3000, "cursed", memory=100.0),
+        step(5000, "cursed", memory=999.0, usable=1e-3),
         TrackedStep(6000, "name", "path", None, "damaged"),
     ]
     assert sentence(steps) == (
-        "max |λ| rose from 0.950 to 0.9990 between step 10 and 5000; the worst κ rose from 100 to "
-        "40000; the usable rate fell from 0.01 to 0.001; became cursed at step 3000"
+        "the memory rose from 20 to 1000 steps between step 10 and 5000; the usable rate fell from "
+        "0.01 to 0.001, yours is 0.001; became cursed at step 3000"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("unstable", (0, 1, 1), "1 eigenvalue has |λ| ≥ 1, the first from step 1 on"),
-        ("unstable", (0, 1, 3), "3 eigenvalues have |λ| ≥ 1, the first from step 1 on"),
-        ("unstable", (0, 2, 0), "eigenvalues left the unit disk at step 1 and came back"),
-        ("unstable", (4, 2, 1), "eigenvalues with |λ| ≥ 1: 4 at the start, 1 at the end"),
+        ("unstable", (0, 1, 1), "1 eigenvalue never fades, the first from step 1 on"),
+        ("unstable", (1, 0, 3), "3 eigenvalues never fade, the first from step 2 on"),
         ("verdict", ("ok", "cursed", "ok"), "became cursed at step 1, ok at step 2"),
         ("verdict", ("ok", "watch") * 4, "verdict changed 7 times, last to watch at step 7"),
-        ("kappa", (100.0, None), "the worst relative sensitivity came to diverge"),
+        ("verdict", ("not_judged",) * 2, "not judged throughout"),
+        ("memory", (5.0, None), "the memory went from 5 steps to one that never ends"),
+        ("memory", (5.0, 5.1), "the memory stayed at 5.1 steps"),
     ],
 )
 def test_turns_of_a_run(name: str, values: tuple[Any, ...], words: str) -> None:
-    found = sentence([step(at, **{name: value}) for at, value in enumerate(values)])
-    assert words in found
-    assert "rate" not in sentence([step(1, usable_rate=None), step(2)])
+    assert words in sentence([step(at, **{name: value}) for at, value in enumerate(values)])
 
 
-def test_a_modulus_shows_its_distance_from_one() -> None:
-    moduli = (0.0, 0.5, 0.95, 0.9987, 0.99999, 1.0012, 1.0, 2.5)
-    texts = ["0", "0.5", "0.950", "0.9987", "0.999990", "1.0012", "1", "2.5"]
-    assert [modulus_text(one) for one in moduli] == texts
+def test_a_plateau_is_said_from_the_last_checkpoint_back() -> None:
+    moved = [step(0, memory=9.0), step(400, memory=1.73), step(1200, memory=1.75)]
+    end = [step(2000, memory=1.74, horizon="option")]
+    said = sentence(moved + end)
+    assert said.startswith("the memory fell from 9 to 1.7 steps")
+    assert said.endswith("the spectrum has not moved in 1600 steps; it remembers 1.7 of 120")
+    whole = sentence([*moved[1:], step(2000, memory=1.74, gates_alone=True)])
+    assert "between" not in whole
+    assert whole.endswith("not moved in 1600 steps; its gates alone keep 1.7 steps")
+    assert "has not moved" not in sentence(moved[1:])  # two tell nothing
+    # Nor where the longest memory stands still and another quantile does not.
+    other = step(1200, memory=1.74, shortest=1.1)
+    assert "has not moved" not in sentence([moved[1], other, *end])
 
 
-@pytest.mark.parametrize("name", ["lru", "complex_diagonal_rnn", "dense_linear_rnn", "gru"])
-def test_figures_are_the_reports(name: str) -> None:
-    report = inspect(SAMPLES / f"{name}.safetensors", values=True)
-    snapshot = take_snapshot(report)
-    assert (snapshot.verdict, snapshot.sentence) == (report.verdict, report.sentence)
-    ((kept, layer),) = zip(snapshot.layers, report.layers, strict=True)
-    for spread, known in (
-        (kept.modulus, layer.eigenvalues.modulus),
-        (kept.time_constant, layer.eigenvalues.time_constant),
-    ):
-        for level in ("min", "p50", "p90", "p99", "max", "divergent"):
-            assert getattr(spread, level) == getattr(known, level)
-    assert kept.second_moment == layer.state.second_moment
-    assert (kept.hessian, kept.usable_rate) == (layer.hessian, layer.usable_rate)
-    assert kept.findings == tuple(one.code for one in layer.findings)
-    for group, parameter in zip(kept.groups, layer.parameters, strict=True):
-        assert group.relative_sensitivity == parameter.relative_sensitivity
-        assert group.step_effect == parameter.step_effect
-    # Of what the report has no figure, by numpy.
-    modulus = np.abs([complex(*value) for value in layer.eigenvalues.values])
-    assert kept.modulus.p10 == pytest.approx(np.quantile(modulus, 0.1), rel=1e-13)
-    stable = modulus < 1
-    if kept.unstable == 0:
-        low = np.quantile(-1 / np.log(modulus[stable]), 0.1)
-        assert kept.time_constant.p10 == pytest.approx(low, rel=1e-11)
-    time_constants = np.full(modulus.shape, np.inf)
-    time_constants[stable] = -1 / np.log(modulus[stable])
-    median = snapshot.summary.time_constant_median
-    assert median == pytest.approx(np.median(time_constants), rel=1e-11)
-
-
-def test_the_worst_group_decides_the_verdict() -> None:
-    def worst(given: Path | dict[str, np.ndarray]) -> WorstGroup:
-        return take_snapshot(inspect(given, values=True)).summary.worst
-
-    dense = worst(SAMPLES / "dense_linear_rnn.safetensors")
-    (layer,) = inspect(SAMPLES / "dense_linear_rnn.safetensors").layers
-    assert dense.relative_sensitivity == layer.dense.relative_sensitivity
-    assert dense.step_effect == pytest.approx(1e-3 * dense.relative_sensitivity**0.5)
-    lru = worst(SAMPLES / "lru.safetensors")
-    assert (lru.layer, lru.name) == ("lru", "theta_log")
-    unit = {name: np.ones((1, 1)) for name in ("B_re", "B_im", "C_re", "C_im")}
-    endless = worst({"A_re": np.array([1.0]), "A_im": np.zeros(1), **unit})
-    assert endless.step_effect is None  # diverges
+def test_a_report_is_kept_but_for_where_it_lies(tmp_path: Path) -> None:
+    path = write_run(tmp_path)[0]
+    (found,) = tracker(path).update().steps
+    report = inspect(path)
+    assert found.report == replace(
+        report, checkpoint=replace(report.checkpoint, path=""), actions=()
+    )
+    copied = path.rename(tmp_path / "step_7.safetensors")
+    assert tracker(copied).update().steps[0].report == found.report

@@ -2,106 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.reports.html.page import Cell, Table, figure, render, row, verdict_cell, word
-from memcurse_cli.reports.numbers import number, percent
+from memcurse_cli.reports.answer import assumed_words
+from memcurse_cli.reports.grid import cells
+from memcurse_cli.reports.html.page import Cell, render, verdict_cell, word
+from memcurse_cli.reports.html.tracking import sorted_cell
 from memcurse_cli.reports.terminal.comparison import (
-    ASSUMED,
-    HOW,
+    LAYERS,
+    WHOLE,
+    agrees,
     assumed_differently,
+    closing,
     figures,
-    spectrum_words,
+    words,
 )
-from memcurse_cli.schema.derived import Change, Comparison, LayerComparison
+from memcurse_cli.schema.derived import Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
 
 MOVES_PER_LAYER = 512
 MOVES_IN_ALL = 20_000
 
-FIGURES = ("figure", "before", "after")
-
-
-@dataclass(frozen=True)
-class LayerView:
-    """A layer's part of the page."""
-
-    made: LayerComparison
-    index: int
-    words: str
-    figures: tuple[tuple[str, str, str], ...]
+HEADS = ("figure", "before", "after")
 
 
 def to_html(comparison: Comparison) -> str:
     """The page of a comparison that was made with its pairs of eigenvalues."""
-    layers = comparison.layers
-    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(layers))))
-    alone = (("before", comparison.only_before), ("after", comparison.only_after))
+    before, after = comparison.before, comparison.after
+    changed = [layer for layer in comparison.layers if not agrees(layer)]
+    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(changed))))
     return render(
         "comparison.html",
         made=comparison,
-        assumed=tuple(assumed_differently(comparison.input, comparison.input_after)),
-        facts=tuple(_facts(comparison)),
-        columns=tuple(LAYERS),
-        rows=tuple(
-            {"cells": row(LAYERS, layer), "href": f"l{index}"} for index, layer in enumerate(layers)
+        heads=HEADS,
+        whole=tuple((name, tell(before).text, tell(after).text) for name, tell in WHOLE.items()),
+        assumed=assumed_differently(before.input, after.input)
+        or f"Assumed of both: {assumed_words(after.input)}.",
+        columns=tuple(column.heading for column in LAYERS[1:]),
+        closing=tuple(closing(comparison)),
+        layers=tuple(
+            {
+                "cells": tuple(_cells(layer)),
+                "href": f"l{index}",
+                "index": index,
+                "name": layer.name,
+                "words": " ".join(words(layer)),
+                "figures": figures(layer)[0],
+            }
+            for index, layer in enumerate(changed)
         ),
-        alone=tuple((when, names) for when, names in alone if names),
-        figure_columns=FIGURES,
-        layers=tuple(_view(layer, index) for index, layer in enumerate(layers)),
-        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in layers]}],
+        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in changed]}],
         document=to_json(comparison, values=False),
     )
 
 
-def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """What both reports assumed; `assumed_differently` tells the rest."""
-    for label, describe in ASSUMED.items():
-        ours = describe(comparison.input)
-        if ours == describe(comparison.input_after) != "none":
-            yield label, ours
-    yield "memcurse", comparison.version
-
-
-def _view(layer: LayerComparison, index: int) -> LayerView:
-    words = [f"Matched with {layer.name_after}: {HOW[layer.matched_by]}."]
-    if layer.spectrum is None:
-        words.append(f"How eigenvalues moved is not known: {layer.spectrum_reason}.")
-    else:
-        words.extend(spectrum_words(layer.spectrum))
-    return LayerView(layer, index, " ".join(words), tuple(figures(layer)))
-
-
-def _value(change: Change, write: Callable[[float], str] = number, *, after: bool) -> Cell:
-    if after:
-        return figure(change.after, write, divergent=change.divergent_after)
-    return figure(change.before, write, divergent=change.divergent_before)
-
-
-def _step(layer: LayerComparison, *, after: bool) -> Cell:
-    cells = [_value(group.step_effect, percent, after=after) for group in layer.parameters]
-    return max(cells, key=lambda cell: cell.key, default=figure(None))
-
-
-def _moved(field: str) -> Callable[[LayerComparison], Cell]:
-    return lambda layer: figure(getattr(layer.spectrum, field, None), "{:,}".format)
-
-
-LAYERS: Table = {
-    "layer": lambda one: word(one.name),
-    "verdict": lambda one: verdict_cell(one.verdict_after),
-    "τ max before": lambda one: _value(one.time_constant, after=False),
-    "τ max after": lambda one: _value(one.time_constant, after=True),
-    "outward": _moved("outward"),
-    "inward": _moved("inward"),
-    "step before": lambda one: _step(one, after=False),
-    "step after": lambda one: _step(one, after=True),
-    "usable lr": lambda one: _value(one.usable_rate, after=True),
-}
+def _cells(layer: LayerComparison) -> Iterator[Cell]:
+    """What the terminal's table says of a layer, sorted by what it is after."""
+    yield word(layer.name)
+    yield verdict_cell(layer.verdict_after)
+    for said in cells(LAYERS[3:], layer):
+        after = said.text.rpartition(" → ")[2].partition(" ")[0]
+        yield Cell(said.text, sorted_cell(after).key)
 
 
 def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:

@@ -1,47 +1,69 @@
-"""A comparison as a page of text."""
+"""A comparison as a page of text: both reports in the head, and below it what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import (
-    NAME,
-    TITLE,
-    VERDICT_STYLES,
-    Screen,
-    text_of,
-)
-from memcurse_cli.reports.grid import Cell, Column, draw, paragraph
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps
+from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen, text_of
+from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
-from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.derived import Change, Comparison, LayerComparison, SpectrumMove
+from memcurse_cli.reports.terminal.tracking import verdict_text
+from memcurse_cli.schema.derived import (
+    Change,
+    Compared,
+    Comparison,
+    LayerComparison,
+    SpectrumMove,
+)
 from memcurse_cli.schema.report import InputAssumption
 
-FIGURES = [
-    Column("", align="left"),
-    Column("layer", align="left", shrinks=True),
-    Column("figure", align="left"),
-    Column("before"),
-    Column("after"),
-]
-ASSUMED: dict[str, Callable[[InputAssumption], str]] = {
-    "input": describe_input,
-    "horizon": lambda given: describe_horizon(replace(given, horizon_source=None)),
-    "learning rate": lambda given: setting(given.learning_rate),
-    "scale of the gates' input": lambda given: (
-        "none" if given.input_scale is None else setting(given.input_scale)
-    ),
+AGREE = 0.01
+"""The relative change up to which a figure has stayed."""
+
+TURNED = 0.01
+"""The change of an angle in radians up to which an eigenvalue has stayed."""
+
+EACH, ROWS_SHOWN, NAMES_SHOWN = 2, 20, 6
+"""The most layers with a table each, rows in a table of all, and names in a list."""
+
+Row = tuple[str, str, str]
+"""A figure, before and after."""
+
+ASSUMED = {
+    "autocorrelation": "input",
+    "horizon": "horizon",
+    "readout": "readout",
+    "input_scale": "scale of the gates' input",
 }
+FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "memory": ("memory", steps),
+    "learning_rate": ("your rate", setting),
+    "usable_rate": ("usable rate", rate_words),
+    "unstable": ("never fade", "{:,.0f}".format),
+    "step_effect": ("step effect", percent),
+    "diagonality": ("Hessian diagonal", percent),
+    "sharpness": ("sharpness", number),
+    "adam_residual": ("Adam leaves", number),
+}
+"""What the page shows of the figures of a layer, and how."""
+
 HOW = {
     "name": "the names are the same",
     "prefix": "the names differ by a prefix",
     "sizes": "family and sizes are the same",
     "alone": "no other layer is left",
+}
+WHOLE: dict[str, Callable[[Compared], Cell]] = {
+    "verdict": lambda one: verdict_text(one.verdict),
+    "memory": lambda one: Cell(steps(one.memory) + " (gates alone)" * one.gates_alone),
+    "your rate": lambda one: Cell(setting(one.input.learning_rate)),
+    "usable rate": lambda one: Cell(_usable(one)),
 }
 
 
@@ -52,102 +74,208 @@ def to_text(comparison: Comparison, *, file: Path | None = None) -> str:
 
 def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    for word, path, verdict in (
-        ("before", made.before, made.verdict),
-        ("after", made.after, made.verdict_after),
-    ):
-        said = screen.shorten(screen.clean(path), max(screen.width - 20, 12))
-        line = Text(said, NAME).append(f": {verdict}", VERDICT_STYLES[verdict])
-        yield from paragraph(screen, line, gutter=[(word, TITLE)])
-    for said in assumed_differently(made.input, made.input_after):
+    for word, one in (("before", made.before), ("after", made.after)):
+        path = screen.shorten(screen.clean(one.path), max(screen.width - 9, 12))
+        yield Text(word.ljust(9), TITLE, no_wrap=True).append(path, NAME)
+    yield Text()
+    sides = [Column(word, align="left", shrinks=True) for word in ("before", "after")]
+    rows = [
+        [Cell(""), Cell(name), tell(made.before), tell(made.after)] for name, tell in WHOLE.items()
+    ]
+    yield from draw(screen, [Column(""), Column("", align="left"), *sides], rows).lines
+    if said := assumed_differently(made.before.input, made.after.input):
         note = screen.sentence(said)
         yield from paragraph(screen, note, gutter=[("note", VERDICT_STYLES["watch"])])
-    for layer in made.layers:
+    changed = [layer for layer in made.layers if not agrees(layer)]
+    if len(changed) > EACH:
         yield Text()
-        yield from _layer(screen, layer)
-    for word, names in (("before", made.only_before), ("after", made.only_after)):
-        if names:
-            yield Text()
-            yield from paragraph(screen, screen.sentence(f"Only {word}: {', '.join(names)}."))
-
-
-def assumed_differently(before: InputAssumption, after: InputAssumption) -> Iterator[str]:
-    """What the reports assume differently, which alone makes their figures differ."""
-    for word, describe in ASSUMED.items():
-        ours, theirs = describe(before), describe(after)
-        if ours != theirs:
-            yield f"The {word} assumed differs: {ours} before, {theirs} after."
-
-
-def _layer(screen: Screen, layer: LayerComparison) -> Iterator[Text]:
-    rows = [[Cell(""), Cell(""), *map(Cell, row)] for row in figures(layer)]
-    rows[0][:2] = (
-        Cell(layer.verdict_after, VERDICT_STYLES[layer.verdict_after]),
-        Cell(layer.name, NAME),
-    )
-    yield from draw(screen, FIGURES, rows).lines
-    said = []
-    if layer.matched_by != "name":
-        said.append(f"Matched with `{layer.name_after}`: {HOW[layer.matched_by]}.")
-    if layer.spectrum is None:
-        said.append(f"How eigenvalues moved is not known: {layer.spectrum_reason}.")
+        turned = any(one.verdict != one.verdict_after for one in changed)
+        columns = [one for one in LAYERS if turned or not one.optional]
+        yield from draw(
+            screen, columns, [cells(columns, one) for one in changed[:ROWS_SHOWN]]
+        ).lines
     else:
-        said.extend(spectrum_words(layer.spectrum))
-    yield from paragraph(screen, screen.sentence(" ".join(said)))
+        for layer in changed:
+            yield Text()
+            yield from _layer(screen, layer, alone=len(made.layers) == 1)
+    yield Text()
+    if len(changed) > ROWS_SHOWN:
+        hidden = count(len(changed) - ROWS_SHOWN, "more layer")
+        yield from paragraph(screen, Text(f"{hidden} differ: --json shows every one."))
+    for said in closing(made):
+        yield from paragraph(screen, screen.sentence(said))
 
 
-def figures(layer: LayerComparison) -> Iterator[tuple[str, str, str]]:
-    """The figures of a layer that stand in the table, as text."""
-    yield "verdict", layer.verdict, layer.verdict_after
-    if layer.family != layer.family_after:
-        yield "family", layer.family, layer.family_after
-    yield "τ max", *_both(layer.time_constant)
-    yield "|λ| ≥ 1", *_both(layer.unstable, "{:,.0f}".format)
-    yield "usable lr", *_both(layer.usable_rate)
-    for group in layer.parameters:
-        yield f"κ {group.name}", *_both(group.relative_sensitivity)
-        yield f"step {group.name}", *_both(group.step_effect, percent)
-    if layer.hessian is not None:
-        yield "diagonality", *_both(layer.hessian.diagonality)
-        yield "sharpness", *_both(layer.hessian.sharpness)
-        yield "Adam residual", *_both(layer.hessian.adam_residual)
+def closing(made: Comparison) -> Iterator[str]:
+    """What agrees, and what has no partner."""
+    same = [layer.name for layer in made.layers if agrees(layer)]
+    if same:
+        verb = "agrees" if len(same) == 1 else "agree"
+        yield f"{count(len(same), 'layer')} {verb} within 1 %: {_listed(same)}."
+    for word, one in (("before", made.before), ("after", made.after)):
+        if one.alone:
+            yield f"Only {word}: {_listed(one.alone)}."
 
 
-def _both(change: Change, write: Callable[[float], str] = number) -> tuple[str, str]:
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def _usable(one: Compared) -> str:
+    rate = one.usable_rate
+    if rate.low is None or rate.high is None:
+        return "not known"
+    return f"{rate_words(rate.rate)} ({rate_words(rate.low)} to {rate_words(rate.high)})"
+
+
+def assumed_differently(before: InputAssumption, after: InputAssumption) -> str:
+    """What the reports assume differently, which alone makes their figures differ."""
+    differ = [
+        said for name, said in ASSUMED.items() if getattr(before, name) != getattr(after, name)
+    ]
+    if not differ:
+        return ""
+    return (
+        f"Not of one {' and '.join(differ)}: {assumed_words(before)} before; "
+        f"{assumed_words(after)} after."
+    )
+
+
+def _layer(screen: Screen, layer: LayerComparison, *, alone: bool) -> Iterator[Text]:
+    """What differs in a layer; of a lone one, without what the head says."""
+    rows = [row for row in figures(layer)[0] if not (alone and row[0] in WHOLE)]
+    columns = [
+        Column(""),
+        Column("layer", align="left", shrinks=True),
+        Column("figure", align="left"),
+        Column("before"),
+        Column("after"),
+    ]
+    drawn = [[Cell(""), Cell(""), *map(Cell, row)] for row in rows]
+    if drawn:
+        drawn[0][1] = Cell(layer.name, NAME)
+        yield from draw(screen, columns, drawn).lines
+    named = "" if rows else f"{layer.name}: "
+    yield from paragraph(screen, screen.sentence(named + " ".join(words(layer))))
+
+
+def _moved(name: str) -> Callable[[LayerComparison], str]:
+    """A figure of a layer where it changed: `150 → 3000`."""
+
+    def cell(layer: LayerComparison) -> str:
+        found = (one for one in layer.changes if one.figure == name and not _stayed(one))
+        return next((" → ".join(both(one, FIGURES[name][1])) for one in found), "")
+
+    return cell
+
+
+def _eigenvalues(layer: LayerComparison) -> str:
+    move = layer.spectrum
+    return ABSENT if move is None else f"{move.outward + move.inward:,} of {move.matched:,}"
+
+
+def _verdict(layer: LayerComparison) -> Cell:
+    before, after = verdict_text(layer.verdict), verdict_text(layer.verdict_after)
+    return Cell("" if before == after else f"{before.text} → {after.text}", after.style)
+
+
+LAYERS = [
+    Column(""),
+    Column("layer", lambda one: Cell(one.name, NAME), align="left", shrinks=True),
+    Column("verdict", _verdict, align="left", optional=True),
+    Column("memory", _moved("memory")),
+    Column("usable rate", _moved("usable_rate")),
+    Column("step effect", _moved("step_effect"), leaves=1),
+    Column("moved", _eigenvalues, leaves=2),
+]
+"""Of many layers; ``moved`` is how many eigenvalues did."""
+
+
+def agrees(layer: LayerComparison) -> bool:
+    """Whether no figure of a layer, and none of its eigenvalues, changed."""
+    move = layer.spectrum
+    moved = move is not None and (
+        move.outward + move.inward + move.only_before + move.only_after > 0
+        or move.largest_angle_change > TURNED
+    )
+    return not moved and not figures(layer)[0]
+
+
+def figures(layer: LayerComparison) -> tuple[list[Row], int]:
+    """The figures that differ by more than 1 %, as text, and how many do not."""
+    before, after = (verdict_text(one).text for one in (layer.verdict, layer.verdict_after))
+    named = (("verdict", before, after), ("family", layer.family, layer.family_after))
+    rows = [row for row in named if row[1] != row[2]]
+    same = 0
+    alike = all(_both_have(one) for one in layer.changes if "step_effect/" in one.figure)
+    for change in layer.changes:
+        figure, _, group = change.figure.partition("/")
+        # The worst group's where the groups are others, as in another parametrisation.
+        if figure not in FIGURES or (figure == "step_effect" and bool(group) != alike):
+            continue
+        name, write = FIGURES[figure]
+        if _stayed(change):
+            same += 1
+        else:
+            rows.append((f"{name} {group}".rstrip(), *both(change, write)))
+    return rows, same
+
+
+def _both_have(change: Change) -> bool:
+    ours, theirs = (change.before, change.divergent_before), (change.after, change.divergent_after)
+    return (None, False) not in (ours, theirs)
+
+
+def _stayed(change: Change) -> bool:
+    if change.before is None or change.after is None:
+        return change.before == change.after
+    return math.isclose(change.before, change.after, rel_tol=AGREE)
+
+
+def both(change: Change, write: Callable[[float], str]) -> tuple[str, str]:
+    """A figure before and after, as text."""
+    if change.before is not None and change.after is not None:
+        # Two digits may be too few to tell them apart.
+        write = number if write(change.before) == write(change.after) else write
+    never = steps(None) if change.figure == "memory" else DIVERGENT
+
     def said(value: float | None, divergent: bool) -> str:
-        return write(value) if value is not None else DIVERGENT if divergent else ABSENT
+        return write(value) if value is not None else never if divergent else ABSENT
 
     return said(change.before, change.divergent_before), said(change.after, change.divergent_after)
 
 
+def words(layer: LayerComparison) -> Iterator[str]:
+    """What stands below a layer's figures: how many agree, its partner, its eigenvalues."""
+    _, same = figures(layer)
+    if same:
+        yield f"{count(same, 'figure')} {'agrees' if same == 1 else 'agree'} within 1 %."
+    if layer.matched_by != "name":
+        yield f"Matched with `{layer.name_after}`: {HOW[layer.matched_by]}."
+    if layer.spectrum is None:
+        yield f"How eigenvalues moved is not known: {layer.spectrum_reason}."
+    else:
+        yield from spectrum_words(layer.spectrum)
+
+
 def spectrum_words(move: SpectrumMove) -> Iterator[str]:
     """How eigenvalues moved, sentence by sentence."""
-    how = "by assignment" if move.method == "assignment" else "in the order of |λ|"
-    alone = [
-        f"{items:,} only {word}"
+    alone = "".join(
+        f", {items:,} only {word}"
         for items, word in ((move.only_before, "before"), (move.only_after, "after"))
         if items
-    ]
-    yield f"{count(move.matched, 'eigenvalue')} matched {how}{''.join(f', {a}' for a in alone)}."
-    if not (move.outward or move.inward):
-        yield "No decay changed by more than 5 %."
-    else:
-        yield (
-            f"{move.outward:,} moved outward and {move.inward:,} inward, by more than 5 % of "
-            "their decay."
-        )
-    median, least, most = (
-        move.time_constant_median,
-        move.time_constant_least,
-        move.time_constant_most,
     )
-    if median is not None and least is not None and most is not None:
-        yield (
-            f"Time constants: median x {number(median)}, from x {number(least)} to "
-            f"x {number(most)}."
-        )
+    how = "" if move.method == "assignment" else " in the order of |λ|"
+    moved = "none moved by more than 5 %"
+    if move.outward or move.inward:
+        moved = f"{move.outward:,} remember longer, {move.inward:,} shorter, by more than 5 %"
+    yield f"{count(move.matched, 'eigenvalue')} matched{how}{alone}: {moved}."
+    ratios = (move.time_constant_median, move.time_constant_least, move.time_constant_most)
+    known = [number(ratio) for ratio in ratios if ratio is not None]
+    if len(known) == 3 and (move.outward or move.inward):
+        yield "Their memories: median x {}, from x {} to x {}.".format(*known)
     if move.left_unit_disk or move.entered_unit_disk:
-        yield (
-            f"{move.left_unit_disk:,} left the unit disk, {move.entered_unit_disk:,} entered it."
-        )
-    yield f"The largest change of an angle is {number(move.largest_angle_change)} rad."
+        yield f"{move.left_unit_disk:,} ceased to fade, {move.entered_unit_disk:,} began to."
+    if move.largest_angle_change > TURNED:
+        yield f"The largest change of an angle is {number(move.largest_angle_change)} rad."

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rich.text import Text
 
+from memcurse_cli.diagnosis.model import unseen_memory
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, verdict_words, worst_group
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -28,66 +30,56 @@ from memcurse_cli.reports.console import (
     visible,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, number_or_absent, setting
-from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.schema.derived import Spread, Summary, TrackedLayer, TrackedStep, Tracking
-from memcurse_cli.schema.figures import effect_rank
-from memcurse_cli.tracking.track import modulus_text
+from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
+from memcurse_cli.schema.derived import TrackedStep, Tracking
+from memcurse_cli.schema.figures import Verdict, diverges, effect_rank
+from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.tracking.track import STILL, unstable
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
 
-Entry = tuple[TrackedStep, bool]
-"""A checkpoint, and whether one layer is all there is, so that groups stand without its name."""
+
+def verdict_text(verdict: Verdict) -> Cell:
+    """`not judged`, in its colour."""
+    return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
 
 
-def _number(value: float | None) -> str:
-    return DIVERGENT if value is None else number(value)
+def worst_effect(layers: Sequence[LayerReport]) -> str:
+    """The group whose step changes the state most, and by how much."""
+    found = worst_group(layers)
+    if found is None:
+        return ABSENT
+    layer, group = found
+    where = f"{layer.name}: " if len(layers) > 1 else ""
+    return f"{where}{group.name} {effect(group.step_effect, divergent=diverges(group))}"
 
 
-def _told(tell: Callable[[Summary], str]) -> Callable[[Entry], Cell]:
-    """What the summary of a checkpoint says, where it could be read."""
-    return lambda entry: (
-        Cell(ABSENT, LABEL) if entry[0].snapshot is None else Cell(tell(entry[0].snapshot.summary))
-    )
+def _told(tell: Callable[[Report], Cell | str]) -> Callable[[TrackedStep], Cell | str]:
+    """What a checkpoint says, where it could be read."""
+    return lambda one: Cell(ABSENT, LABEL) if one.report is None else tell(one.report)
 
 
-def _group(entry: Entry) -> Cell:
-    snapshot = entry[0].snapshot
-    worst = None if snapshot is None else snapshot.summary.worst
-    if worst is None:
-        return _told(lambda _: ABSENT)(entry)
-    return Cell(worst.name if entry[1] else f"{worst.layer}: {worst.name}")
-
-
-def _verdict(entry: Entry) -> Cell:
-    if entry[0].snapshot is None:
-        return Cell("error", ALARM)
-    return Cell(entry[0].snapshot.verdict, VERDICT_STYLES[entry[0].snapshot.verdict])
+def _verdict(one: TrackedStep) -> Cell:
+    return Cell("error", ALARM) if one.report is None else verdict_text(one.report.verdict)
 
 
 COLUMNS = [
-    Column("", _verdict, align="left"),
-    Column("step", lambda entry: str(entry[0].step), shrinks=True),
-    Column("max |λ|", _told(lambda one: modulus_text(one.modulus)), leaves=4),
-    Column("|λ|≥1", _told(lambda one: str(one.unstable)), leaves=7),
-    Column("τ median", _told(lambda one: _number(one.time_constant_median)), leaves=6),
-    Column("τ max", _told(lambda one: _number(one.time_constant)), leaves=1),
-    Column(
-        "worst κ",
-        _told(lambda one: _number(one.worst.relative_sensitivity) if one.worst else ABSENT),
-        leaves=2,
-    ),
-    Column("of", _group, align="left", shrinks=True, leaves=3),
-    Column("usable lr", _told(lambda one: number_or_absent(one.usable_rate, 2)), leaves=5),
+    Column(""),
+    Column("step", lambda one: str(one.step), shrinks=True),
+    Column("verdict", _verdict, align="left"),
+    Column("memory", _told(lambda one: steps(one.memory))),
+    Column("never fade", _told(lambda one: str(unstable(one) or "")), leaves=4, optional=True),
+    Column("your rate", _told(lambda one: setting(one.input.learning_rate)), leaves=3),
+    Column("usable rate", _told(lambda one: rate_words(one.usable_rate.rate)), leaves=1),
+    Column("step effect", _told(lambda one: worst_effect(one.layers)), align="left", leaves=2),
 ]
-LEGEND = (
-    "τ: time constants of all eigenvalues, in steps of the sequence. Worst κ: the relative "
-    "sensitivity of the parameter group that decides the verdict at a learning rate of {rate}."
-)
-GATES_ALONE = " Where gates see the state, as in an LSTM, |λ| and τ are those of the gates alone."
 
-DIVERGES = "!"
+
+def shown_columns(tracking: Tracking) -> list[Column]:
+    """Those that say something of this run."""
+    fades = not any(one.report and unstable(one.report) for one in tracking.steps)
+    return [column for column in COLUMNS if not (column.optional and fades)]
 
 
 def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None) -> str:
@@ -97,17 +89,12 @@ def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None
 
 def step_line(step: TrackedStep) -> str:
     """One checkpoint on one line, for a run that is watched through a pipe."""
-    if step.snapshot is None:
+    if step.report is None:
         text = f"step {step.step}: not read: {step.error}"
     else:
-        said = {
-            one.heading: cell
-            for one, cell in zip(COLUMNS, cells(COLUMNS, (step, False)), strict=True)
-        }
-        figures = [
-            f"{name} {said[name].text}" for name in ("max |λ|", "τ max", "worst κ", "usable lr")
-        ]
-        text = f"step {step.step}: {step.snapshot.verdict}; {'; '.join(figures)}"
+        said = zip(COLUMNS[3:], cells(COLUMNS[3:], step), strict=True)
+        figures = [f"{column.heading} {cell.text}" for column, cell in said if cell.text]
+        text = f"step {step.step}: {_verdict(step).text}; {'; '.join(figures)}"
     return line_for(text, sys.stdout)
 
 
@@ -119,7 +106,7 @@ def live() -> Iterator[Callable[[Tracking], None]]:
     with Live(console=console_for(sys.stdout), auto_refresh=False) as display:
 
         def show(tracking: Tracking) -> None:
-            rows = max(display.console.height - len(_trends(tracking)) - 12, 3)
+            rows = max(display.console.height - 15, 3)
             page = Page(partial(lines, tracking, False, min(rows, MOST_ROWS)))
             display.update(page, refresh=True)
 
@@ -128,29 +115,30 @@ def live() -> Iterator[Callable[[Tracking], None]]:
 
 def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    read = [one.snapshot for one in tracking.steps if one.snapshot is not None]
-    verdict = read[-1].verdict if read else ""
-    lead = screen.sentence(f"{tracking.sentence}.")
-    yield from paragraph(screen, lead, gutter=[(verdict, VERDICT_STYLES.get(verdict, LABEL))])
+    read = [one.report for one in tracking.steps if one.report is not None]
+    if tracking.steps:
+        first, last = tracking.steps[0].step, tracking.steps[-1].step
+        span = f"{count(len(tracking.steps), 'checkpoint')}, step {first} to {last}"
+        head = Text(no_wrap=True)
+        if read:
+            head.append(f"{verdict_words(read[-1].verdict)}  ", VERDICT_STYLES[read[-1].verdict])
+        yield head.append(span, LABEL)
+        yield Text()
+    yield from paragraph(screen, screen.sentence(f"{capitalised(tracking.sentence)}."))
     if tracking.steps:
         yield Text()
         shown = list(tracking.steps) if every else choose(tracking.steps, most)
-        layers = {layer.name for snapshot in read for layer in snapshot.layers}
-        rows = [cells(COLUMNS, (step, len(layers) == 1)) for step in shown]
-        yield from draw(screen, COLUMNS, rows).lines
+        columns = shown_columns(tracking)
+        yield from draw(screen, columns, [cells(columns, step) for step in shown]).lines
         yield from _trend(screen, tracking)
         yield Text()
         if len(shown) < len(tracking.steps):
             part = f"{len(shown)} of {len(tracking.steps)} checkpoints; --all shows every one."
             yield from facts(screen, {"rows": part})
     if read:
-        legend = LEGEND.format(rate=setting(read[0].input.learning_rate))
-        if any(layer.hidden_feedback for snapshot in read for layer in snapshot.layers):
-            legend += GATES_ALONE
-        yield from paragraph(screen, screen.sentence(legend))
-        given = read[0].input
-        assumed = f"Input: {describe_input(given)}; {describe_horizon(given)}."
-        yield from paragraph(screen, screen.sentence(assumed))
+        yield from facts(screen, {"Assumed": assumed_words(read[-1].input)})
+    if any(unseen_memory(layer) for report in read for layer in report.layers):
+        yield from facts(screen, {"note": "Memories are those of the gates alone (--spectra)."})
     yield from facts(screen, [("note", f"{capitalised(note)}.") for note in tracking.notes])
     for step in tracking.steps:
         if step.error is not None:
@@ -167,7 +155,7 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
         return list(steps)
     last = len(steps) - 1
     chosen = {0, last}
-    verdicts = [None if one.snapshot is None else one.snapshot.verdict for one in steps]
+    verdicts = [None if one.report is None else one.report.verdict for one in steps]
     for index in range(1, last):
         if len(chosen) < most and verdicts[index] != verdicts[index - 1]:
             chosen.add(index)
@@ -177,89 +165,96 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
     return [steps[index] for index in sorted(chosen)]
 
 
-def _trends(tracking: Tracking) -> dict[str, list[float | str | None]]:
-    """The logarithms of what is drawn: None is not known, a text stands for itself."""
-    summaries = [None if one.snapshot is None else one.snapshot.summary for one in tracking.steps]
-    drawn: dict[str, list[float | str | None]] = {"τ max": [], "worst κ": [], "usable lr": []}
-    for summary in summaries:
-        worst = None if summary is None else summary.worst
-        rate = None if summary is None else summary.usable_rate
-        drawn["τ max"].append(None if summary is None else _mark(summary.time_constant))
-        drawn["worst κ"].append(None if worst is None else _mark(worst.relative_sensitivity))
-        drawn["usable lr"].append(None if rate is None else _mark(rate))
-    return {name: marks for name, marks in drawn.items() if any(mark is not None for mark in marks)}
+Marks = Sequence[float | str | None]
+"""What is drawn of each checkpoint: None is not known, a text stands for itself."""
 
-
-def _mark(value: float | None) -> float | str | None:
-    if value is None:
-        return DIVERGES
-    return math.log(value) if value > 0 else None
+NEVER = "!"
 
 
 def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
-    """A bar for each checkpoint, on a logarithmic scale from the figure's least to its largest."""
+    """A bar for each checkpoint; both rates stand on one scale."""
     if len(tracking.steps) < 3:
         return
-    trends = _trends(tracking)
-    names = {name: screen.clean(name) for name in trends}
-    width = max(map(len, names.values()), default=0)
-    room = max(screen.width - GUTTER - width - 2, 4)
+
+    def marks(tell: Callable[[Report], float | str | None]) -> Marks:
+        return [None if one.report is None else tell(one.report) for one in tracking.steps]
+
+    trends = {
+        "memory": marks(lambda one: NEVER if one.memory is None else one.memory),
+        "usable rate": marks(lambda one: one.usable_rate.rate),
+        "your rate": marks(lambda one: one.input.learning_rate),
+    }
+    rates = [*trends["usable rate"], *trends["your rate"]]
     yield Text()
-    for index, (name, marks) in enumerate(trends.items()):
-        line = Text(no_wrap=True)
-        line.append("trend".ljust(GUTTER) if index == 0 else " " * GUTTER, LABEL)
-        line.append(f"{names[name]:<{width}}  ", LABEL)
-        line.append(sparkline(screen, marks, room), SPECTRUM)
-        yield line
+    for name, drawn in trends.items():
+        scale = drawn if name == "memory" else rates
+        if any(trends["usable rate"]) or name == "memory":
+            line = Text("trend".ljust(GUTTER) if name == "memory" else " " * GUTTER, LABEL)
+            line.append(f"{name:<13}")
+            bars = sparkline(screen, drawn, screen.width - GUTTER - 13, scale)
+            yield line.append(bars, SPECTRUM)
 
 
-def sparkline(screen: Screen, marks: Sequence[float | str | None], room: int) -> str:
-    """Bars of the heights of some numbers, in as many cells as there are numbers or room.
+def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
+    """Bars of numbers on a logarithmic scale, in as many cells as there are numbers or room.
 
+    It is flat where nothing changes by some per cent, and else spans a factor of 2 at least.
     Where there are more numbers than cells, a cell shows the last of its numbers.
     """
+    room = max(room, 4)
     if len(marks) > room:
         marks = [marks[(cell + 1) * len(marks) // room - 1] for cell in range(room)]
-    heights = [mark for mark in marks if isinstance(mark, float)]
-    low, high = min(heights, default=0.0), max(heights, default=0.0)
+    known = [math.log(one) for one in scale if isinstance(one, float) and one > 0]
+    low, high = min(known, default=0.0), max(known, default=0.0)
     missing, bars = screen.glyphs.bars[0], screen.glyphs.bars[1:]
-    drawn = []
-    for mark in marks:
-        if mark is None or isinstance(mark, str):
-            drawn.append(mark or missing)
-            continue
-        part = (mark - low) / (high - low) if high > low else 0.5
-        drawn.append(bars[min(int(part * len(bars)), len(bars) - 1)])
-    return "".join(drawn)
+    flat, span = high - low < math.log(STILL), max(high - low, math.log(2))
+
+    def bar(mark: float) -> str:
+        part = 0.5 if flat else 0.5 + (math.log(mark) - (low + high) / 2) / span
+        return bars[min(int(part * len(bars)), len(bars) - 1)]
+
+    return "".join(
+        one if isinstance(one, str) else bar(one) if one is not None and one > 0 else missing
+        for one in marks
+    )
 
 
-LEVELS = ("min", "p10", "p50", "p90", "p99", "max")
-CSV_COLUMNS = (
-    "step",
-    "path",
-    "checkpoint_verdict",
-    "error",
-    "layer",
-    "family",
-    "verdict",
-    "eigenvalues",
-    "unstable",
-    *(f"modulus_{level}" for level in LEVELS),
-    *(f"time_constant_{level}" for level in LEVELS),
-    "second_moment_max",
-    "worst_parameter",
-    "step_effect",
-    "usable_rate",
-    "diagonality",
-    "sharpness",
-    "adam_residual",
-    "findings",
-)
-"""The columns that every run has; one ``relative_sensitivity:GROUP`` follows for each group."""
+LEVELS = ("min", "p50", "p90", "p99", "max")
 
+
+def _level(name: str, level: str) -> Callable[[LayerReport], object]:
+    return lambda layer: getattr(getattr(layer.eigenvalues, name), level)
+
+
+def _score(name: str) -> Callable[[LayerReport], object]:
+    return lambda layer: getattr(layer.hessian, name, None)
+
+
+def _worst(name: str) -> Callable[[LayerReport], object]:
+    return lambda layer: getattr(max(layer.parameters, key=effect_rank, default=None), name, None)
+
+
+CSV: dict[str, Callable[[LayerReport], object]] = {
+    "layer": lambda one: one.name,
+    "family": lambda one: one.family,
+    "verdict": lambda one: one.verdict,
+    "memory": lambda one: one.memory,
+    "learning_rate": lambda one: one.learning_rate,
+    "usable_rate": lambda one: one.usable_rate and one.usable_rate.rate,
+    "eigenvalues": lambda one: one.eigenvalues.count,
+    "unstable": lambda one: one.eigenvalues.unstable,
+    **{f"modulus_{level}": _level("modulus", level) for level in LEVELS},
+    **{f"time_constant_{level}": _level("time_constant", level) for level in LEVELS},
+    "second_moment_max": lambda one: one.state.second_moment.max,
+    "worst_parameter": _worst("name"),
+    "step_effect": _worst("step_effect"),
+    **{name: _score(name) for name in ("diagonality", "sharpness", "adam_residual")},
+    "findings": lambda one: " ".join(dict.fromkeys(found.code for found in one.findings)),
+}
+"""What a row says of a layer; one ``relative_sensitivity:GROUP`` follows for each group."""
+
+STEP_COLUMNS = ("step", "path", "checkpoint_verdict", "error")
 SENSITIVITY = "relative_sensitivity:"
-
-CsvRow = dict[str, object]
 
 
 def to_csv(tracking: Tracking, *, file: Path | None = None) -> str:
@@ -268,57 +263,29 @@ def to_csv(tracking: Tracking, *, file: Path | None = None) -> str:
     Numbers have all their digits, and texts that a spreadsheet would compute start with an
     apostrophe. The text is ASCII where standard output can write nothing else and no file is named.
     """
-    groups = dict.fromkeys(
-        group.name
-        for step in tracking.steps
-        if step.snapshot is not None
-        for layer in step.snapshot.layers
-        for group in layer.groups
-    )
-    stream = io.StringIO()
-    columns = [*CSV_COLUMNS, *(SENSITIVITY + group for group in groups)]
+    rows = [row for step in tracking.steps for row in _csv_rows(step)]
+    groups = dict.fromkeys(name for row in rows for name in row if name.startswith(SENSITIVITY))
+    columns = [*STEP_COLUMNS, *CSV, *groups]
     unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
-    rows: list[CsvRow] = [{column: column for column in columns}]
-    rows += [row for step in tracking.steps for row in _csv_rows(step)]
-    csv.writer(stream).writerows(
-        [_safe(row.get(column, ""), unicode=unicode) for column in columns] for row in rows
-    )
+    stream = io.StringIO()
+    table: list[Sequence[object]] = [columns]
+    table += [[row.get(column) for column in columns] for row in rows]
+    csv.writer(stream).writerows([_safe(cell, unicode=unicode) for cell in row] for row in table)
     return stream.getvalue()
 
 
-def _csv_rows(step: TrackedStep) -> Iterator[CsvRow]:
-    row: CsvRow = {"step": step.step, "path": step.path}
-    if step.snapshot is None:
-        yield {**row, "error": step.error or ""}
+def _csv_rows(step: TrackedStep) -> Iterator[dict[str, object]]:
+    row: dict[str, object] = {"step": step.step, "path": step.path, "error": step.error}
+    if step.report is None:
+        yield row
         return
-    for layer in step.snapshot.layers:
-        yield {**row, "checkpoint_verdict": step.snapshot.verdict, **_csv_layer(layer)}
-
-
-def _csv_layer(layer: TrackedLayer) -> CsvRow:
-    worst = max(layer.groups, key=lambda group: effect_rank(group), default=None)
-    hessian = layer.hessian
-    return {
-        "layer": layer.name,
-        "family": layer.family,
-        "verdict": layer.verdict,
-        "eigenvalues": layer.count,
-        "unstable": layer.unstable,
-        **_spread("modulus", layer.modulus),
-        **_spread("time_constant", layer.time_constant),
-        "second_moment_max": _cell(layer.second_moment.max),
-        "worst_parameter": "" if worst is None else worst.name,
-        "step_effect": "" if worst is None else _cell(worst.step_effect),
-        "usable_rate": "" if layer.usable_rate is None else _cell(layer.usable_rate.rate),
-        "diagonality": "" if hessian is None else hessian.diagonality,
-        "sharpness": "" if hessian is None else hessian.sharpness,
-        "adam_residual": "" if hessian is None else hessian.adam_residual,
-        "findings": " ".join(dict.fromkeys(layer.findings)),
-        **{
-            SENSITIVITY + group.name: _cell(group.relative_sensitivity.p99)
-            for group in layer.groups
-        },
-    }
+    for layer in step.report.layers:
+        yield {
+            **row,
+            "checkpoint_verdict": step.report.verdict,
+            **{column: tell(layer) for column, tell in CSV.items()},
+            **{SENSITIVITY + one.name: one.relative_sensitivity.p99 for one in layer.parameters},
+        }
 
 
 def _safe(cell: object, *, unicode: bool) -> object:
@@ -329,11 +296,3 @@ def _safe(cell: object, *, unicode: bool) -> object:
     plain = to_ascii(shown)
     formula = plain.lstrip().startswith(("=", "+", "-", "@"))
     return "'" * formula + (shown if unicode else plain)
-
-
-def _spread(name: str, spread: Spread) -> CsvRow:
-    return {f"{name}_{level}": _cell(getattr(spread, level)) for level in LEVELS}
-
-
-def _cell(value: float | None) -> object:
-    return "" if value is None else value
