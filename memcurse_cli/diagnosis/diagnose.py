@@ -133,7 +133,9 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
     from memcurse_cli.families.rewriting import rewrite
 
     rewritten, left_out, reason = rewrite(recurrence, rewriting)
-    figures = None if rewritten is None else _of_diagonal(rewritten, settings)
+    # Its groups are no tensors of the checkpoint, which have rates of their own.
+    under = replace(settings, learning_rate=settings.rate, rates={})
+    figures = None if rewritten is None else _of_diagonal(rewritten, under)
     return WhatIf(
         parametrization=rewriting.parametrization,
         gain=rewriting.gain,

@@ -99,7 +99,8 @@ _RULES = (
         "no optimizer makes the model use it.",
         equation="max over the layers of the steps to 1/e < T/10, < T/100; of a dense matrix the "
         "last k with ‖A^k‖ ≥ 1/e counts, of hidden weights where they were looked at their "
-        "spectrum. Only where T is known, and no gate sees hidden weights that were not looked at",
+        "spectrum. Only where T is known, every layer was read, and the hidden weights that "
+        "gates see were looked at",
         change="Initialise |λ| closer to 1, so that the memory spans the sequence: "
         "|λ| = exp(-1/steps).",
     ),

@@ -22,6 +22,7 @@ from memcurse_cli.diagnosis.verdicts import (
     step_effect,
 )
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
+from memcurse_cli.families.rewriting import Rewriting
 from memcurse_cli.schema.report import UsableRate
 
 
@@ -240,6 +241,8 @@ def test_layers_and_groups_are_judged_at_their_own_rates() -> None:
     assert effects[1] == pytest.approx(10 * effects[0])
     assert found.learning_rate == 1e-4
     assert found.verdict == "ok"
+    (other_way,) = diagnose(layer, replace(settings, what_if=(Rewriting("lru", "own"),))).what_if
+    assert {one.learning_rate for one in other_way.parameters} == {1e-4}
     fast = diagnose(layer, replace(settings, rates={"omega": 1.0}))
     assert fast.usable_rate.rate == pytest.approx(found.usable_rate.rate)
     assert fast.verdict == "cursed"
