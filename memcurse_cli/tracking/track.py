@@ -13,7 +13,7 @@ from itertools import pairwise, takewhile
 
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
-from memcurse_cli.diagnosis.model import KNOWN_HORIZONS, unseen_memory
+from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.wording import about, duration, number
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.derived import TrackedStep, Tracking
