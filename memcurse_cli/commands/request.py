@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -37,6 +38,17 @@ BLANK = b" \t\r\n\xef\xbb\xbf"
 PEEK = 4096
 
 
+def _steps(text: str) -> float:
+    """A horizon: a whole number, or ``inf``; what is too large for a float is not that."""
+    try:
+        steps = float(text)
+    except ValueError:
+        steps = math.nan
+    if math.isnan(steps) or (math.isinf(steps) and text.strip().lower() != "inf"):
+        raise typer.BadParameter("give a number of steps, or inf for a sequence without end")
+    return steps
+
+
 @dataclass(frozen=True)
 class Request:
     """How checkpoints are read: the options that commands share, each with its default."""
@@ -48,6 +60,7 @@ class Request:
         typer.Option(
             "--horizon",
             metavar="T|inf",
+            parser=_steps,
             help="Steps of a sequence that starts from zero; without it what the checkpoint "
             "says, else 1024.",
         ),

@@ -29,6 +29,8 @@ independent signs and signs in concert."""
 DIVERGENCE_EFFECT = 1.2
 """lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges."""
 
+UNMEASURED = ", where no usable rate was measured"
+
 STALL_EFFECT = 2.3
 """lr √(tr H / E y²), the relative change of the output, at which training stalls."""
 
@@ -114,19 +116,19 @@ def usable_rate(
 def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
     """Why nothing that was measured applies to the layer, or None where it does."""
     if recurrence.hidden_feedback:
-        return "usable rates were not measured where gates see the hidden state"
+        return f"its gates see the hidden state{UNMEASURED}"
     if recurrence.input_dependent:
-        return "usable rates were not measured where inputs move the gates"
+        return f"inputs move its gates{UNMEASURED}"
     if recurrence.dense is None and not recurrence.parameters:
         return "nothing of the recurrence is trained"
     if settings.adaptive is False:
         used = settings.optimizer or "another optimizer"
-        return f"usable rates were measured with Adam, not with {used}"
+        return f"it is trained with {used}, and usable rates were measured with Adam"
     of_matrix = "linear" if recurrence.dense is None else recurrence.dense.activation
     if (of_matrix, recurrence.activation) != ("linear", "linear"):
-        return "usable rates were measured without an activation between steps"
+        return f"it has an activation between steps{UNMEASURED}"
     if settings.horizon is None:
-        return "usable rates were measured on sequences that end (give --horizon T)"
+        return f"its sequence has no end{UNMEASURED} (give --horizon T)"
     return None
 
 

@@ -97,7 +97,12 @@ def why(report: Report) -> str:
     """What decides the verdict, in a few words."""
     if report.verdict == "not_judged":
         said = (layer.not_judged for layer in report.layers if layer.not_judged)
-        return next(said, "its usable rate is not known").partition(",")[0].removeprefix("its ")
+        return (
+            next(said, "its usable rate is not known")
+            .partition(",")[0]
+            .removeprefix("its ")
+            .removeprefix("it ")
+        )
     worst = by_rate(report)
     if worst is not None and worst[0].verdict == "cursed":
         return f"{number(worst[1], 2)} times too large"

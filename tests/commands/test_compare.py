@@ -15,7 +15,7 @@ def test_what_is_assumed_differently_is_said(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     memcurse("inspect", LRU, "--json", "--values", "--horizon", "9", "--output", path)
     page = " ".join(memcurse("compare", path, LRU).stdout.split())
-    assert "Not of one horizon: white noise input, 9 steps, rate 0.001" in page
+    assert "Not of one horizon: white noise input; 9 steps; rate 0.001" in page
 
 
 def test_what_agrees_is_counted_and_the_head_stands() -> None:

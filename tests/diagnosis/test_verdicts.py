@@ -165,7 +165,7 @@ WITHOUT_OUTPUT = {name: array for name, array in lru(0.01, 1.0).items() if name[
     [
         (GRU, HORIZON, "gates see the hidden state"),
         ({f"mixer.{name}": array for name, array in MAMBA.items()}, HORIZON, "inputs move"),
-        (TANH, HORIZON, "without an activation"),
+        (TANH, HORIZON, "an activation between steps"),
         (lru(0.01, 1.0), math.inf, "give --horizon T"),
         (WITHOUT_OUTPUT, HORIZON, "neither B nor C"),
         (dense(3 * np.eye(3)), 1000, "explodes within the horizon"),
@@ -191,7 +191,7 @@ def test_steps_that_are_not_adams_are_not_judged() -> None:
     settings = Settings(horizon=HORIZON, adaptive=False, optimizer="SGD")
     layer, _ = recurrence(1.0, stable=False)
     found = diagnose(layer, settings)
-    assert found.not_judged == "usable rates were measured with Adam, not with SGD"
+    assert found.not_judged == "it is trained with SGD, and usable rates were measured with Adam"
     assert "Adam step" not in sentence([found], (), settings, skipped=0)
     still = diagnose(replace(layer, parameters=()), settings)
     assert (still.verdict, still.not_judged) == ("ok", None)

@@ -134,19 +134,28 @@ def actions(screen: Screen, report: Report) -> Iterator[Text]:
             text.append(" " * room).append(command, LABEL)
         yield from even(screen, text, gutter=[(f"  {place}", NAME)], margin=5)
         if command and not beside:
-            yield from _pasted(screen, command)
+            yield from _pasted(screen, action.command, report.checkpoint.path)
 
 
-def _pasted(screen: Screen, command: str) -> Iterator[Text]:
-    """A command over as many lines as it takes, which a shell reads as one."""
-    lines = [" " * 5]
-    for word in map(shlex.quote, shlex.split(command)):
-        if lines[-1].strip() and cell_len(lines[-1]) + cell_len(word) + 2 > screen.width:
+def _pasted(screen: Screen, command: str, path: str) -> Iterator[Text]:
+    """A command over as many lines as it takes, which a shell reads as one.
+
+    FILE stands for a path that no line has room for.
+    """
+    lines, room = [" " * 5], screen.width - len("       ") - len(" \\")
+    try:
+        words = shlex.split(command)
+    except ValueError:  # of a report that somebody else has written
+        words = command.split(" ")
+    for word in words:
+        quoted = screen.clean(shlex.quote(word))
+        if word == path and cell_len(quoted) > room:
+            quoted = "FILE"
+        if lines[-1].strip() and cell_len(f"{lines[-1]}{quoted} \\") > screen.width:
             lines.append(" " * 7)
-        lines[-1] += f"{word} "
-    for line in lines[:-1]:
-        yield Text(f"{line}\\", LABEL, no_wrap=True, overflow="ignore")
-    yield Text(lines[-1].rstrip(), LABEL, no_wrap=True, overflow="ignore")
+        lines[-1] += f"{quoted} "
+    yield from (Text(f"{line}\\", LABEL, no_wrap=True) for line in lines[:-1])
+    yield Text(lines[-1].rstrip(), LABEL, no_wrap=True)
 
 
 def _reasons(screen: Screen, report: Report) -> Iterator[Text]:
