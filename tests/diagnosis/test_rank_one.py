@@ -36,7 +36,7 @@ def test_an_eigenvalue_of_one_by_design_is_no_fault(horizon: float) -> None:
     report = inspect(DELTA_NET, horizon=horizon)
     (layer,) = report.layers
     assert (report.verdict, report.memory) == ("not_judged", None)
-    assert "where inputs move the gates" in layer.not_judged
+    assert "inputs move its gates" in layer.not_judged
     assert layer.eigenvalues.unstable == 2
     told = finding(layer, "MC101")
     assert told.severity == "info"

@@ -65,7 +65,6 @@ def state() -> dict[str, object]:
         "streams": (sys.stdin, sys.stdout, sys.stderr),
         "warnings": (list(warnings.filters), warnings.showwarning),
         "signals": [signal.getsignal(one) for one in signal.valid_signals()],
-        "threads": threading.active_count(),
         "arguments": list(sys.argv),
     }
 
@@ -77,10 +76,11 @@ def descriptors() -> set[str]:
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     for arguments in (("families",), ("inspect", SAMPLE), ("inspect", "absent.pt"), ("--version",)):
-        before, opened = state(), descriptors()
+        before, opened, threads = state(), descriptors(), set(threading.enumerate())
         memcurse(*arguments, environment={"MEMCURSE_LR": "1e-4"}, folder=tmp_path)
         assert state() == before
         assert descriptors() == opened
+        assert set(threading.enumerate()) <= threads  # an earlier test's may have ended
 
 
 def test_what_libraries_and_children_print_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
