@@ -233,8 +233,7 @@ def test_the_moments_of_a_training_state_repeat_its_weights(pickled: bool, tmp_p
         for name, moment in moments.items():
             slot = state.slots[name.replace("params/", "0/") if pickled else name]
             np.testing.assert_allclose(slot.second_moment.load(), moment)
-            rate = None if pickled else pytest.approx(2e-3)
-            assert (slot.step, slot.learning_rate) == (3, rate)
+            assert (slot.step, slot.learning_rate) == (3, pytest.approx(2e-3))
 
 
 def test_a_state_of_other_shapes_is_refused() -> None:
