@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.settings import Settings
@@ -17,6 +16,7 @@ from memcurse_cli.schema.report import (
     Finding,
     LayerReport,
     Severity,
+    by_rate,
     longest_memory,
 )
 
@@ -88,31 +88,13 @@ def sentence(
     return " ".join(said)
 
 
-class _Judged(NamedTuple):
-    """A layer that was judged, by its learning rate over the usable one."""
-
-    ratio: float
-    layer: LayerReport
-    usable: float
-
-
-def _by_rate(layers: Sequence[LayerReport]) -> list[_Judged]:
-    """The layers that were judged by a rate, the worst first."""
-    judged = [
-        _Judged(layer.learning_rate / layer.usable_rate.rate, layer, layer.usable_rate.rate)
-        for layer in layers
-        if layer.usable_rate is not None and layer.usable_rate.rate is not None
-    ]
-    return sorted(judged, key=lambda one: one.ratio, reverse=True)
-
-
 def _stepper(settings: Settings) -> str:
     """The optimizer that a step is of: the checkpoint's, where it is told and of Adam's kin."""
     return (settings.adaptive and settings.optimizer) or "Adam"
 
 
 def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
-    judged = _by_rate(layers)
+    judged = by_rate(layers)
     if not judged:
         if all(layer.verdict == "ok" for layer in layers):
             yield "Nothing of the recurrence is trained: no step is too large for it."
@@ -194,7 +176,7 @@ def _advice(
     layers: Sequence[LayerReport], findings: Sequence[Finding]
 ) -> Iterator[tuple[str, str]]:
     """What to do, and the options of the command that shows it."""
-    judged, instead = _by_rate(layers), ""
+    judged, instead = by_rate(layers), ""
     if judged and judged[0].layer.verdict != "ok":
         _, layer, usable = judged[0]
         cured = None if layer.lru_rate is None else layer.lru_rate.rate

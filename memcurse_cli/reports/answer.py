@@ -7,13 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memcurse_cli.reports.numbers import count, decay_words, number, percent, setting
+from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
+from memcurse_cli.reports.numbers import (
+    count,
+    decay_words,
+    number,
+    number_or_absent,
+    percent,
+    setting,
+)
 from memcurse_cli.reports.ranking import Told, shared, together, told_once
 from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
-from memcurse_cli.schema.report import InputAssumption, LayerReport, Report
-
-COPES = 10.0
-"""The curvature that an ideal Adam leaves, up to which a diagonal optimizer copes."""
+from memcurse_cli.schema.report import InputAssumption, LayerReport, Report, by_rate
 
 COARSE = 0.01
 """The error of the state above which a group is to be kept in single precision."""
@@ -83,16 +88,6 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
     return max(shortest - 1, 0)
 
 
-def by_rate(report: Report) -> tuple[LayerReport, float] | None:
-    """The layer whose rate is largest against its usable one, and how many times that it is."""
-    judged = [
-        (layer, layer.learning_rate / layer.usable_rate.rate)
-        for layer in report.layers
-        if layer.usable_rate is not None and layer.usable_rate.rate
-    ]
-    return max(judged, key=lambda pair: pair[1], default=None)
-
-
 def why(report: Report) -> str:
     """What decides the verdict, in a few words."""
     if report.verdict == "not_judged":
@@ -103,11 +98,11 @@ def why(report: Report) -> str:
             .removeprefix("its ")
             .removeprefix("it ")
         )
-    worst = by_rate(report)
-    if worst is not None and worst[0].verdict == "cursed":
-        return f"{number(worst[1], 2)} times too large"
-    if worst is not None and worst[0].verdict == "watch":
-        return "within its range"
+    for worst in by_rate(report.layers)[:1]:
+        if worst.layer.verdict == "cursed":
+            return f"{number(worst.ratio, 2)} times too large"
+        if worst.layer.verdict == "watch":
+            return "within its range"
     if any(one.code == "MC107" and one.severity != "info" for one in report.findings):
         return f"remembers {steps(report.memory)} of {report.input.horizon}"
     told, _ = reasons(report)
@@ -191,7 +186,7 @@ def hessian_words(report: Report) -> str:
     assert layer.hessian is not None
     where = _where(report, layer)
     left = f"it leaves {number(layer.hessian.adam_residual)}{where} (best: 1)"
-    copes = layer.hessian.adam_residual <= COPES
+    copes = layer.hessian.adam_residual <= ADAM_RESIDUAL
     said = f"Adam copes: {left}" if copes else f"Adam cannot help: {left}"
     # A diagonal that carries most of ‖H‖² can still leave much, and then says nothing.
     if not copes and layer.hessian.diagonality > 0.5:
@@ -321,4 +316,4 @@ def by_depth(report: Report) -> list[Depth]:
 
 def rate_words(rate: float | None) -> str:
     """A usable rate, with the two digits that it is good to."""
-    return "-" if rate is None else number(rate, 2)
+    return number_or_absent(rate, 2)

@@ -10,7 +10,7 @@ import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import (
@@ -120,6 +120,24 @@ def smallest_rate(rates: Iterable[UsableRate | None]) -> UsableRate:
         return all_rates[min(known)[1]]
     reasons = (one.reason for one in all_rates if one.reason)
     return UsableRate(None, None, next(reasons, NOT_KNOWN))
+
+
+class Judged(NamedTuple):
+    """A layer that was judged by a rate."""
+
+    ratio: float  # its learning rate over the usable one
+    layer: LayerReport
+    usable: float
+
+
+def by_rate(layers: Iterable[LayerReport]) -> list[Judged]:
+    """The layers that were judged by a rate, the worst first."""
+    judged = [
+        Judged(layer.learning_rate / layer.usable_rate.rate, layer, layer.usable_rate.rate)
+        for layer in layers
+        if layer.usable_rate is not None and layer.usable_rate.rate is not None
+    ]
+    return sorted(judged, key=lambda one: one.ratio, reverse=True)
 
 
 NOT_KNOWN = "no layer has one"

@@ -16,11 +16,11 @@ from pathlib import Path, PurePath
 from rich.cells import cell_len
 from rich.text import Text
 
+from memcurse_cli.diagnosis.model import SHORT
 from memcurse_cli.reports.answer import (
     Depth,
     assumed_words,
     by_depth,
-    by_rate,
     hessian_words,
     in_short,
     memory_words,
@@ -52,7 +52,7 @@ from memcurse_cli.reports.ranking import Told, figures
 from memcurse_cli.reports.terminal.layers import spectrum
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, verdict_cell
 from memcurse_cli.schema.figures import ORDER
-from memcurse_cli.schema.report import LayerReport, Report, smallest_rate
+from memcurse_cli.schema.report import LayerReport, Report, by_rate, smallest_rate
 
 ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
 EACH = 6
@@ -79,14 +79,15 @@ def render(report: Report) -> Lines:
 def _lines(report: Report, screen: Screen) -> Iterator[Text]:
     yield from headline(screen, report)
     yield from actions(screen, report)
-    yield from _reasons(screen, report)
+    told, notes = reasons(report)
+    yield from _reasons(screen, report, told)
     yield from _stack(screen, report)
     yield Text()
     yield from _figures(screen, report)
     yield Text()
     assumed = screen.sentence(assumed_words(report.input), LABEL)
     yield from even(screen, assumed, gutter=[("Assumed", LABEL)])
-    yield from _closing(screen, report)
+    yield from _closing(screen, report, told, notes)
 
 
 def headline(screen: Screen, report: Report) -> Iterator[Text]:
@@ -158,9 +159,8 @@ def _pasted(screen: Screen, command: str, path: str) -> Iterator[Text]:
     yield Text(lines[-1].rstrip(), LABEL, no_wrap=True)
 
 
-def _reasons(screen: Screen, report: Report) -> Iterator[Text]:
+def _reasons(screen: Screen, report: Report, told: Sequence[Told]) -> Iterator[Text]:
     """Of each code the worst finding."""
-    told, _ = reasons(report)
     if not told:
         return
     names = short_names([layer.name for layer in report.layers])
@@ -260,7 +260,7 @@ def _groups(report: Report) -> list[Group]:
 
 def _forgets(layer: LayerReport, horizon: int | None) -> bool:
     """Whether the memory of a layer is below a tenth of the horizon."""
-    return horizon is not None and layer.memory is not None and 10 * layer.memory < horizon
+    return horizon is not None and layer.memory is not None and layer.memory * SHORT < horizon
 
 
 def _memory(group: Group) -> str:
@@ -319,9 +319,8 @@ def _depth_lines(screen: Screen, depth: Sequence[Depth]) -> Iterator[Text]:
 POWERS = {1: "10", 2: "100", 3: "1k", 4: "10k", 5: "100k", 6: "1M"}
 
 
-def _closing(screen: Screen, report: Report) -> Iterator[Text]:
+def _closing(screen: Screen, report: Report, told: Sequence[Told], notes: int) -> Iterator[Text]:
     """What is not on the page, and the commands that show it."""
-    told, notes = reasons(report)
     for other in report.skipped[:1]:
         more = f" and {len(report.skipped) - 1} more" if len(report.skipped) > 1 else ""
         words = screen.sentence(f"{other.name}{more}: {other.reason}")
@@ -334,8 +333,8 @@ def _closing(screen: Screen, report: Report) -> Iterator[Text]:
 
 def _yours(report: Report) -> str:
     """The rate of the layer that bears it least."""
-    worst = by_rate(report)
-    return setting(report.input.learning_rate if worst is None else worst[0].learning_rate)
+    judged = by_rate(report.layers)
+    return setting(judged[0].layer.learning_rate if judged else report.input.learning_rate)
 
 
 SEVERAL_COLUMNS = (
