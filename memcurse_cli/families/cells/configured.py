@@ -34,7 +34,13 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
-from memcurse_cli.families.reading import group_by_module, misfit, require_shape, split_name
+from memcurse_cli.families.reading import (
+    IndexedTensors,
+    group_by_module,
+    misfit,
+    require_shape,
+    split_name,
+)
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(
@@ -44,9 +50,12 @@ RECURRENT_ACTIVATION = Assumption(
     meaning="the function of a Keras layer's gates, which its configuration would say",
 )
 ROLES = KERNEL, RECURRENT, BIAS = ("kernel", "recurrent_kernel", "bias")
-# Keras 3 stores a cell's variables by the order in which it made them.
+_SIDES = ("bias_input", "bias_recurrent")
+# Keras 3 stores a cell's variables by the order in which it made them. Matrices under numbers could
+# be those of anything, unless they are of several gates or a cell holds them.
 VARIABLES = dict(zip(("0", "1", "2"), ROLES, strict=True))
-_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?")
+_NUMBERED = re.compile(r"(?:.*/)?vars")
+_NUMBERED_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?/vars")
 _CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
 # Keras 1.
 LETTERS = {"W": KERNEL, "U": RECURRENT, "b": BIAS}
@@ -59,28 +68,23 @@ _NAME = re.compile(
 _RECURRENT = re.compile(r"lstm|gru|rnn")
 
 
-def _layouts(gates: tuple[str, ...]) -> tuple[Layout, Layout]:
+def _layouts(gates: tuple[str, ...], numbered: re.Pattern[str], **how: Any) -> tuple[Layout, ...]:
     """A cell whose kernels hold all gates, and one of Keras 1, which may keep a tensor of each."""
-    whole = stacked(gates, *ROLES, sides=_SIDES)
+    joint = stacked(gates, *ROLES, **how)
     inputs, hidden, biases = ({f"{role}_{gate}": (gate,) for gate in gates} for role in ROLES)
-    return whole, Layout(inputs, hidden, biases)
+    by_number = replace(joint, names=VARIABLES, module=numbered)
+    return joint, by_number, Layout(inputs, hidden, biases, whole=True)
 
 
-_SIDES = ("bias_input", "bias_recurrent")
-CONVOLUTION = stacked(IFGO, *ROLES, convolves=True)
-LSTMS, GRUS, (SIMPLE, _) = _layouts(IFGO), _layouts(ZRN), _layouts(STATE)
+LSTMS = _layouts(IFGO, _NUMBERED, sides=_SIDES, told=True)
+GRUS = _layouts(ZRN, _NUMBERED, sides=_SIDES, told=True)
+SIMPLE = _layouts(STATE, _NUMBERED_CELL, sides=_SIDES, told=True)
+CONVOLUTIONS = _layouts(IFGO, _NUMBERED_CELL, convolves=True)
 
 
-def _cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, dict[str, str]]]:
-    """Module, blocks of columns of its kernels (4, 3 or 1) and tensors of every cell.
-
-    The roles of a Keras 1 cell are of all gates, or ``recurrent_kernel_forget`` and the like.
-    """
-    for module, names, told in _modules(tensors):
-        count = _joined_gates(shapes_of(tensors, names))
-        if count > 1 or (count and told):
-            yield module, count, names
-    layers: dict[str, dict[str, str]] = {}
+def _in_todays_names(tensors: Mapping[str, TensorSpec]) -> dict[str, str]:
+    """Keras 1's tensors by layer and role: ``lstm_1/recurrent_kernel_forget`` and the like."""
+    names = {}
     for name in tensors:
         found = _NAME.fullmatch(name)
         if found is None:
@@ -88,63 +92,35 @@ def _cells(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, dict[s
         # A layer's group has its name; in a wrapper it is named after its class.
         group = found["group"][:-1]
         inside = group.rpartition("/")[2]
-        if not inside or not (found["layer"] == inside or _RECURRENT.search(found["layer"])):
-            continue
-        layer = group if found["layer"] == inside else f"{group}/{found['layer']}"
-        gate = f"_{GATES[found['gate']]}" if found["gate"] else ""
-        layers.setdefault(layer, {})[LETTERS[found["letter"]] + gate] = name
-    for layer, roles in layers.items():
-        shapes = shapes_of(tensors, roles)
-        gates = _joined_gates(shapes)
-        for apart in (LSTMS[1], GRUS[1]):
-            if apart.matrices | apart.biases.keys() == shapes.keys() and apart.fits(shapes):
-                gates = len(apart.hidden)
-        if gates:
-            yield layer, gates, roles
+        if inside and (found["layer"] == inside or _RECURRENT.search(found["layer"])):
+            layer = group if found["layer"] == inside else f"{group}/{found['layer']}"
+            gate = f"_{GATES[found['gate']]}" if found["gate"] else ""
+            names[f"{layer}/{LETTERS[found['letter']]}{gate}"] = name
+    return names
 
 
-def _joined_gates(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """How many gates a kernel (inputs, kU) and a recurrent kernel (U, kU) have; 0 for no cell."""
-    kernel, recurrent = (shapes.get(role, ()) for role in (KERNEL, RECURRENT))
-    if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0]:
-        return 0
-    gates, rest = divmod(recurrent[1], recurrent[0])
-    return gates if gates in (1, 3, 4) and not rest and kernel[1] == recurrent[1] else 0
-
-
-def _modules(tensors: Mapping[str, TensorSpec]) -> Iterator[tuple[str, dict[str, str], bool]]:
-    """Modules with both kernels, and whether their names alone tell a cell.
-
-    Matrices under numbers could be anything, unless a cell holds them.
-    """
-    for module, names in group_by_module(tensors, ROLES).items():
-        if {KERNEL, RECURRENT} <= names.keys():
-            yield module, names, True
-    for module, numbered in group_by_module(tensors, VARIABLES).items():
-        above = module.removesuffix("/vars")
-        names = {VARIABLES[role]: name for role, name in numbered.items()}
-        if (above != module or module == "vars") and {KERNEL, RECURRENT} <= names.keys():
-            yield above, names, _CELL.fullmatch(above) is not None
-
-
-def _matches(tensors: Mapping[str, TensorSpec], family: str, gates: int) -> list[Match]:
-    cells = list(_cells(tensors))
-    # A layer holds its weights in a cell; its name is the layer's, unless it holds several.
-    short = {module: _CELL_NAME.sub("", module) for module, _, _ in cells}
-    shared = Counter(short.values())
-    return [
-        Match((module if shared[short[module]] > 1 else short[module]) or family, names)
-        for module, count, names in cells
-        if count == gates
+def _matches(
+    tensors: Mapping[str, TensorSpec], family: str, layouts: tuple[Layout, ...]
+) -> list[Match]:
+    """The cells of these layouts, each named after its layer unless that holds several."""
+    old = _in_todays_names(tensors)
+    renamed = IndexedTensors({new: tensors[name] for new, name in old.items()})
+    cells = [
+        (kind, match)
+        for kind in (LSTMS, GRUS, SIMPLE, CONVOLUTIONS)
+        for layout in kind
+        for match in (*layout.find(tensors, family), *layout.find(renamed, family))
     ]
-
-
-def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules of kernels of convolutions, in a cell where they are numbered."""
+    modules = [match.layer.removesuffix("/vars") for _, match in cells]
+    holders = [_CELL_NAME.sub("", module) for module in modules]
+    shared = Counter(holders)
     return [
-        Match(_CELL_NAME.sub("", module) or family, names)
-        for module, names, told in _modules(tensors)
-        if told and CONVOLUTION.fits(shapes_of(tensors, names))
+        Match(
+            module if shared[holder] > 1 else holder or family,
+            {role: old.get(name, name) for role, name in match.tensors.items()},
+        )
+        for (kind, match), module, holder in zip(cells, modules, holders, strict=True)
+        if kind is layouts
     ]
 
 
@@ -254,7 +230,7 @@ KERAS_LSTM = CellFamily(
     equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
     source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
     layouts=LSTMS,
-    matches=partial(_matches, gates=4),
+    matches=partial(_matches, layouts=LSTMS),
     variant=partial(_gated, kind="LSTM"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
@@ -265,7 +241,7 @@ KERAS_GRU = CellFamily(
     equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
     source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
     layouts=GRUS,
-    matches=partial(_matches, gates=3),
+    matches=partial(_matches, layouts=GRUS),
     variant=partial(_gated, kind="GRU"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
@@ -275,8 +251,8 @@ KERAS_CONV_LSTM = CellFamily(
     recognised_by="recurrent_kernel or cell/vars/1 (k, k, U, 4U) beside a kernel of as many axes",
     equation="λ = σ(b_f), γ = σ(b_i), channels i, f, c, o",
     source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
-    layouts=(CONVOLUTION,),
-    matches=_convolutions,
+    layouts=CONVOLUTIONS,
+    matches=partial(_matches, layouts=CONVOLUTIONS),
     variant=partial(_gated, kind="ConvLSTM"),
     assumptions=(RECURRENT_ACTIVATION,),
 )
@@ -287,8 +263,8 @@ KERAS_SIMPLE_RNN = CellFamily(
     recognised_by="recurrent_kernel or cell/vars/1 (U, U) beside a kernel (inputs, U)",
     equation="λ = eig(recurrent_kernelᵀ)",
     source="keras.layers.SimpleRNN; Elman 1990",
-    layouts=(SIMPLE,),
-    matches=partial(_matches, gates=1),
+    layouts=SIMPLE,
+    matches=partial(_matches, layouts=SIMPLE),
     variant=_simple,
     assumptions=(ACTIVATION,),
 )
