@@ -474,7 +474,7 @@ class _Member:
 class LayoutFamily(Family):
     """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
 
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[Any, ...] = ()  # each a `Layout`, or what finds as it does
     layer_type: type[Layer] = Layer
     axes: Mapping[str, int] = {}  # of a single layer's tensors, where they may be stacked
 

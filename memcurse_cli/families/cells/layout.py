@@ -28,6 +28,7 @@ from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import (
     Assumption,
     Layer,
+    LayoutFamily,
     Match,
     ReadOptions,
     member_of,
@@ -83,10 +84,13 @@ class Layout:
     convolves: bool = False  # kernels of convolutions, whose channels the gates are
     projection: str = ""  # the role of the matrix that the state is multiplied with
     peepholes: Blocks = field(default_factory=dict)  # by which gates see their own unit's cell
-    # How it is found: other roles that belong to it where they are there, whether all of its
-    # biases have to be, names beside which it is another cell, what its module is called, roles by
+    # How it is found: other roles that belong to it where they are there, those of them that are
+    # as long as a bias, sets of roles of each of which one has to be there, as all biases of a
+    # whole cell, names beside which it is another cell, what its module is called, roles by
     # the names of the tensors where these differ, and whether a leading axis may stack layers.
     others: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
+    required: tuple[Collection[str], ...] = ()
     whole: bool = False
     strangers: tuple[str, ...] = ()
     module: re.Pattern[str] | None = None
@@ -119,6 +123,7 @@ class Layout:
             return False
         role, gates = next(iter(self.hidden.items()))
         size = found[role][0] // len(gates)
+        vectors = {**self.biases, **dict.fromkeys(self.vectors, gates)}
         seen = found.get(self.projection, (size,))[0]
         rows = (*self.inputs.items(), *self.hidden.items())
         return (
@@ -131,15 +136,16 @@ class Layout:
             and found.get(self.projection, (seen, size)) == (seen, size)
             and all(
                 shapes[role] == (size * len(gates),)
-                for role, gates in self.biases.items()
+                for role, gates in vectors.items()
                 if role in shapes
             )
         )
 
     def find(self, tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
         """The modules that hold such a cell; one at the root bears its family's name."""
-        own = (*self.matrices, *self.biases, *self.peepholes, *self.others, self.projection)
-        called = self.names or {role: role for role in own if role}
+        own = (*self.matrices, *self.biases, *self.peepholes, *self.others, *self.vectors)
+        called = self.names or {role: role for role in (*own, self.projection) if role}
+        required = (*self.required, *((role,) for role in self.biases if self.whole))
         found = []
         for module, held in group_by_module(tensors, (*called, *self.strangers)).items():
             names = {called[name]: tensor for name, tensor in held.items() if name in called}
@@ -150,7 +156,7 @@ class Layout:
                 shapes = {role: shapes[role] for role in shapes.keys() - self.biases.keys()}
             if (
                 len(names) == len(held)
-                and not (self.whole and self.biases.keys() - names.keys())
+                and all(names.keys() & {*alternatives} for alternatives in required)
                 and (self.module is None or self.module.fullmatch(module))
                 and self.fits(shapes)
             ):
@@ -162,6 +168,11 @@ class Layout:
 def stacked(gates: tuple[str, ...], inputs: str, hidden: str, *biases: str, **how: Any) -> Layout:
     """All gates in one tensor of each side, and in each bias."""
     return Layout({inputs: gates}, {hidden: gates}, dict.fromkeys(biases, gates), **how)
+
+
+def called(word: str) -> re.Pattern[str]:
+    """A module with this word in its name, where those of the tensors say little."""
+    return re.compile(rf"(?:.*[./,])?\w*{word}\w*", re.IGNORECASE)
 
 
 def shapes_of(
@@ -344,7 +355,7 @@ _CHANNELS = (
 
 
 @dataclass(eq=False)
-class CellFamily:
+class CellFamily(LayoutFamily):
     """A library's cell: what it is recognised by, where its gates are, and what is odd about it."""
 
     name: str
@@ -359,15 +370,8 @@ class CellFamily:
     assumptions: tuple[Assumption, ...] = ()
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """The layers of this family among the tensors, by names and shapes alone."""
-        if self.matches is not None:
-            return self.matches(tensors, self.name)
-        found = {
-            (match.layer, *match.tensors.values()): match
-            for layout in self.layouts
-            for match in layout.find(tensors, self.name)
-        }
-        return list(found.values())
+        """As `Family.find`."""
+        return self.matches(tensors, self.name) if self.matches else super().find(tensors)
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the biases of a gated cell, and the matrices where what they do is asked for.

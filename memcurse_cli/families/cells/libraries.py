@@ -21,6 +21,7 @@ from memcurse_cli.families.cells.layout import (
     CellFamily,
     Layout,
     Variant,
+    called,
     elman,
     read_cell,
     shapes_of,
@@ -313,11 +314,6 @@ FLAX_SIMPLE = CellFamily(
 )
 
 
-# A matrix and a bias alone are any linear layer's, and two of them any network's.
-def _called(word: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:.*[./,])?\w*{word}\w*", re.IGNORECASE)
-
-
 def _vanilla(inputs: str, hidden: str, module: re.Pattern[str] | None = None) -> Layout:
     parts = (f"{inputs}.w", f"{hidden}.w", f"{inputs}.b", f"{hidden}.b")
     return stacked(STATE, *parts, module=module)
@@ -356,7 +352,7 @@ HAIKU_LSTM = CellFamily(
             "bias",
             names={"linear.w": "kernel", "linear.b": "bias"},
             whole=True,
-            module=_called("lstm"),
+            module=called("lstm"),
         ),
     ),
     variant=lambda _: Variant(added={"forget": 1.0}),
@@ -372,7 +368,7 @@ HAIKU_RNN = CellFamily(
     equation="λ = eig(wᵀ)",
     source="haiku.VanillaRNN; sonnet.VanillaRNN of Sonnet 2; Elman 1990",
     layouts=(
-        _vanilla("linear", "linear_1", _called("rnn")),
+        _vanilla("linear", "linear_1", called("rnn")),
         _vanilla("input_to_hidden", "hidden_to_hidden"),
     ),
     variant=lambda layer: elman(layer, default="relu" if "linear.w" in layer.names else "tanh"),
@@ -400,8 +396,6 @@ TENSORFLOW, *_RENAMED = (
     for names in (_OWN, ("w_gates", "b_gates", "w_h_projection"), ("W_0", "B", "W_P_0"))
 )
 BASELINES = stacked(("input", "forget", "output", "cell"), "wx", "wh", "b", whole=True)
-# A kernel and a bias alone are any dense layer's.
-_CELL = re.compile(r"(?:.*[./,])?\w*lstm_?(?:fused_?)?cell\w*", re.IGNORECASE)
 # Its forget_bias is 0, since cuDNN adds none, as that of OpenAI's baselines.
 _CUDNN = re.compile(r"(?:.*[./,])?cudnn_compatible_lstm_cell\w*")
 
@@ -426,17 +420,6 @@ CUDNN_GRU = Layout(
 )
 
 
-def _lstms(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with a kernel of [x, h] and its bias, and peepholes or an LSTM cell's name."""
-    plain = [
-        match
-        for match in TENSORFLOW.find(tensors, family)
-        if match.tensors.keys() & _DIAGONALS.keys() or _CELL.fullmatch(match.layer)
-    ]
-    others = (*_RENAMED, BASELINES)
-    return plain + [match for layout in others for match in layout.find(tensors, family)]
-
-
 def _forget_bias(layer: Layer) -> Variant:
     """``forget_bias`` is added at run time and not stored."""
     silent = "wh" in layer.names or bool(_CUDNN.fullmatch(layer.match.layer))
@@ -457,8 +440,13 @@ TENSORFLOW_LSTM = CellFamily(
         "tf.compat.v1.nn.rnn_cell.LSTMCell, BasicLSTMCell and LSTMBlockCell; tf.contrib.cudnn_rnn; "
         "sonnet 1; allennlp's ElmoLstm; openai/baselines, a2c/utils.py; Gers & Schmidhuber 2000"
     ),
-    layouts=(TENSORFLOW, BASELINES),
-    matches=_lstms,
+    layouts=(
+        # A kernel and a bias alone are any dense layer's.
+        replace(TENSORFLOW, required=(_DIAGONALS,)),
+        replace(TENSORFLOW, module=called("lstm_?(?:fused_?)?cell")),
+        *_RENAMED,
+        BASELINES,
+    ),
     variant=_forget_bias,
     assumptions=(FORGET_BIAS,),
 )
@@ -491,7 +479,7 @@ TENSORFLOW_RNN = CellFamily(
             "kernel",
             "bias",
             whole=True,
-            module=re.compile(r"(?:.*[./,])?\w*basic_rnn_cell\w*"),
+            module=called("basic_rnn_cell"),
         ),
     ),
     variant=elman,

@@ -27,14 +27,13 @@ from memcurse_cli.families.cells.layout import (
     CellFamily,
     Layout,
     Variant,
-    shapes_of,
+    called,
     stacked,
     without_jacobian,
 )
 from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive, RowNorms
 from memcurse_cli.families.reading import (
-    group_by_module,
     log_sigmoid,
     misfit,
     shown_shape,
@@ -544,24 +543,14 @@ LIGHT = stacked(
     *("w.weight", "u.weight", _BIAS, _STATE_BIAS),
     columns=False,
     resets=False,
-    others=(_SCALE, *_RUNNING),
+    vectors=(_SCALE, *_RUNNING),
+    required=((_SCALE,), (_BIAS,)),
 )
 _AS_RELU = (
     "the state that gates see is that of a ReLU candidate, as by default, without the normalisation"
     " of U h that SLiGRU has and does not store"
 )
 _STATE_NORMALISED = NoDrive("a layer normalisation stands between the hidden state and its gates")
-
-
-def _light_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with both stacked linears and their normalisation."""
-    found = []
-    for match in LIGHT.find(tensors, family):
-        vectors = match.tensors.keys() - LIGHT.matrices
-        sizes = {tensors[match.tensors[role]].shape for role in vectors}
-        if len(sizes) == 1 and {_SCALE, _BIAS} <= vectors and len(vectors & {*_RUNNING}) != 1:
-            found.append(match)
-    return found
 
 
 def _light_variant(layer: Layer) -> Variant:
@@ -618,8 +607,10 @@ LIGHT_GRU = CellFamily(
     recognised_by="w.weight (2H, inputs) and u.weight (2H, H) beside norm.weight and norm.bias",
     equation="λ = σ(b_z), γ = 1 - λ, b = β - s μ/√(v + ε) + layer_norm.bias, rows n, z",
     source="speechbrain.nnet.RNN.LiGRU and SLiGRU; Ravanelli et al. 2018, arXiv 1803.10225",
-    layouts=(LIGHT,),
-    matches=_light_matches,
+    layouts=(
+        replace(LIGHT, strangers=_RUNNING),
+        replace(LIGHT, required=((_SCALE,), (_BIAS,), *((each,) for each in _RUNNING))),
+    ),
     variant=_light_variant,
     assumptions=(BATCH_EPSILON,),
 )
@@ -636,42 +627,46 @@ LAYER_EPSILON = Assumption(
     meaning="ε of the layer normalisation in the GRU of Dreamer, where its linear has a bias",
 )
 RNZ = ("reset", "new", "update")
-DREAMER = stacked(RNZ, "weight", "weight", "bias", columns=False, keeps=False)
-# dreamerv3-torch, its later version, and SheepRL, which puts h before x.
-_NAMES = (("_layer", "_norm"), ("GRU_linear", "GRU_norm"), ("linear", "layer_norm"))
+DREAMER = stacked(
+    RNZ,
+    *("weight", "weight", "bias"),
+    columns=False,
+    keeps=False,
+    vectors=("linear_bias", "scale"),
+    whole=True,
+)
+
+
+def _dreamer(linear: str, norm: str, module: re.Pattern[str] | None = None) -> Layout:
+    names = {
+        f"{linear}.weight": "weight",
+        f"{linear}.bias": "linear_bias",
+        f"{norm}.weight": "scale",
+        f"{norm}.bias": "bias",
+    }
+    return replace(DREAMER, names=names, module=module)
+
+
 _STATE_FIRST = "linear"
-_RECURRENT = re.compile(r"\w*(?:rnn|gru|cell)\w*", re.IGNORECASE)
+_RECURRENT = called("(?:rnn|gru|cell)")
+# dreamerv3-torch, where the list that the linear stands in is no part of the cell's name; its later
+# version, whose linear has the bias where nothing is normalised; SheepRL, which puts h before x.
+DREAMERS = (
+    _dreamer("layers.GRU_linear", "layers.GRU_norm"),
+    _dreamer("GRU_linear", "GRU_norm"),
+    replace(
+        DREAMER,
+        module=_RECURRENT,
+        names={"_layer.weight": "weight", "_layer.bias": "bias"},
+        strangers=("_norm.weight",),
+    ),
+    _dreamer("_layer", "_norm", _RECURRENT),
+    _dreamer(_STATE_FIRST, "layer_norm", _RECURRENT),
+)
 NORMALISED = (
     "a layer normalisation stands before the gates: at zero its slope is that of its ε, which is "
     "not stored"
 )
-
-
-def _dreamer_matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Cells with a linear of three gates of [x, h] and what stands for its bias."""
-    found = []
-    for linear, norm in _NAMES:
-        roles = {
-            f"{linear}.weight": "weight",
-            f"{linear}.bias": "linear_bias",
-            f"{norm}.weight": "scale",
-            f"{norm}.bias": "bias",
-        }
-        for module, names in group_by_module(tensors, roles).items():
-            held = {roles[role]: name for role, name in names.items()}
-            above, last = split_name(module)
-            if linear != "GRU_linear" and not _RECURRENT.fullmatch(last):
-                continue
-            # Without a normalisation the linear has the bias.
-            if "scale" not in held and linear == "_layer" and "linear_bias" in held:
-                held["bias"] = held.pop("linear_bias")
-            shapes = shapes_of(tensors, held)
-            vectors = {shapes[role] for role in shapes.keys() - {"weight"}}
-            if "bias" in shapes and len(vectors) == 1 and DREAMER.fits(shapes):
-                # The list that the linear stands in is no part of the cell's name.
-                cell = above if linear == "GRU_linear" and last == "layers" else module
-                found.append(Match(cell or family, held))
-    return found
 
 
 def _dreamer_variant(layer: Layer) -> Variant:
@@ -723,8 +718,7 @@ LAYER_NORM_GRU = CellFamily(
         "NM512/dreamerv3-torch, networks.py; SheepRL's LayerNormGRUCell; Hafner et al. 2020, "
         "arXiv 2010.02193"
     ),
-    layouts=(DREAMER,),
-    matches=_dreamer_matches,
+    layouts=DREAMERS,
     variant=_dreamer_variant,
     assumptions=(UPDATE_BIAS, LAYER_EPSILON),
 )
