@@ -26,24 +26,15 @@ Integers = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class RowNorms:
-    """(n,) squared norms of the weights W and U that a gate sees its input and its state through.
-
-    ``products`` are the sums over products of a projection of the input and one of the state that
-    the gate sees, of the squared weight times both squared norms; None for none.
-    """
-
-    inputs: Floats
-    hidden: Floats
-    products: Floats | None = None
-
-
-@dataclass(frozen=True)
 class GateInput:
     """A pre-activation ``z = W x + U h + b`` of every unit."""
 
     bias: Floats  # (n,) b, z at zero input and zero state
-    norms: RowNorms
+    inputs: Floats | float = 0.0  # (n,) ‖W_i‖²
+    hidden: Floats | float = 0.0  # (n,) ‖U_i‖²
+    # (n,) sums over products of a projection of the input and one of the state that the gate sees,
+    # of the squared weight times both squared norms.
+    products: Floats | float = 0.0
     # (n,) a variance that does not depend on the input's scale, since a norm stands between.
     fixed: Floats | None = None
     # (n,) the variance of a further part of z, behind a low-rank layer that is not linear, from
@@ -63,12 +54,10 @@ class GateInput:
 
     def variance(self, inputs: float, held: float | Floats) -> Floats:
         """σ² = ‖W_i‖² E x² + ‖U_i‖² E h², and what else z has, from both second moments."""
-        norms = self.norms
-        variance: Floats = norms.inputs * inputs + norms.hidden * held
+        seen = self.inputs * inputs + self.hidden * held + self.products * inputs * held
+        variance = np.zeros_like(self.bias) + seen
         if self.fixed is not None:
             variance = variance + self.fixed
-        if norms.products is not None:
-            variance = variance + norms.products * inputs * held
         if self.further is not None:
             variance = variance + self.further(inputs)
         return variance
@@ -240,7 +229,7 @@ def projected_gate(
         weight = weight[rows]
     if len(weight) != bias.size:
         return None
-    return _gate(bias, factor**2 * squared_rows(weight))
+    return GateInput(bias, factor**2 * squared_rows(weight))
 
 
 def low_rank_gate(
@@ -270,12 +259,11 @@ def low_rank_gate(
         return None
     above = read_finite(store, outer)
     if normalised is not None:
-        fixed = np.sum((above * normalised) ** 2, axis=-1).ravel()
-        return _gate(bias, np.zeros(bias.size), fixed)
+        return GateInput(bias, fixed=np.sum((above * normalised) ** 2, axis=-1).ravel())
     rows = slice(-rank, None) if last else slice(rank)
     below = read_finite(store, inner)[..., rows, :]
     gram = below @ below.swapaxes(-1, -2)
-    return _gate(bias, np.maximum(np.sum((above @ gram) * above, axis=-1), 0.0).ravel())
+    return GateInput(bias, np.maximum(np.sum((above @ gram) * above, axis=-1), 0.0).ravel())
 
 
 def inner_products(*rows: Floats) -> Floats:
@@ -297,8 +285,5 @@ def read_rows(store: TensorStore, tensors: Sequence[str]) -> list[Floats] | None
 def repeated(gate: GateInput, count: int) -> GateInput:
     """The gate of every one of ``count`` eigenvalues that one pre-activation moves."""
     fixed = None if gate.fixed is None else np.repeat(gate.fixed, count)
-    return _gate(np.repeat(gate.bias, count), np.repeat(gate.norms.inputs, count), fixed)
-
-
-def _gate(bias: Floats, inputs: Floats, fixed: Floats | None = None) -> GateInput:
-    return GateInput(bias, RowNorms(inputs, np.zeros_like(inputs)), fixed)
+    inputs = np.broadcast_to(gate.inputs, gate.bias.shape)
+    return GateInput(np.repeat(gate.bias, count), np.repeat(inputs, count), fixed=fixed)

@@ -83,9 +83,9 @@ def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
     law = drive.law(drive.gate.bias)
     if "linear.bias" not in case.shapes:  # whose norm adds a constant to λ at zero alone
         assert_allclose(law.eigenvalue, np.exp(found.log_eigenvalues.real), rtol=1e-12)
-    if drive.gate.norms.products is None and drive.gate.fixed is None:
-        assert np.all(drive.gate.norms.inputs > 0)
-        assert np.all(drive.gate.norms.hidden > 0) == (drive.state is not None)
+    if not np.any(drive.gate.products) and drive.gate.fixed is None:
+        assert np.all(drive.gate.inputs > 0)
+        assert np.all(drive.gate.hidden > 0) == (drive.state is not None)
 
 
 def biases(case: Case) -> list[str]:

@@ -103,9 +103,9 @@ def test_every_gate_sees_the_rows_of_its_own(
     for gate, found in seen.items():
         assert found is not None
         assert_allclose(found.bias, b[gate], rtol=1e-12)
-        assert_allclose(found.norms.inputs, (w[gate] ** 2).sum(1), rtol=1e-12)
-        assert_allclose(found.norms.hidden, (u[gate] ** 2).sum(1), rtol=1e-12)
-        variance = 4 * found.norms.inputs + 0.5 * found.norms.hidden
+        assert_allclose(found.inputs, (w[gate] ** 2).sum(1), rtol=1e-12)
+        assert_allclose(found.hidden, (u[gate] ** 2).sum(1), rtol=1e-12)
+        variance = 4 * found.inputs + 0.5 * found.hidden
         assert_allclose(found.variance(4.0, 0.5), variance)
 
 
@@ -116,7 +116,7 @@ def test_a_projection_narrows_what_the_gates_see() -> None:
     drive = drive_of(MemoryStore(arrays), LSTM)
     assert drive.state is not None
     assert_allclose(drive.state.projection, (arrays["weight_hr_l0"] ** 2).sum(1))
-    assert_allclose(drive.gate.norms.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
+    assert_allclose(drive.gate.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
 
 
 @pytest.mark.parametrize(("peepholes", "forget"), [((0,), 2.0), ((0, 1, 2), 0.0)])

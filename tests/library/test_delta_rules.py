@@ -145,4 +145,4 @@ def test_the_gate_of_bailing(safe: bool) -> None:
     drive = drive_of(store, KDA())
     rate = np.repeat(np.exp(2 * arrays["A_log"].ravel()), keys) if safe else 1.0
     expected = rate * (arrays["f_proj.weight"] ** 2).sum(1)
-    assert_allclose(drive.gate.norms.inputs, expected, rtol=1e-6)
+    assert_allclose(drive.gate.inputs, expected, rtol=1e-6)

@@ -267,8 +267,8 @@ def test_the_weights_that_a_gate_is_driven_through(name: str) -> None:
     inputs, hidden = (
         (held.detach().numpy() ** 2).sum(1) for held in (cell.weight_ih, cell.weight_hh)
     )
-    assert_allclose(drive.gate.norms.inputs, inputs[of_input])
-    assert_allclose(drive.gate.norms.hidden, 0 if of_state is None else hidden[of_state])
+    assert_allclose(drive.gate.inputs, inputs[of_input])
+    assert_allclose(drive.gate.hidden, 0 if of_state is None else hidden[of_state])
 
 
 # What a cell that is not read is refused by: a tensor that torch's has not, or its name.

@@ -69,7 +69,7 @@ def test_the_state_and_the_gates_of_the_rg_lru() -> None:
     assert drive.write_gate is not None
     for gate, of in ((drive.gate, "recurrent"), (drive.write_gate, "input")):
         weights = arrays[f"rg_lru.{of}_gate_weight"]
-        assert_allclose(gate.norms.inputs, (weights**2).sum(1).ravel(), rtol=1e-12)
+        assert_allclose(gate.inputs, (weights**2).sum(1).ravel(), rtol=1e-12)
     for of in ("recurrent", "input"):
         layer.get_parameter(f"{of}_gate_weight").data.zero_()
     recurrence = read_layer(dict(layer.state_dict(prefix="rg_lru.")), RGLRU())
@@ -113,7 +113,7 @@ def test_the_state_of_the_mlstm(weight_mode: str) -> None:
     gates = layer.fgate_preact if weight_mode == "single" else layer.ifgate_preact
     squares = (gates.weight.detach().numpy()[-2:] ** 2).sum(1)
     drive = drive_of(MemoryStore(dict(layer.state_dict())), MLSTM())
-    assert_allclose(drive.gate.norms.inputs, squares, rtol=1e-6)
+    assert_allclose(drive.gate.inputs, squares, rtol=1e-6)
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -39,7 +39,6 @@ from memcurse_cli.families.gate_inputs import (
     GateInput,
     HiddenState,
     NoDrive,
-    RowNorms,
     squared_rows,
 )
 from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
@@ -245,18 +244,16 @@ class Cell:
             return None
         return self._matrix(self.layout.projection, self._seen, self.size)
 
-    @cached_property
-    def norms(self) -> dict[str, RowNorms] | None:
-        """Those of both sides of each gate; None where the inputs' are not known."""
+    def seen(self) -> dict[str, GateInput]:
+        """What each gate of a plain cell sees; nothing where the inputs' weights are not known."""
         if self.inputs is None:
-            return None
-        nothing = np.zeros(self.size)
+            return {}
         inputs, hidden = (
             {gate: squared_rows(weights) for gate, weights in side.items()}
             for side in (self.inputs, self.hidden)
         )
         return {
-            gate: RowNorms(inputs.get(gate, nothing), hidden.get(gate, nothing))
+            gate: GateInput(self.biases[gate].total, inputs.get(gate, 0.0), hidden.get(gate, 0.0))
             for gate in dict.fromkeys((*inputs, *hidden))
         }
 
@@ -318,10 +315,10 @@ class Variant:
     layout: Layout | None = None  # where the tensors say another than the family's
     added: Mapping[str, Floats | float] = field(default_factory=dict)  # to the bias, by gate
     candidate: Candidate = TANH  # what a cell of one update gate takes in
-    # The spectra of its hidden weights and its step, on a device; what its gates see, as far as
-    # that has figures, and why not. None for the plain cell's.
+    # The spectra of its hidden weights and its step, on a device, if not the plain cell's; what its
+    # gates see, as far as that has figures, and why not.
     spectra: Callable[[Cell, str], HiddenSpectra] | None = None
-    seen: Callable[[Cell], Mapping[str, GateInput]] | None = None
+    seen: Callable[[Cell], Mapping[str, GateInput]] = Cell.seen
     undriven: NoDrive | None = None
     finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
     activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
@@ -416,7 +413,7 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
     undriven = variant.undriven if options.gates else None
-    seen = (variant.seen or _seen)(cell) if options.gates and undriven is None else {}
+    seen = variant.seen(cell) if options.gates and undriven is None else {}
     lstm = "forget" in biases
     log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
     stored = biases["forget" if lstm else layout.gate].parts
@@ -480,12 +477,6 @@ def _mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> _Step:
         law = Mix(keeps=layout.keeps, opening=opening)
         drive = GateDrive(law=law, gate=seen[gate], state=state, motions=motions)
     return kept.log_value, kept.log_opposite, groups, drive
-
-
-def _seen(cell: Cell) -> dict[str, GateInput]:
-    """What each gate of a plain cell sees; nothing where that is not known."""
-    norms = (cell.norms or {}).items()
-    return {gate: GateInput(cell.biases[gate].total, norm) for gate, norm in norms}
 
 
 def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:

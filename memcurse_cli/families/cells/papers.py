@@ -46,7 +46,6 @@ from memcurse_cli.families.gate_inputs import (
     GateInput,
     HiddenState,
     NoDrive,
-    RowNorms,
     squared_rows,
 )
 from memcurse_cli.families.reading import (
@@ -166,14 +165,14 @@ def fast_grnn_recurrence(
         inputs, hidden = matrices()
         if inputs is None or hidden is None:
             return None
-        norms = RowNorms(squared_rows(inputs), squared_rows(hidden))
+        shown = squared_rows(inputs), squared_rows(hidden)
         law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
         candidate = update()
         return GateDrive(
             law=law,
-            gate=GateInput(bias, norms),
+            gate=GateInput(bias, *shown),
             state=HiddenState(
-                GateInput(candidate, norms), convex=False, written=Written(law, candidate - bias)
+                GateInput(candidate, *shown), convex=False, written=Written(law, candidate - bias)
             ),
             motions={group.name: ("gate", 1.0) for group in groups}
             | {role: (role, 1.0) for role in (SCALE, FLOOR)},
@@ -290,19 +289,19 @@ def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurren
 
 def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDrive | None:
     """Both steps see x and y; what z takes in sees them too, and what y takes in sees x and z."""
-    norms = cell.norms
-    if norms is None:
+    if cell.inputs is None:
         return None
+    sides = cell.inputs, cell.hidden
 
-    def both(first: str, second: str) -> RowNorms:
-        sides = ((norms[gate].inputs, norms[gate].hidden) for gate in (first, second))
-        return RowNorms(*map(np.concatenate, zip(*sides, strict=True)))
+    def both(total: Floats, *gates: str) -> GateInput:
+        rows = (np.concatenate([side[gate] for gate in gates]) for side in sides)
+        return GateInput(total, *map(squared_rows, rows))
 
     taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
     return GateDrive(
         law=Mix(keeps=False, parameter="steps", largest=step),
-        gate=GateInput(bias, both("step of y", "step of z")),
-        state=HiddenState(GateInput(taken, both("y", "z")), cascade=cell.size),
+        gate=both(bias, "step of y", "step of z"),
+        state=HiddenState(both(taken, "y", "z"), cascade=cell.size),
         motions=dict.fromkeys(groups, ("steps", 1.0)),
     )
 
@@ -371,7 +370,7 @@ def _seen(layer: Layer, cell: Cell) -> dict[str, GateInput]:
     inputs = np.split(squared_rows(wx), len(_IFOG))
     products = np.split(np.square(wh) @ (squared_rows(wmx) * squared_rows(wmh)), len(_IFOG))
     return {
-        gate: GateInput(cell.biases[gate].total, RowNorms(own, np.zeros(units), both))
+        gate: GateInput(cell.biases[gate].total, own, products=both)
         for gate, own, both in zip(_IFOG, inputs, products, strict=True)
     }
 

@@ -32,7 +32,7 @@ from memcurse_cli.families.cells.layout import (
     without_jacobian,
 )
 from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive, RowNorms
+from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive
 from memcurse_cli.families.reading import (
     log_sigmoid,
     misfit,
@@ -570,16 +570,14 @@ def _light_variant(layer: Layer) -> Variant:
 
     def seen(cell: Cell) -> dict[str, GateInput]:
         """A layer normalisation puts out ``s_i w_i / √(mean_j w_j²)``, at any scale of x."""
-        norms = cell.norms or {}
-        mean = max(float(np.mean([norm.inputs for norm in norms.values()])), np.finfo(float).tiny)
-        found = {}
-        for gate, norm in norms.items():
-            inputs, fixed = shown[gate] * norm.inputs, None
-            if not batch:
-                inputs, fixed = np.zeros_like(inputs), inputs / mean
-            bias = cell.biases[gate].total
-            found[gate] = GateInput(bias, RowNorms(inputs, norm.hidden), fixed)
-        return found
+        gates = cell.seen()
+        mean = max(np.mean([gate.inputs for gate in gates.values()]), np.finfo(float).tiny)
+        return {
+            name: replace(gate, inputs=shown[name] * gate.inputs)
+            if batch
+            else replace(gate, inputs=0.0, fixed=shown[name] * gate.inputs / mean)
+            for name, gate in gates.items()
+        }
 
     def finish(found: Recurrence, cell: Cell) -> Recurrence:
         total, moved, own = cell.biases["update"].total, share[cell.size :], scale[cell.size :]
@@ -689,8 +687,7 @@ def _dreamer_variant(layer: Layer) -> Variant:
         if scale is None:
             return {}
         ((_, _, stored, _),) = cell.biases["update"].parts
-        nothing = RowNorms(np.zeros(stored.size), np.zeros(stored.size))
-        return {"update": GateInput(stored + shift, nothing, _update(scale) ** 2)}
+        return {"update": GateInput(stored + shift, fixed=_update(scale) ** 2)}
 
     linear = split_name(split_name(names["weight"])[0])[1]
     return Variant(

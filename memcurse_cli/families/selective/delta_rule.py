@@ -14,7 +14,7 @@ import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
-from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive, repeated
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     exponential_decay,
@@ -334,8 +334,7 @@ class KDA(_GatedDelta):
             gate = layer.gate_through(bias, "A_log", _KDA_INPUTS)
             write = layer.projected(np.zeros(log_rate.size), *self.strengths)
             if gate is not None:
-                norms = RowNorms(gate.norms.inputs * factor**2, gate.norms.hidden)
-                gate = GateInput(gate.bias * factor, norms)
+                gate = GateInput(gate.bias * factor, gate.inputs * factor**2, gate.hidden)
             return gate, None if write is None else repeated(write, bias.size // log_rate.size)
 
         return layer.gated(

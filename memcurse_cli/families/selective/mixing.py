@@ -23,7 +23,6 @@ from memcurse_cli.families.gate_inputs import (
     GateInput,
     JointDrive,
     NoDrive,
-    RowNorms,
     inner_products,
     mixing_drive,
     read_rows,
@@ -229,12 +228,12 @@ def _behind_norm(layer: Layer, bias: Floats, weight: Floats) -> GateInput:
 
     Of that every component has the RMS of its scale and the mean of its bias.
     """
-    nothing, scale = np.zeros(bias.size), _scale(layer, len(weight))
+    scale = _scale(layer, len(weight))
     if scale is None:
-        return GateInput(bias, RowNorms(squared_rows(weight.T), nothing))
+        return GateInput(bias, squared_rows(weight.T))
     seen = squared_rows((scale[:, None] * weight).T)
     shift = layer.real(_NORM[1], scale.shape) @ weight if _NORM[1] in layer.names else None
-    return GateInput(bias, RowNorms(nothing, nothing), seen, shift=shift)
+    return GateInput(bias, fixed=seen, shift=shift)
 
 
 OUTPUT_GATE = Assumption(
@@ -391,7 +390,7 @@ def _gate(layer: Layer, role: str, bias: Floats) -> GateInput | None:
     if weight is None:
         return None
     norms = np.sum(read_finite(layer.store, weight) ** 2, axis=-2).ravel()
-    return None if norms.shape != bias.shape else GateInput(bias, RowNorms(norms, 0 * norms))
+    return None if norms.shape != bias.shape else GateInput(bias, norms)
 
 
 def _turned(layer: Layer, recurrence: Recurrence, gate: Floats) -> Recurrence:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.families.family import Layout
-from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     beside,
@@ -143,9 +143,8 @@ def _decay_gate(layer: Layer, role: str, base: Floats) -> GateInput | NoDrive:
     mixing = next((each for each in found if each is not None), None)
     if mixing is None:
         return MISSING
-    still = np.zeros_like(base)
     bottleneck = _Bottleneck(outer, inner, mixing, moving)
-    return GateInput(base, RowNorms(still, still), further=bottleneck.variance)
+    return GateInput(base, further=bottleneck.variance)
 
 
 def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> _Bottleneck | None:

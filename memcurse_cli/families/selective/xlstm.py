@@ -16,7 +16,7 @@ from memcurse_cli.families.cells.gated_layer import (
     step_jacobian,
 )
 from memcurse_cli.families.family import Assumption, Layout, Shapes
-from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms, projected_gate
+from memcurse_cli.families.gate_inputs import GateInput, HiddenState, projected_gate
 from memcurse_cli.families.reading import beside, read_real
 from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
@@ -181,8 +181,8 @@ def _inputs(layer: Layer, biases: Floats) -> dict[str, GateInput] | None:
         if tensor is None or layer.store.tensors[tensor].shape[:2] != (heads, units):
             return None
         weight = read_real(layer.store, tensor, (heads, units, None))
-        norms = RowNorms(np.sum(weight**2, axis=-1).ravel(), seen.ravel())
-        inputs[gate] = GateInput(bias.ravel(), norms)
+        shown = np.sum(weight**2, axis=-1)
+        inputs[gate] = GateInput(bias.ravel(), shown.ravel(), seen.ravel())
     return inputs
 
 

@@ -240,7 +240,7 @@ def test_the_layer_is_found_in_any_module_and_no_other_family_takes_it(layer: La
 )
 def test_the_law_that_moves_is_that_of_the_layer_at_its_bias(layer: Layer) -> None:
     drive = drive_of(MemoryStore(layer.arrays), layer.family, **layer.assume)
-    assert drive.gate.norms.inputs.shape == drive.gate.bias.shape
+    assert drive.gate.variance(1.0, 0.0).shape == drive.gate.bias.shape
     assert (drive.write is None) == (drive.write_gate is None)
 
 
@@ -292,11 +292,11 @@ def test_the_weights_that_the_gates_see_the_input_through(name: str) -> None:
     expected = NORMS[name](layer.arrays)
     gate, write = expected if isinstance(expected, tuple) else (expected, None)
     times = drive.gate.bias.size // gate.size  # one projection moves several λ
-    assert_allclose(drive.gate.norms.inputs, np.repeat(gate, times))
+    assert_allclose(drive.gate.inputs, np.repeat(gate, times))
     assert (write is None) == (drive.write_gate is None)
     if drive.write_gate is not None:
         times = drive.write_gate.bias.size // write.size
-        assert_allclose(drive.write_gate.norms.inputs, np.repeat(write, times))
+        assert_allclose(drive.write_gate.inputs, np.repeat(write, times))
 
 
 @parametrised

@@ -73,7 +73,7 @@ def test_a_selection_holds_the_rows_of_the_step_last() -> None:
         "m.selection.weight": RANDOM.normal(size=(8, 6)),
     }
     product = layer["m.dt_proj.weight"] @ layer["m.selection.weight"][-2:]
-    assert_allclose(gate_of(layer).norms.inputs, np.repeat((product**2).sum(1), 3), rtol=1e-12)
+    assert_allclose(gate_of(layer).inputs, np.repeat((product**2).sum(1), 3), rtol=1e-12)
 
 
 @pytest.mark.parametrize("index", ["", ".0"], ids=["plain", "Hymba"])
