@@ -54,13 +54,13 @@ def test_without_its_input_weights_there_is_no_band() -> None:
 
 def test_the_constant_of_a_long_expressive_memory() -> None:
     arrays = CASES["lem"].arrays()
-    given = read_layer(arrays, LEM(), dt="0.5")
-    recurrence = read_layer(arrays | {"cell.dt": np.array(0.5)}, LEM())
+    given = read_layer(arrays, LEM, dt="0.5")
+    recurrence = read_layer(arrays | {"cell.dt": np.array(0.5)}, LEM)
     assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
     assert "dt=0.5 (stored as cell.dt)" in " ".join(recurrence.assumptions)
     arrays["cell.inp2hid.bias"] = np.full(4 * H, -60.0)
     arrays["cell.hid2hid.bias"] = np.zeros(3 * H)
-    long = read_layer(arrays, LEM()).log_eigenvalues.real
+    long = read_layer(arrays, LEM).log_eigenvalues.real
     assert_allclose(long, -np.exp(-60.0), rtol=1e-12)
 
 

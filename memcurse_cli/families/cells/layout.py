@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.cells.gated_layer import (
@@ -188,7 +189,7 @@ class Cell:
     """
 
     def __init__(self, layer: Layer, layout: Layout) -> None:
-        self._layer, self.layout = layer, layout
+        self.layer, self.layout = layer, layout
         role, gates = next(iter(layout.hidden.items()))
         rows, columns = self._shape(role)[:2]
         self.size = rows // len(gates)
@@ -198,14 +199,14 @@ class Cell:
 
     def _shape(self, role: str) -> tuple[int, ...]:
         """That of a matrix, row = target."""
-        shape = self._layer.shape(role)
+        shape = self.layer.shape(role)
         return shape[::-1] if self.layout.columns else shape
 
     def _matrix(self, role: str, *shape: int | None) -> Floats:
         """A stored matrix of this shape, row = target."""
         if self.layout.columns:
-            return self._layer.real(role, shape[::-1]).T
-        return self._layer.real(role, shape)
+            return self.layer.real(role, shape[::-1]).T
+        return self.layer.real(role, shape)
 
     def _side(self, blocks: Blocks, hidden: bool) -> dict[str, Floats]:
         other = self.layout.inputs if hidden else self.layout.hidden
@@ -231,16 +232,14 @@ class Cell:
     def inputs(self) -> dict[str, Floats] | None:
         """(H, inputs) of each gate; None where they are not in the file, or do not fit."""
         for role, gates in self.layout.inputs.items():
-            if role not in self._layer.names or (
-                self._shape(role)[:1] != (len(gates) * self.size,)
-            ):
+            if role not in self.layer.names or (self._shape(role)[:1] != (len(gates) * self.size,)):
                 return None
         return self._side(self.layout.inputs, hidden=False)
 
     @cached_property
     def projection(self) -> Floats | None:
         """(P, H) what the state is multiplied with, or None for the identity."""
-        if self.layout.projection not in self._layer.names:
+        if self.layout.projection not in self.layer.names:
             return None
         return self._matrix(self.layout.projection, self._seen, self.size)
 
@@ -264,7 +263,7 @@ class Cell:
         sides = (*layout.hidden.values(), *layout.inputs.values(), *layout.biases.values())
         parts: dict[str, list[Part]] = {gate: [] for blocks in sides for gate in blocks}
         for role, blocks in layout.biases.items():
-            if role not in self._layer.names:
+            if role not in self.layer.names:
                 continue
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
             for side, row in self._bias_rows(role, own, len(blocks) * self.size):
@@ -277,18 +276,18 @@ class Cell:
         }
 
     def _part(self, role: str, name: str, values: Floats) -> Part:
-        tensor = self._layer.names[role]
-        return Part(name, tensor, values, self._layer.store.tensors[tensor].dtype)
+        tensor = self.layer.names[role]
+        return Part(name, tensor, values, self.layer.store.tensors[tensor].dtype)
 
     def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
-        sides, shape = self.layout.sides, self._layer.shape(role)
+        sides, shape = self.layout.sides, self.layer.shape(role)
         shapes: list[tuple[int, ...]] = [(width,), *([(2, width), (2 * width,)] if sides else [])]
         if shape not in shapes:
             needed = " or ".join(map(shown_shape, shapes))
             what = f"its shape {shown_shape(shape)} does not fit, {needed} is needed"
-            raise misfit(what, self._layer.names[role])
-        values = self._layer.real(role, shape)
+            raise misfit(what, self.layer.names[role])
+        values = self.layer.real(role, shape)
         if values.size == width:
             return [(name, values)]
         return list(zip(sides, values.reshape(2, width), strict=True))
@@ -298,12 +297,16 @@ class Cell:
         """Those of each gate that has one."""
         found = {}
         for role, gates in self.layout.peepholes.items():
-            if role in self._layer.names:
-                values = self._layer.real(role, (len(gates) * self.size,))
+            if role in self.layer.names:
+                values = self.layer.real(role, (len(gates) * self.size,))
                 for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
                     name = role if len(gates) == 1 else f"{role}[{gate}]"
                     found[gate] = self._part(role, name, own)
         return found
+
+
+CellStep = tuple[NDArray[Any], Floats, tuple[ParameterGroup, ...], GateDrive | None]
+"""log λ, log γ, what moves them, and what drives them beside the biases."""
 
 
 @dataclass(frozen=True)
@@ -320,6 +323,8 @@ class Variant:
     spectra: Callable[[Cell, str], HiddenSpectra] | None = None
     seen: Callable[[Cell], Mapping[str, GateInput]] = Cell.seen
     undriven: NoDrive | None = None
+    # What its state and its gain are at zero input, where no update or forget gate alone says so.
+    recur: Callable[[Cell, Variant, Mapping[str, GateInput]], CellStep] | None = None
     finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
     activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
     matrix: Callable[[Floats], Floats] = np.asarray  # its dense matrix from the stored one
@@ -382,14 +387,15 @@ class CellFamily(LayoutFamily):
         member = member_of(store, match, dict.fromkeys(layout.hidden, 2), others=())
         layer = Layer(self.name, member, match, options)
         variant = self.variant(layer)
-        return read_cell(layer, variant.layout or layout, variant)
+        return read_cell(Cell(layer, variant.layout or layout), variant)
 
 
-def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurrence:
+def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
     Raises TensorError: NaN or inf in what is read, or shapes that do not fit together.
     """
+    layer, layout, options = cell.layer, cell.layout, cell.layer.options
     if layout.convolves:
         variant = replace(
             variant,
@@ -397,7 +403,6 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
             spectra=lambda cell, device: HiddenSpectra({}, None, _CONVOLVED),
             undriven=NoDrive(_CONVOLVED),
         )
-    cell, options = Cell(layer, layout), layer.options
     biases = cell.biases
     if "state" in biases:
         inputs = cell.inputs
@@ -414,16 +419,15 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
     undriven = variant.undriven if options.gates else None
     seen = variant.seen(cell) if options.gates and undriven is None else {}
-    lstm = "forget" in biases
-    log_kept, log_gain, groups, drive = (_lstm if lstm else _mix)(cell, variant, seen)
-    stored = biases["forget" if lstm else layout.gate].parts
+    recur = variant.recur or (_lstm if "forget" in biases else _mix)
+    log_kept, log_gain, groups, drive = recur(cell, variant, seen)
     found = layer.recurrence(
         log_kept,
         groups,
         log_gain=log_gain,
         input_dependent=True,
         stable_by_construction=variant.opening.smooth,
-        also=variant.assumptions if stored else (*variant.assumptions, WITHOUT_BIAS),
+        also=variant.assumptions if groups else (*variant.assumptions, WITHOUT_BIAS),
         hidden_feedback=True,
         hidden=_spectra(cell, options.device, variant) if options.spectra else None,
         gate=undriven or drive,
@@ -432,10 +436,7 @@ def read_cell(layer: Layer, layout: Layout, variant: Variant = PLAIN) -> Recurre
     return found if variant.finish is None else variant.finish(found, cell)
 
 
-_Step = tuple[Floats, Floats, tuple[ParameterGroup, ...], GateDrive | None]
-
-
-def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> _Step:
+def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
     """``c' = σ(f) c + σ(i) tanh(g)``: the state is c, λ = σ(b_f) and γ = σ(b_i)."""
     forget, entered, opening = cell.biases["forget"], cell.biases["input"], variant.opening
     kept, written = open_gate(opening, forget.total), open_gate(opening, entered.total)
@@ -459,7 +460,7 @@ def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> _Step:
     return kept.log_value, written.log_value, (*groups["forget"], *groups["input"]), drive
 
 
-def _mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> _Step:
+def _mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
     """``h' = λ h + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ.
 
     dλ/db = ±σ'(b) and d log γ/db = ∓σ'(b) / (1-λ), the upper sign where the gate keeps the state.

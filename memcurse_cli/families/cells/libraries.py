@@ -158,7 +158,7 @@ def _halves(layer: Layer) -> Variant:
 
     def finish(first: Recurrence, cell: Cell) -> Recurrence:
         plain = Layer(layer.family, layer.store, layer.match, ReadOptions())
-        second = read_cell(plain, VERTICAL)
+        second = read_cell(Cell(plain, VERTICAL))
         # γ = 1 - λ₁ λ₂ = λ₂ γ₁ + γ₂, without cancellation.
         log_gain: Floats = np.logaddexp(
             (second.log_eigenvalues + first.log_gain).real, second.log_gain.real

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -15,7 +15,6 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
-    Part,
     Step,
     dual_sigmoid,
     dual_tanh,
@@ -25,6 +24,7 @@ from memcurse_cli.families.cells.layout import (
     PLAIN,
     Cell,
     CellFamily,
+    CellStep,
     Layout,
     Variant,
     read_cell,
@@ -82,11 +82,70 @@ def _fits(shapes: Shapes) -> bool:
     return len(inner) == 2 and inner[1:] == size and outer == (*size, inner[0])
 
 
-class FastGRNN(LayoutFamily):
-    """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``.
+Rows = tuple[str, ...]
 
-    At zero input and zero state λ = σ(b_z) and γ = σ(ζ)(1-λ) + σ(ν).
-    """
+
+def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -> Layout:
+    """Biases have the rows of their weights unless they have others."""
+    rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
+    sides = {"weight_ih": inputs}, {"weight_hh": hidden}
+    return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
+
+
+def _stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
+    """Those of a step of the state, given what each gate sees of it beside its bias."""
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        def whole(h: Any) -> Any:
+            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
+            for gate, weights in cell.hidden.items():
+                z[gate] = z[gate] + h @ weights.T
+            return step(cell, z, h)
+
+        return step_spectra(cell.hidden, whole, cell.size, device)
+
+    return spectra
+
+
+class _EdgeCell(Cell):
+    """Biases are rows here, and each matrix is whole or of two factors."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer, Layout({}, {_GATE: ("gate",)}))  # which has its width
+
+    @cached_property
+    def biases(self) -> dict[str, GateBias]:
+        """As of `Cell`."""
+        rows = {role: self.layer.vector(role, self.size) for role in (_GATE, _UPDATE)}
+        return {
+            "gate": GateBias(rows[_GATE], (self._part(_GATE, _GATE, rows[_GATE]),)),
+            "new": GateBias(rows[_UPDATE]),
+            "shared": GateBias(np.zeros(self.size)),
+        }
+
+    @cached_property
+    def hidden(self) -> dict[str, Floats]:
+        """As of `Cell`."""
+        return self._whole(*_HIDDEN)
+
+    @cached_property
+    def inputs(self) -> dict[str, Floats] | None:
+        """As of `Cell`."""
+        return self._whole(*_INPUT) or None
+
+    def _whole(self, whole: str, inner: str, outer: str) -> dict[str, Floats]:
+        """(H, sources), whole or the product of its factors; nothing where it is not there."""
+        layer = self.layer
+        if whole in layer.names:
+            return {"shared": layer.real(whole, (self.size, None))}
+        if not {inner, outer} <= layer.names.keys():
+            return {}
+        below = layer.real(inner, (None, None))
+        return {"shared": layer.real(outer, (self.size, len(below))) @ below}
+
+
+class FastGRNN(LayoutFamily):
+    """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``."""
 
     name = "fast_grnn"
     title = "FastGRNN (EdgeML)"
@@ -96,103 +155,60 @@ class FastGRNN(LayoutFamily):
     layouts = (TensorLayout(_REQUIRED, optional=_INPUT + _HIDDEN, fits=_fits),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        gate, tensor = layer.vector(_GATE), layer.names[_GATE]
-        part = Part(_GATE, tensor, gate, layer.store.tensors[tensor].dtype)
         layer.assumed.sentences.append(_FUNCTIONS)
-
-        def matrix(whole: str, inner: str, outer: str) -> Floats | None:
-            """(H, sources), whole or the product of its factors; None where it is not there."""
-            if whole in layer.names:
-                return layer.real(whole, (gate.size, None))
-            if not {inner, outer} <= layer.names.keys():
-                return None
-            below = layer.real(inner, (None, None))
-            return layer.real(outer, (gate.size, len(below))) @ below
-
-        return fast_grnn_recurrence(
-            layer,
-            gate=GateBias(gate, (part,)),
-            block="",
-            update=lambda: layer.vector(_UPDATE, gate.size),
-            matrices=lambda: (matrix(*_INPUT), matrix(*_HIDDEN)),
-        )
+        return read_cell(_EdgeCell(layer), _fast_grnn(layer, block=""))
 
 
-def fast_grnn_recurrence(
-    layer: Layer,
-    *,
-    gate: GateBias,
-    block: str,
-    update: Callable[[], Floats],
-    matrices: Callable[[], tuple[Floats | None, Floats | None]],
-    bent: bool = False,
-) -> Recurrence:
+def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Variant:
     """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ, or a tanh if the gate is ``bent``.
 
     One ζ and one ν move the gain of every unit: d log γ/db_z = -σ(ζ) a'(b_z) / γ,
     d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ. ``block`` is what the gate's block of a
-    bias is called, or ""; ``update`` reads (H,) b_h, and ``matrices`` W and U, None for neither.
+    bias is called, or "".
     """
-    bias = gate.total
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
-    # 1 - tanh(b) = 2σ(-2b), without cancellation.
-    stretch = 2.0 if bent else 1.0
-    lost = stretch * sigmoid(-stretch * bias)
-    kept: Floats = np.tanh(bias) if bent else sigmoid(bias)
-    slope = lost * stretch * sigmoid(stretch * bias)
     opened = sigmoid(scale)
-    log_lost = np.log(stretch) + log_sigmoid(-stretch * bias)
-    log_gain = np.logaddexp(log_sigmoid(scale) + log_lost, log_sigmoid(floor))
-    gain = np.exp(log_gain)
-    groups = gate.groups(block, slope, -opened * slope / gain)
-    by_scale = opened * sigmoid(-scale) * lost / gain
-    by_floor = sigmoid(floor) * sigmoid(-floor) / gain
 
-    def spectra() -> HiddenSpectra:
-        taken, (_, hidden) = update(), matrices()
-        assert hidden is not None  # a layer without it is not found
-
-        def step(h: Any) -> Any:
-            seen = h @ hidden.T
-            z = dual_tanh(seen + bias) if bent else dual_sigmoid(seen + bias)
-            return z * h + (opened * (1 - z) + sigmoid(floor)) * dual_tanh(seen + taken)
-
-        return step_spectra({"shared": hidden}, step, bias.size, layer.options.device)
-
-    def drive() -> GateDrive | NoDrive | None:
-        if bent:
-            return _UNLAWFUL
-        inputs, hidden = matrices()
-        if inputs is None or hidden is None:
-            return None
-        shown = squared_rows(inputs), squared_rows(hidden)
-        law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
-        candidate = update()
-        return GateDrive(
-            law=law,
-            gate=GateInput(bias, *shown),
-            state=HiddenState(
-                GateInput(candidate, *shown), convex=False, written=Written(law, candidate - bias)
-            ),
-            motions={group.name: ("gate", 1.0) for group in groups}
-            | {role: (role, 1.0) for role in (SCALE, FLOOR)},
-        )
-
-    log_kept = log_of_eigenvalues(kept) if bent else log_sigmoid(bias).astype(np.complex128)
-    return layer.recurrence(
-        log_kept,
-        (
-            *groups,
+    def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+        gate, candidate = cell.biases["gate"], cell.biases["new"].total
+        bias = gate.total
+        # 1 - tanh(b) = 2σ(-2b), without cancellation.
+        stretch = 2.0 if bent else 1.0
+        lost = stretch * sigmoid(-stretch * bias)
+        log_kept = log_of_eigenvalues(np.tanh(bias)) if bent else log_sigmoid(bias)
+        slope = lost * stretch * sigmoid(stretch * bias)
+        log_lost = np.log(stretch) + log_sigmoid(-stretch * bias)
+        log_gain = np.logaddexp(log_sigmoid(scale) + log_lost, log_sigmoid(floor))
+        gain = np.exp(log_gain)
+        groups = gate.groups(block, slope, -opened * slope / gain)
+        by_scale = opened * sigmoid(-scale) * lost / gain
+        by_floor = sigmoid(floor) * sigmoid(-floor) / gain
+        drive = None
+        if seen:
+            law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
+            drive = GateDrive(
+                law=law,
+                gate=replace(seen["shared"], bias=bias),
+                state=HiddenState(
+                    replace(seen["shared"], bias=candidate),
+                    convex=False,
+                    written=Written(law, candidate - bias),
+                ),
+                motions={group.name: ("gate", 1.0) for group in groups}
+                | {role: (role, 1.0) for role in (SCALE, FLOOR)},
+            )
+        own = (
             layer.group(SCALE, scale, 0.0, by_scale, scalar=0),
             layer.group(FLOOR, floor, 0.0, by_floor, scalar=0),
-        ),
-        log_gain=log_gain,
-        input_dependent=True,
-        stable_by_construction=True,
-        hidden_feedback=True,
-        hidden=spectra() if layer.options.spectra else None,
-        gate=drive() if layer.options.gates else None,
-    )
+        )
+        return log_kept, log_gain, (*groups, *own), drive
+
+    def step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
+        gate, new = (z["shared"] + z[part] for part in ("gate", "new"))
+        kept = dual_tanh(gate) if bent else dual_sigmoid(gate)
+        return kept * h + (opened * (1 - kept) + sigmoid(floor)) * dual_tanh(new)
+
+    return Variant(recur=recur, spectra=_stepped(step), undriven=_UNLAWFUL if bent else None)
 
 
 STEP = Assumption(
@@ -203,7 +219,7 @@ STEP = Assumption(
 )
 
 
-def lem_layout(
+def _lem_layout(
     weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
 ) -> Layout:
     """The linears of x, whose last rows lead into ``states``, of y and of z, for ``{}``."""
@@ -219,91 +235,53 @@ def lem_layout(
     )
 
 
-LINEARS = lem_layout(
+LINEARS = _lem_layout(
     "{}.weight", "{}.bias", ("inp2hid", "hid2hid", "transform_z"), states=("y", "z")
 )
 
 
-class LEM(LayoutFamily):
-    """``z' = (1-Δ) z + Δ tanh(·)``, ``y' = (1-Δ̄) y + Δ̄ tanh(·)`` with ``Δ = dt σ(b)``: λ = 1 - Δ.
-
-    The eigenvalues of y stand before those of z.
-    """
-
-    name = "lem"
-    title = "LEM (long expressive memory)"
-    recognised_by = (
-        "hid2hid.weight (3H, H) beside inp2hid.weight (4H, inputs) and transform_z.weight"
-    )
-    equation = "λ = 1 - dt σ(b), γ = dt σ(b), b = inp2hid.bias + hid2hid.bias, first 2H rows"
-    source = "tk-rusch/LEM; Rusch et al. 2022, arXiv 2110.04744"
-    assumptions = (STEP,)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with the three linears, of shapes that fit together."""
-        return LINEARS.find(tensors, self.name)
-
-    def _recurrence(self, layer: Layer) -> Recurrence:
-        return read_lem(layer, LINEARS)
-
-
-def read_lem(layer: Layer, layout: Layout, *, delayed: bool = False) -> Recurrence:
+def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
     """λ = 1 - Δ and γ = Δ of both states: d log γ/db = 1 - σ(b), dλ/db = -Δ (1 - σ(b)).
 
-    ``delayed``: y takes in z as it was a step before.
-
-    Raises:
-        TensorError: NaN or inf in what is read, or shapes that do not fit together.
-        UsageError: the user's dt is not in (0, 1].
+    The eigenvalues of y stand before those of z. ``delayed``: y takes in z as it was a step before.
     """
-    step, options, cell = layer.assumed.positive(STEP, most=1), layer.options, Cell(layer, layout)
-    slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
-    bias = GateBias(
-        np.concatenate([slow.total, fast.total]),
-        tuple(
-            of_y._replace(values=np.concatenate([of_y.values, of_z.values]))
-            for of_y, of_z in zip(slow.parts, fast.parts, strict=True)
-        ),
-    )
-    opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
-    # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
-    kept = closed + (1 - step) * sigmoid(bias.total)
-    groups = bias.groups("steps", -opened * closed, closed)
-    hidden = drive = None
-    if options.spectra:
-        whole = _whole_step(cell, step, delayed)
-        hidden = step_spectra(cell.hidden, whole, 2 * cell.size, options.device)
-    if options.gates:
-        drive = _drive(cell, bias.total, step, [group.name for group in groups])
-    return layer.recurrence(
-        np.where(opened < 0.5, np.log1p(-np.minimum(opened, 0.5)), log_of_eigenvalues(kept)),
-        groups,
-        log_gain=np.log(opened),
-        input_dependent=True,
-        stable_by_construction=True,
-        hidden_feedback=True,
-        hidden=hidden,
-        gate=drive,
-    )
+    step = layer.assumed.positive(STEP, most=1)
+
+    def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+        slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
+        bias = GateBias(
+            np.concatenate([slow.total, fast.total]),
+            tuple(
+                of_y._replace(values=np.concatenate([of_y.values, of_z.values]))
+                for of_y, of_z in zip(slow.parts, fast.parts, strict=True)
+            ),
+        )
+        opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
+        # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
+        kept = closed + (1 - step) * sigmoid(bias.total)
+        precise = np.log1p(-np.minimum(opened, 0.5))
+        log_kept = np.where(opened < 0.5, precise, log_of_eigenvalues(kept))
+        groups = bias.groups("steps", -opened * closed, closed)
+        drive = None
+        if seen:  # both steps see x and y; what z takes in sees them too, and y takes in x and z
+            drive = GateDrive(
+                law=Mix(keeps=False, parameter="steps", largest=step),
+                gate=_both(seen["step of y"], seen["step of z"]),
+                state=HiddenState(_both(seen["y"], seen["z"]), cascade=cell.size),
+                motions={group.name: ("steps", 1.0) for group in groups},
+            )
+        return log_kept, np.log(opened), groups, drive
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        return step_spectra(cell.hidden, _whole_step(cell, step, delayed), 2 * cell.size, device)
+
+    return Variant(recur=recur, spectra=spectra)
 
 
-def _drive(cell: Cell, bias: Floats, step: float, groups: list[str]) -> GateDrive | None:
-    """Both steps see x and y; what z takes in sees them too, and what y takes in sees x and z."""
-    if cell.inputs is None:
-        return None
-    sides = cell.inputs, cell.hidden
-
-    def both(total: Floats, *gates: str) -> GateInput:
-        rows = (np.concatenate([side[gate] for gate in gates]) for side in sides)
-        return GateInput(total, *map(squared_rows, rows))
-
-    taken = np.concatenate([cell.biases["y"].total, cell.biases["z"].total])
-    return GateDrive(
-        law=Mix(keeps=False, parameter="steps", largest=step),
-        gate=both(bias, "step of y", "step of z"),
-        state=HiddenState(both(taken, "y", "z"), cascade=cell.size),
-        motions=dict.fromkeys(groups, ("steps", 1.0)),
-    )
+def _both(first: GateInput, second: GateInput) -> GateInput:
+    """What the gates of both states see, those of y before those of z."""
+    fields = ((each.bias, each.inputs, each.hidden) for each in (first, second))
+    return GateInput(*(np.concatenate(pair) for pair in zip(*fields, strict=True)))
 
 
 def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
@@ -320,6 +298,21 @@ def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
         return np.concatenate([y + dt * dual_sigmoid(slow) * (dual_tanh(into_y) - y), after], -1)
 
     return step
+
+
+# z' = (1-Δ) z + Δ tanh(·), y' = (1-Δ̄) y + Δ̄ tanh(·), Δ = dt σ(b)
+LEM = CellFamily(
+    name="lem",
+    title="LEM (long expressive memory)",
+    recognised_by=(
+        "hid2hid.weight (3H, H) beside inp2hid.weight (4H, inputs) and transform_z.weight"
+    ),
+    equation="λ = 1 - dt σ(b), γ = dt σ(b), b = inp2hid.bias + hid2hid.bias, first 2H rows",
+    source="tk-rusch/LEM; Rusch et al. 2022, arXiv 2110.04744",
+    layouts=(LINEARS,),
+    variant=_lem,
+    assumptions=(STEP,),
+)
 
 
 _IFOG = ("input", "forget", "output", "cell")
@@ -415,30 +408,6 @@ GATE_FUNCTION = Assumption(
     meaning="what opens the gate of a FastGRNN of torchrecurrent",
 )
 
-Rows = tuple[str, ...]
-
-
-def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -> Layout:
-    """Biases have the rows of their weights unless they have others."""
-    rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
-    sides = {"weight_ih": inputs}, {"weight_hh": hidden}
-    return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
-
-
-def _stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
-    """Those of a step of the state, given what each gate sees of it beside its bias."""
-
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        def whole(h: Any) -> Any:
-            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
-            for gate, weights in cell.hidden.items():
-                z[gate] = z[gate] + h @ weights.T
-            return step(cell, z, h)
-
-        return step_spectra(cell.hidden, whole, cell.size, device)
-
-    return spectra
-
 
 def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
     """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``."""
@@ -491,12 +460,15 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
     )
 
 
-def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
+_MINIMAL = _layout(("latent",), ("update",))
+
+
+def _minimal_rnn(layer: Layer) -> Variant:
     """``h' = u h + (1-u) z``, z = tanh(W x + b_x), u = σ(U h + V z + b): λ = σ(V tanh(b_x) + b).
 
     V = ``weight_mm``: every b_x moves every λ, and every row of V its own.
     """
-    latent = Cell(layer, layout).biases["latent"]
+    latent = Cell(layer, _MINIMAL).biases["latent"]
     shown, size = np.tanh(latent.total), latent.total.size
     mixed = layer.real("weight_mm", (size, size))
 
@@ -522,27 +494,17 @@ def _read_minimal_rnn(layer: Layer, layout: Layout) -> Recurrence:
         )
         return replace(found, parameters=(*found.parameters, *groups))
 
-    variant = Variant(
+    return Variant(
         added={"update": mixed @ shown},
         spectra=spectra,
         undriven=NoDrive("its gate sees the input through a tanh, and so has no Gaussian drive"),
         finish=finish,
     )
-    return read_cell(layer, layout, variant)
 
 
-def _read_fast_grnn(layer: Layer, layout: Layout) -> Recurrence:
+def _by_default_bent(layer: Layer) -> Variant:
     """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    bent = layer.assumed.choose(GATE_FUNCTION) == "tanh"
-    cell = Cell(layer, layout)
-    return fast_grnn_recurrence(
-        layer,
-        gate=cell.biases["gate"],
-        block="gate",
-        update=lambda: cell.biases["new"].total,
-        matrices=lambda: ((cell.inputs or {}).get("shared"), cell.hidden["shared"]),
-        bent=bent,
-    )
+    return _fast_grnn(layer, bent=layer.assumed.choose(GATE_FUNCTION) == "tanh")
 
 
 _RAN_DRIVE = NoDrive(
@@ -554,11 +516,10 @@ _STAR_DRIVE = NoDrive("a tanh stands around its new state, which no law of gates
 
 @dataclass(frozen=True)
 class _Own:
-    """One of the cells: its rows, what it has other than the plain cell, or what reads it."""
+    """One of the cells: its rows, and what it has other than the plain cell."""
 
     layout: Layout
-    variant: Variant = PLAIN
-    read: Callable[[Layer, Layout], Recurrence] | None = None
+    variant: Variant | Callable[[Layer], Variant] = PLAIN
     # What else stands in the module, with its rank: H, (H, H), or one number of any rank.
     beside: Mapping[str, int] = field(default_factory=dict)
 
@@ -578,17 +539,15 @@ _CELLS = {
         _layout(_GATED, _GATED[1:], keeps=False),
         Variant(spectra=_stepped(_star_step), undriven=_STAR_DRIVE, finish=_finish_star),
     ),
-    "minimal_rnn": _Own(
-        _layout(("latent",), ("update",)), read=_read_minimal_rnn, beside={"weight_mm": 2}
-    ),
+    "minimal_rnn": _Own(_MINIMAL, _minimal_rnn, beside={"weight_mm": 2}),
     "fast_grnn": _Own(
         _layout(("shared",), ("shared",), ("gate", "new")),
-        read=_read_fast_grnn,
+        _by_default_bent,
         beside={SCALE: 0, FLOOR: 0},
     ),
     "lem": _Own(
-        lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y")),
-        read=partial(read_lem, delayed=True),
+        _lem_layout("weight_{}", "bias_{}", ("ih", "hh", "ch"), states=("z", "y")),
+        partial(_lem, delayed=True),
     ),
 }
 # Cells that are stored as those of the library that are read, and are not.
@@ -627,9 +586,8 @@ class TorchRecurrent(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         cell = _CELLS[_told(layer)]
-        if cell.read is not None:
-            return cell.read(layer, cell.layout)
-        return read_cell(layer, cell.layout, cell.variant)
+        variant = cell.variant if isinstance(cell.variant, Variant) else cell.variant(layer)
+        return read_cell(Cell(layer, cell.layout), variant)
 
 
 def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
