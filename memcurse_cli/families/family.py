@@ -145,8 +145,8 @@ class Assumed:
     """
 
     options: ReadOptions
-    store: TensorStore | None = None
-    match: Match | None = None
+    store: TensorStore
+    match: Match
     sentences: list[str] = field(default_factory=list)
 
     def choose(
@@ -164,9 +164,7 @@ class Assumed:
         TensorError where the layer holds several values, or one of two that tell it.
         """
         value, given = self.options.choose(assumption)
-        config = {} if self.store is None else self.store.config
-        configured = configured or configured_choice(config, assumption)
-        origin = "the library's default"
+        configured = configured or configured_choice(self.store.config, assumption)
         stored = None if given else self._stored(assumption)
         if given:
             origin = "as given"
@@ -174,8 +172,8 @@ class Assumed:
             value, origin = f"{stored[0]:g}", f"stored as {stored[1]}"
         elif configured is not None:
             value, origin = configured, "from config.json"
-        elif default is not None:
-            value = default
+        else:
+            value, origin = default or value, "the library's default"
         if given or not silent:
             self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
         return value if stored is None else repr(stored[0])
@@ -189,7 +187,7 @@ class Assumed:
             return value
         fault = "not positive" if math.isinf(most) else f"outside (0, {most:g}]"
         what, remedy = f"{assumption.key}={value:g} is {fault}", f"give {assumption.meaning}"
-        if self.match is None or self.options.choose(assumption)[1]:
+        if self.options.choose(assumption)[1]:
             raise UsageError(what, where="--assume", remedy=remedy)
         raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
 
@@ -211,7 +209,7 @@ class Assumed:
 
     def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
         """The value that the layer holds, and the names of its tensors."""
-        held = self.match.tensors if self.match else {}
+        held = self.match.tensors
         for name in assumption.tensors:
             roles = name.split("/")
             if held.keys() >= set(roles):
@@ -226,7 +224,6 @@ class Assumed:
         return None
 
     def _scalar(self, tensor: str, assumption: Assumption) -> float:
-        assert self.store is not None
         shape = self.store.tensors[tensor].shape
         if math.prod(shape) != 1:
             what = f"its shape {shown_shape(shape)} does not fit, one number is needed"
@@ -425,13 +422,8 @@ def split_stack(
     return [replace(match, layer=f"{match.layer}[{index}]") for index in range(size)]
 
 
-def member_of(
-    store: TensorStore, match: Match, axes: Mapping[str, int], others: Collection[str] = ("D",)
-) -> TensorStore:
-    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked.
-
-    ``others`` are names beside the layer's tensors that are stacked with them.
-    """
+def member_of(store: TensorStore, match: Match, axes: Mapping[str, int]) -> TensorStore:
+    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked."""
     found = _MEMBER.search(match.layer)
     role = next((role for role in axes if role in match.tensors), None)
     if found is None or role is None:
@@ -439,13 +431,10 @@ def member_of(
     first = store.tensors[match.tensors[role]].shape
     if len(first) != axes[role] + 1:
         return store
-    module, _ = split_name(match.tensors[role])
-    beside = {name for name in store.tensors if split_name(name) in {(module, o) for o in others}}
-    stacked = {
-        name
-        for name in {*match.tensors.values(), *beside}
-        if store.tensors[name].shape[:1] == first[:1]
-    }
+    direct = (split_name(match.tensors[role])[0], "D")  # which is stacked with what the layer reads
+    beside = {name for name in store.tensors if split_name(name) == direct}
+    own = beside.union(match.tensors.values())
+    stacked = {name for name in own if store.tensors[name].shape[:1] == first[:1]}
     return cast(TensorStore, _Member(store, stacked, int(found[1])))
 
 

@@ -384,7 +384,7 @@ class CellFamily(LayoutFamily):
         shapes = shapes_of(store.tensors, match.tensors)
         named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
         layout = next((one for one in named if one.fits(shapes)), named[0])
-        member = member_of(store, match, dict.fromkeys(layout.hidden, 2), others=())
+        member = member_of(store, match, dict.fromkeys(layout.hidden, 2))
         layer = Layer(self.name, member, match, options)
         variant = self.variant(layer)
         return read_cell(Cell(layer, variant.layout or layout), variant)

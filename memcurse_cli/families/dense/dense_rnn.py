@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,10 +15,9 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, Cell
 from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
 from memcurse_cli.families.reading import (
     complex_roles,
-    group_by_module,
     misfit,
     read_matrix,
     shown_shape,
@@ -83,18 +83,23 @@ class ElmanRNN(LayoutFamily):
         )
 
 
-def _with_state_matrix(
-    tensors: Mapping[str, TensorSpec], axes: int
-) -> Iterator[tuple[str, dict[str, str], tuple[int, ...]]]:
-    """Modules, their tensors and the shape of a real A of square matrices, and no step size."""
-    roles = ("A", *complex_roles("B"), *complex_roles("C"), "D", *_STEPS)
-    for module, names in group_by_module(tensors, roles).items():
-        if "A" not in names or names.keys() & set(_STEPS):
-            continue
-        shape = tensors[names["A"]].shape
-        square = len(shape) == axes and shape[-1] == shape[-2]
-        if square and not tensors[names["A"]].dtype.startswith("complex"):
-            yield module, names, shape
+def _states(axes: int, **sides: slice) -> Layout:
+    """A of square matrices and no step size; of these axes of B and C one is that of the states."""
+
+    def fits(shapes: Shapes) -> bool:
+        square = shapes["A"]
+        return (
+            len(square) == axes
+            and square[-1] == square[-2]
+            and any(
+                math.prod(square[:-1]) in shapes[role][side]
+                for role, side in sides.items()
+                if role in shapes
+            )
+        )
+
+    beside = (*complex_roles("B"), *complex_roles("C"), "D")
+    return Layout(("A",), beside, without=_STEPS, fits=fits)
 
 
 class DenseLinearRNN(LayoutFamily):
@@ -106,21 +111,13 @@ class DenseLinearRNN(LayoutFamily):
     equation = "λ = eig(A)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
-    # The axes of B and C that may be that of the states.
-    _sides: tuple[tuple[str, slice], ...] = tuple(
-        (role, slice(None)) for role in ("B", "B_re", "B_real")
-    )
+    layouts = (_states(2, B=slice(None), B_re=slice(None), B_real=slice(None)),)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`."""
+        """As `Family.find`; A is real."""
+        found = super().find(tensors)
         return [
-            Match(module or self.name, names)
-            for module, names, shape in _with_state_matrix(tensors, 2)
-            if any(
-                shape[0] in tensors[names[role]].shape[axes]
-                for role, axes in self._sides
-                if role in names
-            )
+            each for each in found if not tensors[each.tensors["A"]].dtype.startswith("complex")
         ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -145,10 +142,10 @@ class LinearSystem(DenseLinearRNN):
     title = "Linear dynamical system"
     recognised_by = "real A (n, n) beside B (n, inputs) or C (outputs, n), with --family alone"
     source = "Ljung 1999, System Identification; Kalman 1960"
-    _sides = (("B", slice(1)), ("C", slice(-1, None)))
+    layouts = (_states(2, B=slice(1), C=slice(-1, None)),)
 
 
-class BlockDiagonalRNN(LayoutFamily):
+class BlockDiagonalRNN(DenseLinearRNN):
     """``h_k[t+1] = A_k h_k[t] + B_k x[t+1]`` for every head k, ``y = Σ_k C_k h_k + D x``.
 
     No head sees another, so each is a dense layer of its own.
@@ -159,14 +156,14 @@ class BlockDiagonalRNN(LayoutFamily):
     recognised_by = "real A (heads, n, n) beside B (heads n, inputs), and no step size"
     equation = "λ = eig(A_k) of each head k"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 2.2"
+    layouts = (_states(3, B=slice(None)),)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """A layer for each head."""
         return [
-            Match(f"{module or self.name}{_HEAD}{head}", names)
-            for module, names, (heads, size, _) in _with_state_matrix(tensors, 3)
-            if "B" in names and heads * size in tensors[names["B"]].shape
-            for head in range(heads)
+            replace(match, layer=f"{match.layer}{_HEAD}{head}")
+            for match in super().find(tensors)
+            for head in range(tensors[match.tensors["A"]].shape[0])
         ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
