@@ -116,9 +116,8 @@ def gru_step(
     weights: Mapping[str, Floats],
     biases: Mapping[str, Floats],
     inner_bias: Floats | None,
-    offset: Floats | float = 0.0,
 ) -> Step:
-    """``h' = σ(z) h + (1 - σ(z - β)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``.
+    """``h' = σ(z) h + (1 - σ(z)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``.
 
     Without b_inner the reset gate acts before the matrix: ``n = b_n + W_n (σ(r) h)``; without the
     gate ``reset`` there is none, and without W_n the candidate does not see the state.
@@ -132,7 +131,7 @@ def gru_step(
             new = new + (reset * h) @ weights["new"].T
         elif "new" in weights:
             new = new + reset * (h @ weights["new"].T + inner_bias)
-        return dual_sigmoid(z["update"]) * h + dual_sigmoid(offset - z["update"]) * dual_tanh(new)
+        return dual_sigmoid(z["update"]) * h + dual_sigmoid(-z["update"]) * dual_tanh(new)
 
     return step
 

@@ -323,9 +323,8 @@ class Variant:
     spectra: Callable[[Cell, str], HiddenSpectra] | None = None
     seen: Callable[[Cell], Mapping[str, GateInput]] = Cell.seen
     undriven: NoDrive | None = None
-    # What its state and its gain are at zero input, where no update or forget gate alone says so.
+    # λ and γ from what its gates see, where they are not those of an LSTM or of `mix`.
     recur: Callable[[Cell, Variant, Mapping[str, GateInput]], CellStep] | None = None
-    finish: Callable[[Recurrence, Cell], Recurrence] | None = None  # adds what the plain cell lacks
     activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
     matrix: Callable[[Floats], Floats] = np.asarray  # its dense matrix from the stored one
 
@@ -345,6 +344,21 @@ def without_jacobian(
 def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
     return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
+
+
+def stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
+    """The spectra of a step of the state, given what each gate sees of it beside its bias."""
+
+    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+        def whole(h: Any) -> Any:
+            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
+            for gate, weights in cell.hidden.items():
+                z[gate] = z[gate] + h @ weights.T
+            return step(cell, z, h)
+
+        return step_spectra(cell.hidden, whole, cell.size, device)
+
+    return spectra
 
 
 PLAIN = Variant()
@@ -419,7 +433,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
     undriven = variant.undriven if options.gates else None
     seen = variant.seen(cell) if options.gates and undriven is None else {}
-    recur = variant.recur or (_lstm if "forget" in biases else _mix)
+    recur = variant.recur or (_lstm if "forget" in biases else mix)
     log_kept, log_gain, groups, drive = recur(cell, variant, seen)
     found = layer.recurrence(
         log_kept,
@@ -432,8 +446,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
         hidden=_spectra(cell, options.device, variant) if options.spectra else None,
         gate=undriven or drive,
     )
-    found = with_peepholes(found, biases, cell.peepholes, variant.opening)
-    return found if variant.finish is None else variant.finish(found, cell)
+    return with_peepholes(found, biases, cell.peepholes, variant.opening)
 
 
 def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
@@ -460,7 +473,7 @@ def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellSt
     return kept.log_value, written.log_value, (*groups["forget"], *groups["input"]), drive
 
 
-def _mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+def mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
     """``h' = λ h + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ.
 
     dλ/db = ±σ'(b) and d log γ/db = ∓σ'(b) / (1-λ), the upper sign where the gate keeps the state.

@@ -19,18 +19,20 @@ from memcurse_cli.families.cells.layout import (
     ZRN,
     Cell,
     CellFamily,
+    CellStep,
     Layout,
     Variant,
     called,
     elman,
-    read_cell,
+    mix,
     shapes_of,
     stacked,
     without_jacobian,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
-from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.families.family import Assumption, Layer, Match
+from memcurse_cli.families.gate_inputs import GateInput
+from memcurse_cli.families.recurrence import Floats, ParameterGroup
 
 # The last rows are those of a highway, which gates the output and not the cell.
 HIGHWAY = (*IFGO, "highway")
@@ -156,31 +158,22 @@ def _halves(layer: Layer) -> Variant:
     if not VERTICAL.matrices <= layer.names.keys():
         return PLAIN
 
-    def finish(first: Recurrence, cell: Cell) -> Recurrence:
-        plain = Layer(layer.family, layer.store, layer.match, ReadOptions())
-        second = read_cell(Cell(plain, VERTICAL))
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+        kept, gain, groups, _ = mix(cell, variant, seen)
+        kept_again, gain_again, groups_again, _ = mix(Cell(layer, VERTICAL), variant, seen)
         # γ = 1 - λ₁ λ₂ = λ₂ γ₁ + γ₂, without cancellation.
-        log_gain: Floats = np.logaddexp(
-            (second.log_eigenvalues + first.log_gain).real, second.log_gain.real
-        )
+        log_gain: Floats = np.logaddexp(kept_again + gain, gain_again)
 
-        def whole(group: ParameterGroup, other: Recurrence) -> ParameterGroup:
-            by = group.eigenvalue_derivative * np.exp(other.log_eigenvalues)
-            return replace(
-                group, eigenvalue_derivative=by, log_gain_derivative=-by / np.exp(log_gain)
-            )
+        def whole(group: ParameterGroup, log_other: Floats) -> ParameterGroup:
+            by = group.eigenvalue_derivative * np.exp(log_other)
+            by_gain = -by / np.exp(log_gain)
+            return replace(group, eigenvalue_derivative=by, log_gain_derivative=by_gain)
 
-        return replace(
-            first,
-            log_eigenvalues=first.log_eigenvalues + second.log_eigenvalues,
-            log_gain=log_gain.astype(np.complex128),
-            parameters=(
-                *(whole(group, second) for group in first.parameters),
-                *(whole(group, first) for group in second.parameters),
-            ),
-        )
+        first = (whole(group, kept_again) for group in groups)
+        second = (whole(group, kept) for group in groups_again)
+        return kept + kept_again, log_gain, (*first, *second), None
 
-    return Variant(finish=finish)
+    return Variant(recur=recur)
 
 
 # h' = (1 - z) h + z tanh(q), whose candidate sees r ∘ h.

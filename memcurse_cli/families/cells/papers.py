@@ -27,8 +27,10 @@ from memcurse_cli.families.cells.layout import (
     CellStep,
     Layout,
     Variant,
+    mix,
     read_cell,
     shapes_of,
+    stepped,
 )
 from memcurse_cli.families.cells.torch import (
     KEY,
@@ -90,21 +92,6 @@ def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -
     rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
     sides = {"weight_ih": inputs}, {"weight_hh": hidden}
     return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
-
-
-def _stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
-    """Those of a step of the state, given what each gate sees of it beside its bias."""
-
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        def whole(h: Any) -> Any:
-            z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
-            for gate, weights in cell.hidden.items():
-                z[gate] = z[gate] + h @ weights.T
-            return step(cell, z, h)
-
-        return step_spectra(cell.hidden, whole, cell.size, device)
-
-    return spectra
 
 
 class _EdgeCell(Cell):
@@ -208,7 +195,7 @@ def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Vari
         kept = dual_tanh(gate) if bent else dual_sigmoid(gate)
         return kept * h + (opened * (1 - kept) + sigmoid(floor)) * dual_tanh(new)
 
-    return Variant(recur=recur, spectra=_stepped(step), undriven=_UNLAWFUL if bent else None)
+    return Variant(recur=recur, spectra=stepped(step), undriven=_UNLAWFUL if bent else None)
 
 
 STEP = Assumption(
@@ -347,11 +334,12 @@ def _spectra(cell: Cell, _: str) -> HiddenSpectra:
     return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
 
 
-def _seen(layer: Layer, cell: Cell) -> dict[str, GateInput]:
+def _seen(cell: Cell) -> dict[str, GateInput]:
     """What the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
 
     Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
     """
+    layer = cell.layer
     found = [_weight(layer.store, layer.names[role], role) for role in WEIGHTS]
     weights = [weight for weight in found if weight is not None]
     if len(weights) < len(found):
@@ -395,7 +383,7 @@ MULTIPLICATIVE_LSTM = CellFamily(
     ),
     layouts=(Layout({"wx": _IFOG}, {"wmh": ("state of m",)}, {"b": _IFOG, "wh.bias": _IFOG}),),
     matches=_multiplicative_lstms,
-    variant=lambda layer: Variant(spectra=_spectra, seen=lambda cell: _seen(layer, cell)),
+    variant=lambda _: Variant(spectra=_spectra, seen=_seen),
 )
 
 
@@ -433,7 +421,7 @@ def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
 
 
-def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
+def _star(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
     """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state.
 
     With T = tanh(k c): dλ/db_k = -k (1-k) s (1 + 2T (1-k) c), d log γ/db_k = (1-k) (1 - 2T k c),
@@ -452,12 +440,8 @@ def _finish_star(found: Recurrence, cell: Cell) -> Recurrence:
         ),
         *new.groups("new", shut * slope * by_new, by_new),
     )
-    return replace(
-        found,
-        log_eigenvalues=found.log_eigenvalues + log_slope,
-        log_gain=found.log_gain + log_slope,
-        parameters=groups,
-    )
+    log_kept, log_gain, *_ = mix(cell, variant, seen)
+    return log_kept + log_slope, log_gain + log_slope, groups, None
 
 
 _MINIMAL = _layout(("latent",), ("update",))
@@ -481,7 +465,8 @@ def _minimal_rnn(layer: Layer) -> Variant:
 
         return step_spectra({"state": weights}, step, size, device)
 
-    def finish(found: Recurrence, cell: Cell) -> Recurrence:
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+        log_kept, log_gain, own, drive = mix(cell, variant, seen)
         total = cell.biases["update"].total
         unit, source = np.indices((size, size))  # of every entry of V
         slope, by_gain = (sigmoid(total) * sigmoid(-total))[unit], -sigmoid(total)[unit]
@@ -492,13 +477,13 @@ def _minimal_rnn(layer: Layer) -> Variant:
             layer.group(role, values, *by_bias, scalar=source, eigenvalue=unit),
             layer.group("weight_mm", mixed, *by_mixed, eigenvalue=unit),
         )
-        return replace(found, parameters=(*found.parameters, *groups))
+        return log_kept, log_gain, (*own, *groups), drive
 
     return Variant(
         added={"update": mixed @ shown},
         spectra=spectra,
         undriven=NoDrive("its gate sees the input through a tanh, and so has no Gaussian drive"),
-        finish=finish,
+        recur=recur,
     )
 
 
@@ -529,15 +514,15 @@ _TWO, _GATED = ("input", "forget"), ("new", "gate")
 _CELLS = {
     "ran": _Own(
         _layout(("new", *_TWO), _TWO, _TWO),
-        Variant(spectra=_stepped(_ran_step), undriven=_RAN_DRIVE),
+        Variant(spectra=stepped(_ran_step), undriven=_RAN_DRIVE),
     ),
-    "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=_stepped(_cfn_step), undriven=_CFN_DRIVE)),
-    "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=_stepped(_mut1_step))),
+    "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=stepped(_cfn_step), undriven=_CFN_DRIVE)),
+    "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=stepped(_mut1_step))),
     # h' = (1-f) h + f tanh(W x + b_x), whose gate f alone sees the state.
     "light_ru": _Own(_layout(_GATED, _GATED[1:], keeps=False)),
     "star": _Own(
         _layout(_GATED, _GATED[1:], keeps=False),
-        Variant(spectra=_stepped(_star_step), undriven=_STAR_DRIVE, finish=_finish_star),
+        Variant(spectra=stepped(_star_step), undriven=_STAR_DRIVE, recur=_star),
     ),
     "minimal_rnn": _Own(_MINIMAL, _minimal_rnn, beside={"weight_mm": 2}),
     "fast_grnn": _Own(

@@ -12,27 +12,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import gru_step, step_spectra
+from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh
 from memcurse_cli.families.cells.layout import (
     IFGO,
     RZN,
     ZRN,
     Cell,
     CellFamily,
+    CellStep,
     Layout,
     Variant,
     called,
+    mix,
     stacked,
+    stepped,
     without_jacobian,
 )
 from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
-from memcurse_cli.families.gate_inputs import GateDrive, GateInput, NoDrive
+from memcurse_cli.families.gate_inputs import GateInput, NoDrive
 from memcurse_cli.families.reading import (
     log_sigmoid,
     misfit,
@@ -40,7 +43,7 @@ from memcurse_cli.families.reading import (
     sigmoid,
     split_name,
 )
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.families.recurrence import Floats
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.gates.moments import RELU
 
@@ -480,35 +483,26 @@ def _offset(plain: Variant, layer: Layer) -> Variant:
     """JANET's β, a scalar that moves every gain: d log γ/dβ = 1 - γ = -d log γ/db_s."""
     offset = layer.vector(OFFSET, 1)
 
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        biases = {"update": cell.biases["gate"].total, "new": cell.biases["new"].total}
-        weights = {"update": cell.hidden["gate"], "new": cell.hidden["new"]}
-        step = gru_step(weights, biases, None, offset)
-        return step_spectra(cell.hidden, step, cell.size, device)
+    def step(_: Cell, z: dict[str, Any], h: Any) -> Any:
+        return dual_sigmoid(z["gate"]) * h + dual_sigmoid(offset - z["gate"]) * dual_tanh(z["new"])
 
-    def finish(found: Recurrence, cell: Cell) -> Recurrence:
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+        log_kept, _, groups, drive = mix(cell, variant, seen)
         bias = cell.biases["gate"].total
         shut = sigmoid(bias - offset)
         by_bias = (-shut).astype(np.complex128)
-        drive = found.gate
-        if isinstance(drive, GateDrive) and drive.state is not None:
+        if drive is not None and drive.state is not None:
             drive = replace(
                 drive,
                 law=OffsetMix(float(offset[0])),
                 state=replace(drive.state, convex=False),
                 motions={**drive.motions, OFFSET: (OFFSET, 1.0)},
             )
-        return replace(
-            found,
-            log_gain=log_sigmoid(offset - bias).astype(np.complex128),
-            parameters=(
-                *(replace(group, log_gain_derivative=by_bias) for group in found.parameters),
-                layer.group(OFFSET, offset, 0.0, shut, scalar=0),
-            ),
-            gate=drive,
-        )
+        groups = tuple(replace(group, log_gain_derivative=by_bias) for group in groups)
+        own = layer.group(OFFSET, offset, 0.0, shut, scalar=0)
+        return log_kept, log_sigmoid(offset - bias), (*groups, own), drive
 
-    return replace(plain, spectra=spectra, finish=finish)
+    return replace(plain, spectra=stepped(step), recur=recur)
 
 
 # h' = (1-f) h + f tanh(W x + U (f ∘ h) + b). Its torch ports stack f and the candidate in a weight
@@ -579,12 +573,13 @@ def _light_variant(layer: Layer) -> Variant:
             for name, gate in gates.items()
         }
 
-    def finish(found: Recurrence, cell: Cell) -> Recurrence:
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+        log_kept, log_gain, groups, drive = mix(cell, variant, seen)
         total, moved, own = cell.biases["update"].total, share[cell.size :], scale[cell.size :]
         kept = sigmoid(total)
         by_scale = kept * sigmoid(-total) * moved, -kept * moved
         group = layer.group(_SCALE, own, *by_scale, name=f"{_SCALE}[update]")
-        return replace(found, parameters=(*found.parameters, group))
+        return log_kept, log_gain, (*groups, group), drive
 
     normalised = _STATE_BIAS in layer.names
     return Variant(
@@ -594,7 +589,7 @@ def _light_variant(layer: Layer) -> Variant:
         spectra=without_jacobian(ACTIVATION),
         seen=seen,
         undriven=_STATE_NORMALISED if normalised else None,
-        finish=finish if batch else None,
+        recur=recur if batch else None,
     )
 
 
