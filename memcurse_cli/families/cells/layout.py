@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
@@ -31,9 +31,6 @@ from memcurse_cli.families.family import (
     Layer,
     LayoutFamily,
     Match,
-    ReadOptions,
-    member_of,
-    split_stack,
 )
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
@@ -144,11 +141,11 @@ class Layout:
     def find(self, tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
         """The modules that hold such a cell; one at the root bears its family's name."""
         own = (*self.matrices, *self.biases, *self.peepholes, *self.others, *self.vectors)
-        called = self.names or {role: role for role in (*own, self.projection) if role}
+        roles = self.names or {role: role for role in (*own, self.projection) if role}
         required = (*self.required, *((role,) for role in self.biases if self.whole))
         found = []
-        for module, held in group_by_module(tensors, (*called, *self.strangers)).items():
-            names = {called[name]: tensor for name, tensor in held.items() if name in called}
+        for module, held in group_by_module(tensors, (*roles, *self.strangers)).items():
+            names = {roles[name]: tensor for name, tensor in held.items() if name in roles}
             shapes = shapes_of(tensors, names)
             if self.stacks and {len(shapes.get(role, ())) for role in self.hidden} == {3}:
                 shapes = {role: shape[1:] for role, shape in shapes.items()}
@@ -160,8 +157,7 @@ class Layout:
                 and (self.module is None or self.module.fullmatch(module))
                 and self.fits(shapes)
             ):
-                axes = dict.fromkeys(self.hidden, 2) if self.stacks else {}
-                found += split_stack(Match(module or family, names), tensors, axes)
+                found.append(Match(module or family, names))
         return found
 
 
@@ -385,21 +381,17 @@ class CellFamily(LayoutFamily):
     variant: Callable[[Layer], Variant] = lambda _: PLAIN
     assumptions: tuple[Assumption, ...] = ()
 
+    def __post_init__(self) -> None:
+        self.axes = {role: 2 for each in self.layouts if each.stacks for role in each.hidden}
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """As `Family.find`."""
         return self.matches(tensors, self.name) if self.matches else super().find(tensors)
 
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the biases of a gated cell, and the matrices where what they do is asked for.
-
-        Raises TensorError: NaN or inf in what is read, shapes that do not fit together, or what the
-        family knows not to be this cell.
-        """
-        shapes = shapes_of(store.tensors, match.tensors)
+    def _recurrence(self, layer: Layer) -> Recurrence:
+        shapes = shapes_of(layer.store.tensors, layer.names)
         named = [layout for layout in self.layouts if layout.hidden.keys() <= shapes.keys()]
         layout = next((one for one in named if one.fits(shapes)), named[0])
-        member = member_of(store, match, dict.fromkeys(layout.hidden, 2))
-        layer = Layer(self.name, member, match, options)
         variant = self.variant(layer)
         return read_cell(Cell(layer, variant.layout or layout), variant)
 
@@ -407,7 +399,8 @@ class CellFamily(LayoutFamily):
 def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
     """One LSTM, GRU, cell of one gate or Elman network.
 
-    Raises TensorError: NaN or inf in what is read, or shapes that do not fit together.
+    The biases of a gated cell are read, and the matrices where what they do is asked for. Raises
+    TensorError: NaN or inf in what is read, or shapes that do not fit together.
     """
     layer, layout, options = cell.layer, cell.layout, cell.layer.options
     if layout.convolves:

@@ -267,8 +267,9 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
 
 def _both(first: GateInput, second: GateInput) -> GateInput:
     """What the gates of both states see, those of y before those of z."""
-    fields = ((each.bias, each.inputs, each.hidden) for each in (first, second))
-    return GateInput(*(np.concatenate(pair) for pair in zip(*fields, strict=True)))
+    pairs = zip(*((each.bias, each.inputs, each.hidden) for each in (first, second)), strict=True)
+    bias, inputs, hidden = map(np.concatenate, pairs)
+    return GateInput(bias, inputs, hidden)
 
 
 def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:

@@ -565,7 +565,7 @@ def _light_variant(layer: Layer) -> Variant:
     def seen(cell: Cell) -> dict[str, GateInput]:
         """A layer normalisation puts out ``s_i w_i / √(mean_j w_j²)``, at any scale of x."""
         gates = cell.seen()
-        mean = max(np.mean([gate.inputs for gate in gates.values()]), np.finfo(float).tiny)
+        mean = max(float(np.mean([gate.inputs for gate in gates.values()])), np.finfo(float).tiny)
         return {
             name: replace(gate, inputs=shown[name] * gate.inputs)
             if batch
