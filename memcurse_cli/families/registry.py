@@ -50,7 +50,7 @@ _ROWS = (
     _Row("selective.mixing", "SRU", "weight_c | rnn_lst"),
     _Row("selective.mixing", "QRNN", "linear *layers* | linear *rnns"),
     _Row("cells.papers", "MULTIPLICATIVE_LSTM", "*wmh*"),
-    _Row("cells.papers", "TorchRecurrent", "*weight_hh"),
+    _Row("cells.papers", "TORCH_RECURRENT", "*weight_hh"),
     _Row("cells.torch", "LSTM", "*_hh*"),
     _Row("cells.torch", "GRU", "*_hh*"),
     _Row("cells.libraries", "ALLENNLP_LSTM", "state_linearity"),
@@ -122,7 +122,7 @@ _ROWS = (
     _Row("dense.dense_rnn", "DenseLinearRNN", "A B | A B_re | A B_real"),
     _Row("dense.dense_rnn", "BlockDiagonalRNN", "A B"),
     # Last, since it also takes hidden weights whose shape fits no other family.
-    _Row("dense.dense_rnn", "ElmanRNN", "*_hh*"),
+    _Row("dense.dense_rnn", "ELMAN_RNN", "*_hh*"),
 )
 
 

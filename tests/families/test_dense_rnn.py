@@ -18,7 +18,7 @@ from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.errors import NoRecurrenceError, TensorError
 from memcurse_cli.families.dense.dense_layer import LeakyRNN
-from memcurse_cli.families.dense.dense_rnn import LMU, BlockDiagonalRNN, ElmanRNN
+from memcurse_cli.families.dense.dense_rnn import ELMAN_RNN, LMU, BlockDiagonalRNN
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.detect import read_layer as read_found
 from memcurse_cli.families.family import ReadOptions
@@ -42,9 +42,9 @@ def power(recurrence: Recurrence, steps: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_quantised_weights_without_their_scale_are_refused(dtype: type) -> None:
     with pytest.raises(TensorError, match="whole numbers of eight bits"):
-        read_layer({"rnn.weight_hh_l0": np.array([[90, 2], [3, 40]], dtype)}, ElmanRNN())
+        read_layer({"rnn.weight_hh_l0": np.array([[90, 2], [3, 40]], dtype)}, ELMAN_RNN)
     # What someone wrote by hand is no code of a quantised value.
-    recurrence = read_layer({"rnn.weight_hh_l0": np.array([[0, 1], [0, 0]], dtype)}, ElmanRNN())
+    recurrence = read_layer({"rnn.weight_hh_l0": np.array([[0, 1], [0, 0]], dtype)}, ELMAN_RNN)
     assert recurrence.size == 2
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
-from memcurse_cli.families.cells.papers import TorchRecurrent
+from memcurse_cli.families.cells.papers import TORCH_RECURRENT
 from memcurse_cli.families.cells.torch import GRU, LSTM, MGU, named_cell
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive, OwnStateDrive
@@ -29,7 +29,7 @@ INPUTS, H = 3, 4
 REST = torch.zeros(H, dtype=torch.float64)
 NOTHING = torch.zeros(INPUTS, dtype=torch.float64)
 FIRST, SECOND, THIRD = (slice(at * H, (at + 1) * H) for at in range(3))
-OWN = TorchRecurrent()
+OWN = TORCH_RECURRENT
 
 
 def cell_of(name: str, **arguments: Any) -> torch.nn.Module:

@@ -279,10 +279,10 @@ _ALPHA, _BETA = 0.2, 0.5
 _CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
 
 
-def _activations(
-    layer: str, attributes: Mapping[str, Any], count: int
-) -> Iterator[tuple[str, float, float]]:
-    """The functions of this direction, each with its alpha and beta."""
+def _first_function(
+    layer: str, attributes: Mapping[str, Any], count: int, default: str
+) -> tuple[str, float, float]:
+    """The first of the functions of this direction, with its alpha and beta."""
     alphas, betas = (
         iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
     )
@@ -296,8 +296,8 @@ def _activations(
         if isinstance(name, str)
     ]
     # A node of both directions lists the functions of the forward one first.
-    second = layer.endswith("/reverse") and len(taken) >= 2 * count
-    yield from taken[count : 2 * count] if second else taken[:count]
+    first = count if layer.endswith("/reverse") and len(taken) >= 2 * count else 0
+    return taken[first] if taken else (default, _ALPHA, _BETA)
 
 
 def _is_set(attributes: Mapping[str, Any], name: str) -> bool:
@@ -336,20 +336,20 @@ def _node(
             raise misfit(what, where, "export the model without input_forget")
         sentences = (_CLIPPED,) if attributes.get("clip") else ()
         # An LSTM's node lists three functions, a GRU's two, the first of which opens the gates.
-        found = _activations(where, attributes, max(len(gates) - 1, 1))
+        default = "Tanh" if dense else "Sigmoid"
+        count = max(len(gates) - 1, 1)
+        stored, alpha, beta = _first_function(where, attributes, count, default)
         if dense:
-            stored = next(found, ("Tanh",))[0]
             known = ACTIVATIONS.get(stored)
             unknown = () if known else (f"the node's activation {stored} is not modelled",)
             return elman(layer, (*unknown, *sentences), default=known, silent=known is not None)
-        name, alpha, beta = next(found, ("Sigmoid", _ALPHA, _BETA))
         inside = _is_set(attributes, "linear_before_reset")  # Rb, inside the reset gate
         own = replace(layout, inner="Rb") if inside else layout
-        if name.lower() == "sigmoid":
+        if stored.lower() == "sigmoid":
             return Variant(LOGISTIC, sentences, own)
-        if name.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
+        if stored.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
             return Variant(Clipped(alpha, beta), sentences, own)
-        what = f"its gates have the activation {printable(name, 40)}, which is not read"
+        what = f"its gates have the activation {printable(stored, 40)}, which is not read"
         raise misfit(what, where, "known are Sigmoid and HardSigmoid")
 
     return CellFamily(

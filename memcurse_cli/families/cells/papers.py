@@ -538,42 +538,19 @@ _CELLS = {
 }
 # Cells that are stored as those of the library that are read, and are not.
 _REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
-CELL = Assumption(KEY, "by_name", ("by_name", *_CELLS), MEANING)
 
 
-class TorchRecurrent(LayoutFamily):
-    """``h[t+1] = λ h[t] + γ u`` with gates at zero input and zero state, one step for each cell.
-
-    torchrecurrent stores weights and biases of all its cells under the same names; their shapes
-    tell some apart, and the name of the layer or of the file the others.
-    """
-
-    name = "torch_recurrent"
-    title = "RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)"
-    recognised_by = (
-        "weight_ih, weight_hh, bias_ih and bias_hh of (3H, 2H), (2H, H) or (4H, 3H) rows, or "
-        "weight_mm, or zeta and nu, beside them"
-    )
-    equation = "λ = σ(b_f), γ = σ(b_i); or λ = 1 - σ(b), γ = σ(b); each cell's own on its page"
-    source = "torchrecurrent; each cell's paper on the page"
-    assumptions = (CELL, STEP, GATE_FUNCTION)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with both weights and both biases, of the rows of one kind of cell."""
-        matches = []
-        for match in hidden_weights(tensors, self.name):
-            weight = match.tensors["weight_hh"]
-            if split_hidden_weight(weight)[2]:  # weight_hh_l0 is torch's own
-                continue
-            names = {**match.tensors, **beside(tensors, weight)}
-            if _stored_alike(shapes_of(tensors, names)):
-                matches.append(replace(match, tensors=names))
-        return matches
-
-    def _recurrence(self, layer: Layer) -> Recurrence:
-        cell = _CELLS[_told(layer)]
-        variant = cell.variant if isinstance(cell.variant, Variant) else cell.variant(layer)
-        return read_cell(Cell(layer, cell.layout), variant)
+def _matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+    """Modules with both weights and both biases, of the rows of one kind of cell."""
+    matches = []
+    for match in hidden_weights(tensors, family):
+        weight = match.tensors["weight_hh"]
+        if split_hidden_weight(weight)[2]:  # weight_hh_l0 is torch's own
+            continue
+        names = {**match.tensors, **beside(tensors, weight)}
+        if _stored_alike(shapes_of(tensors, names)):
+            matches.append(replace(match, tensors=names))
+    return matches
 
 
 def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -611,3 +588,29 @@ def _told(layer: Layer) -> str:
         what = f"its name says {title_of(named)}, a cell of torchrecurrent's that is not read"
     choices = " or ".join(f"{KEY}={cell}" for cell in read)
     raise TensorError(what, where=weight, remedy=f"give --assume {choices} if that is what it is")
+
+
+def _variant(layer: Layer) -> Variant:
+    """That of the cell that it is."""
+    own = _CELLS[_told(layer)]
+    variant = own.variant if isinstance(own.variant, Variant) else own.variant(layer)
+    return replace(variant, layout=own.layout)
+
+
+# h[t+1] = λ h[t] + γ u with gates at zero input and zero state, one step for each cell. The library
+# stores weights and biases of all its cells under the same names; their shapes tell some apart,
+# and the name of the layer or of the file the others.
+TORCH_RECURRENT = CellFamily(
+    name="torch_recurrent",
+    title="RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)",
+    recognised_by=(
+        "weight_ih, weight_hh, bias_ih and bias_hh of (3H, 2H), (2H, H) or (4H, 3H) rows, or "
+        "weight_mm, or zeta and nu, beside them"
+    ),
+    equation="λ = σ(b_f), γ = σ(b_i); or λ = 1 - σ(b), γ = σ(b); each cell's own on its page",
+    source="torchrecurrent; each cell's paper on the page",
+    layouts=tuple(cell.layout for cell in _CELLS.values()),
+    matches=_matches,
+    variant=_variant,
+    assumptions=(Assumption(KEY, "by_name", ("by_name", *_CELLS), MEANING), STEP, GATE_FUNCTION),
+)

@@ -258,20 +258,20 @@ class Lookalikes:
         )
         return Choice(self.own, (sentence,))
 
-    @property
-    def _insist(self) -> str:
-        return f"if it is no part of it, give --assume {KEY}={self.own} to read the layer so"
-
     def misfit(self, store: TensorStore, weight: str, inputs: str) -> TensorError:
         """What is said of an input weight of other rows than the hidden one."""
         rows, hidden = (shown_shape(store.tensors[name].shape) for name in (inputs, weight))
-        what = f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}: this is "
-        return misfit(f"{what}another cell", inputs, self._insist)
+        what = f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}"
+        return self._another(what, inputs)
 
     def stranger(self, match: Match, role: str, tensor: str) -> TensorError:
         """What is said of a tensor that the cell has not."""
-        what = f"it stands beside {match.tensors['weight_hh']}, and {self.title} has no {role}: "
-        return misfit(f"{what}this is another cell", tensor, self._insist)
+        what = f"it stands beside {match.tensors['weight_hh']}, and {self.title} has no {role}"
+        return self._another(what, tensor)
+
+    def _another(self, what: str, tensor: str) -> TensorError:
+        remedy = f"if it is no part of it, give --assume {KEY}={self.own} to read the layer so"
+        return misfit(f"{what}: this is another cell", tensor, remedy)
 
 
 def beside(tensors: Mapping[str, TensorSpec], weight: str) -> dict[str, str]:

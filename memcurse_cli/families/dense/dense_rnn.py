@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.cells.layout import STATE, Cell
+from memcurse_cli.families.cells.layout import STATE, CellFamily, Variant
 from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
@@ -31,56 +31,47 @@ _STEPS = ("log_dt", "inv_dt", "log_step", "dt", "A_log")
 _HEAD = ".head"
 
 
-class ElmanRNN(LayoutFamily):
-    """``h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b)``, linearised: A = W_hh, B = W_ih, up to a slope.
-
-    Row = target, as in torch. Where the input weight shows by its shape that a port multiplies
-    from the right, ``h W_hh``, both are transposed. Biases matter to the operating point alone.
-    """
-
-    name = "dense_rnn"
-    title = "Elman RNN (dense)"
-    recognised_by = "weight_hh_l0, weight_hh or W_hh (H, H)"
-    equation = "λ = eig(weight_hh)"
-    source = "torch.nn.RNN; Elman 1990; theory of Zucchet & Orvieto 2024, section 4"
-    assumptions = (ACTIVATION, CELLS.assumption)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Also those whose shape fits no torch layer, to be reported as unreadable."""
-        return hidden_weights(tensors, self.name)
-
-    def _recurrence(self, layer: Layer) -> Recurrence:
-        names, options = layer.names, layer.options
-        assumptions = [*CELLS.choose(layer.store, layer.match, options).sentences]
-        shape = layer.shape("weight_hh")
-        size = shape[0]
-        if shape[1] != size:
-            raise misfit(
-                f"its shape {shown_shape(shape)} is neither (H, H) of an RNN, (3H, H) of a GRU "
-                "nor (4H, H) of an LSTM",
-                names["weight_hh"],
-                _EXPORT,
-            )
-        matrix = layer.real("weight_hh", (None, None))
-        readin = layer.real("weight_ih", (None, None)) if "weight_ih" in names else None
-        activation, chosen = options.choose(ACTIVATION)
-        if not chosen:
-            assumptions.append(f"the activation is {activation}")
-        if readin is not None and readin.shape[0] != size:
-            if readin.shape[1] != size:
-                what = f"its shape {shown_shape(readin.shape)} does not fit {size} hidden units"
-                raise misfit(what, names["weight_ih"], _EXPORT)
-            matrix, readin = matrix.T, readin.T
-            assumptions.append("weights multiply from the right, as the input weight's shape says")
-        return dense_layer(
-            layer,
-            "weight_hh",
-            matrix,
-            activation=activation,
-            readin=readin,
-            bias=Cell(layer, torch_layout(STATE)).biases["state"].total,
-            also=assumptions,
+def _elman(layer: Layer) -> Variant:
+    """Its activation, and how its matrices multiply."""
+    names, layout = layer.names, torch_layout(STATE)
+    assumptions = [*CELLS.choose(layer.store, layer.match, layer.options).sentences]
+    shape = layer.shape("weight_hh")
+    size = shape[0]
+    if shape[1] != size:
+        raise misfit(
+            f"its shape {shown_shape(shape)} is neither (H, H) of an RNN, (3H, H) of a GRU "
+            "nor (4H, H) of an LSTM",
+            names["weight_hh"],
+            _EXPORT,
         )
+    activation, chosen = layer.options.choose(ACTIVATION)
+    if not chosen:
+        assumptions.append(f"the activation is {activation}")
+    readin = layer.shape("weight_ih") if "weight_ih" in names else shape
+    if readin[:1] != (size,):
+        if readin[1:] != (size,):
+            what = f"its shape {shown_shape(readin)} does not fit {size} hidden units"
+            raise misfit(what, names["weight_ih"], _EXPORT)
+        layout = replace(layout, columns=True)
+        assumptions.append("weights multiply from the right, as the input weight's shape says")
+    return Variant(activation=activation, assumptions=tuple(assumptions), layout=layout)
+
+
+# h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b), linearised: A = W_hh, B = W_ih, up to a slope. Row =
+# target, as in torch; a port's input weight may show by its shape that it multiplies from the
+# right, h W_hh. Biases matter to the operating point alone. Hidden weights whose shape fits no
+# layer of torch's are found too, to be reported as unreadable.
+ELMAN_RNN = CellFamily(
+    name="dense_rnn",
+    title="Elman RNN (dense)",
+    recognised_by="weight_hh_l0, weight_hh or W_hh (H, H)",
+    equation="λ = eig(weight_hh)",
+    source="torch.nn.RNN; Elman 1990; theory of Zucchet & Orvieto 2024, section 4",
+    layouts=(torch_layout(STATE),),
+    matches=hidden_weights,
+    variant=_elman,
+    assumptions=(ACTIVATION, CELLS.assumption),
+)
 
 
 def _states(axes: int, **sides: slice) -> Layout:
