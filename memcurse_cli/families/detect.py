@@ -117,9 +117,8 @@ def select_layers(found: list[Found], patterns: Sequence[str]) -> list[Found]:
             names = listed([match.layer for _, match in found], SHOWN_LAYERS)
             what, remedy = f"no layer matches {shown_place(pattern)}", f"the layers are {names}"
             raise UsageError(what, where="--layer", remedy=remedy)
-    if not patterns:
-        return found
-    return [pair for pair in found if any(_called(pair[1], pattern) for pattern in patterns)]
+    chosen = [pair for pair in found if any(_called(pair[1], pattern) for pattern in patterns)]
+    return chosen if patterns else found
 
 
 def _called(match: Match, pattern: str) -> bool:
@@ -167,22 +166,20 @@ def nothing_found(
 ) -> NoRecurrenceError:
     """What was looked for, and the tensor names that come nearest to it."""
     what = f"no recurrent layer is recognised among its {len(tensors)} tensors"
-    known = sibling_shards(path) or adapter_alone(tensors)
-    strangers = in_the_way(tensors, families[0]) if len(families) == 1 and not known else []
+    known, alone = sibling_shards(path) or adapter_alone(tensors), len(families) == 1
+    strangers = in_the_way(tensors, families[0]) if alone and not known else []
     if strangers:
         shown, name = listed(strangers, SHOWN_NAMES), families[0].name
         what = f"{what}: {shown} would stand beside those of {name}, which has no such tensor"
         remedy = "leave --family out, since another family may have it"
         return NoRecurrenceError(what, where=path, remedy=remedy)
-    if len(families) == 1:
+    if alone:
         looked_for = f"{families[0].name} is recognised by {families[0].recognised_by}"
     else:
         looked_for = f"looked for {len(families)} families, which memcurse families lists"
     roles = {name for family in families for name in characteristic_names(family)}
     nearest = ", ".join(
-        f"{printable(name, 80)} {shown_shape(tensors[name].shape)}"
-        if len(families) == 1
-        else printable(name, 80)
+        printable(name, 80) + (f" {shown_shape(tensors[name].shape)}" if alone else "")
         for name in nearest_names(tensors, roles)
     )
     remedy = (known or looked_for) + (f"; the nearest names are {nearest}" if nearest else "")
@@ -376,10 +373,6 @@ def require_layers(count: int, path: str) -> None:
         raise CheckpointError(what, where=path, remedy=remedy)
 
 
-_NAMED_TIED = 5
-_EXPLAINED = 10
-
-
 def merge_tied(
     found: list[Found], tensors: Iterable[str], aliases: Mapping[str, str]
 ) -> list[Found]:
@@ -425,11 +418,12 @@ def merge_tied(
 def tied_notes(matches: Iterable[Match]) -> Iterator[str]:
     """Which layers stand for others, in a few sentences."""
     tied = [match for match in matches if match.tied]
-    for match in tied[:_EXPLAINED]:
-        others, have = listed(match.tied, _NAMED_TIED), "has" if len(match.tied) == 1 else "have"
+    for match in tied[:SHOWN_LAYERS]:
+        others, have = listed(match.tied, SHOWN_NAMES), "has" if len(match.tied) == 1 else "have"
         yield f"{others} {have} the same tensors as {printable(match.layer, 80)}: reported once"
-    if len(tied) > _EXPLAINED:
-        yield f"{len(tied) - _EXPLAINED} more layers stand under several names: each reported once"
+    if len(tied) > SHOWN_LAYERS:
+        more = len(tied) - SHOWN_LAYERS
+        yield f"{more} more layers stand under several names: each reported once"
 
 
 _NAMED_BESIDE = 3

@@ -153,33 +153,24 @@ def require_size(store: TensorStore, tensor: str) -> None:
     if elements <= LARGEST_LAYER:
         return
     if _holds_scalars(tensor, shape):
-        limit, what = LARGEST_LAYER, "of one for each eigenvalue"
-    else:
-        if len(shape) == 2 and shape[0] == shape[1]:
-            require_order(shape[0], tensor)
-        limit, what = LARGEST_MATRIX, "of a matrix"
-    if elements > limit:
-        raise _beyond(
-            f"its {elements} elements are more than the {limit} {what} that is read", tensor
-        )
+        raise _too_many(elements, "elements", LARGEST_LAYER, "one for each eigenvalue", tensor)
+    if len(shape) == 2 and shape[0] == shape[1]:
+        require_order(shape[0], tensor)
+    if elements > LARGEST_MATRIX:
+        raise _too_many(elements, "elements", LARGEST_MATRIX, "a matrix", tensor)
 
 
 def require_order(order: int, tensor: str) -> None:
     """Raise a TensorError where a matrix is too large to be read and decomposed."""
     if order > LARGEST_ORDER:
-        raise _beyond(
-            f"an eigendecomposition of order {order} is above {LARGEST_ORDER} and is not taken",
-            tensor,
-        )
+        what = f"an eigendecomposition of order {order} is above {LARGEST_ORDER} and is not taken"
+        raise misfit(what, tensor, _TOO_LARGE)
 
 
 def require_eigenvalues(count: int, where: str) -> None:
     """Raise a TensorError where more than `LARGEST_LAYER` would be made from fewer scalars."""
     if count > LARGEST_LAYER:
-        raise _beyond(
-            f"its {count} eigenvalues are more than the {LARGEST_LAYER} of a layer that is read",
-            where,
-        )
+        raise _too_many(count, "eigenvalues", LARGEST_LAYER, "a layer", where)
 
 
 def _holds_scalars(tensor: str, shape: tuple[int, ...]) -> bool:
@@ -191,10 +182,12 @@ def _holds_scalars(tensor: str, shape: tuple[int, ...]) -> bool:
     return not dense and any(part in _SCALARS for part in last.split("_"))
 
 
-def _beyond(what: str, where: str) -> TensorError:
-    return misfit(
-        what, where, "no known model is as large: check that the checkpoint is what it should be"
-    )
+_TOO_LARGE = "no known model is as large: check that the checkpoint is what it should be"
+
+
+def _too_many(count: int, things: str, limit: int, whole: str, where: str) -> TensorError:
+    what = f"its {count} {things} are more than the {limit} of {whole} that is read"
+    return misfit(what, where, _TOO_LARGE)
 
 
 def misfit(what: str, tensor: str, remedy: str = "") -> TensorError:
