@@ -84,16 +84,6 @@ def _fits(shapes: Shapes) -> bool:
     return len(inner) == 2 and inner[1:] == size and outer == (*size, inner[0])
 
 
-Rows = tuple[str, ...]
-
-
-def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -> Layout:
-    """Biases have the rows of their weights unless they have others."""
-    rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
-    sides = {"weight_ih": inputs}, {"weight_hh": hidden}
-    return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
-
-
 class _EdgeCell(Cell):
     """Biases are rows here, and each matrix is whole or of two factors."""
 
@@ -396,6 +386,16 @@ GATE_FUNCTION = Assumption(
     choices=("tanh", "sigmoid"),
     meaning="what opens the gate of a FastGRNN of torchrecurrent",
 )
+
+
+Rows = tuple[str, ...]
+
+
+def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -> Layout:
+    """Biases have the rows of their weights unless they have others."""
+    rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
+    sides = {"weight_ih": inputs}, {"weight_hh": hidden}
+    return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
 
 
 def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
