@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.figures import components_of
 from memcurse_cli.schema.theory import (
     AutocorrelationDocument,
     EmpiricalDocument,
@@ -110,7 +111,7 @@ def estimate_autocorrelation(
         estimator,
         centred,
         bias,
-        tuple(mixture),
+        components_of(mixture),
         FitQuality(float(np.sqrt(np.mean(off**2))), float(np.max(off)), int(np.argmax(off))),
         _state_checks(found.values, mixture),
         EmpiricalDocument(

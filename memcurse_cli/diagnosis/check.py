@@ -6,9 +6,10 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.model import unseen_memory

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import DTYPES, UNKNOWN, is_stored
@@ -213,7 +214,7 @@ def _matrix_group(
     diverges = sensitivity.relative is not None and math.isinf(sensitivity.relative)
     relative = _stored(dynamics, sensitivity.relative)
     rate = settings.rate_of(dynamics.tensor)
-    unknown = replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
+    unknown = structs.replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
     entries, relative_entries = unknown, unknown
     rounding, own_scale = Rounding(None, None, None), None
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:

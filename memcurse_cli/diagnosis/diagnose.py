@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import UNKNOWN, summarise_group, unknown_group
@@ -125,7 +126,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         operating_point=at_inputs,
         **figures._asdict(),
     )
-    return replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
+    return structs.replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
 
 
 def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:

@@ -27,7 +27,7 @@ from memcurse_cli.theory.sensitivity import group_sensitivity
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
-DTYPES = cast(tuple[Dtype, ...], tuple(Rounding.__dataclass_fields__))
+DTYPES = cast(tuple[Dtype, ...], Rounding.__struct_fields__)
 PARTS = {"complex64": "float32"}  # the type of the real and imaginary parts of a complex one
 # The relative error of the state up to which first order is kept, and cancels less.
 FIRST_ORDER = 1e-3

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from memcurse_cli.diagnosis.diagonal import is_stored, leaves_disk
 from memcurse_cli.diagnosis.rules import RULES
@@ -282,7 +283,7 @@ class _Rounded(NamedTuple):
 
     def changes_much(self, dtype: Dtype) -> bool:
         """Whether an error is above the limit; one of None is, unless it was not computed."""
-        error, known = self.error(dtype), vars(self.parameter.rounding).values()
+        error, known = self.error(dtype), structs.astuple(self.parameter.rounding)
         if error is None:
             computed = self.parameter.step_effect is not None
             return computed and any(other is not None for other in known)

@@ -179,9 +179,7 @@ def _diagonal_scores(
 
 def scores_as(kind: type[Scores], found: DiagonalityScores, **others: Any) -> Scores:
     """The scores as a class of the report has them, under the same names."""
-    same = {
-        name: getattr(found, name) for name in kind.__dataclass_fields__ if hasattr(found, name)
-    }
+    same = {name: getattr(found, name) for name in kind.__struct_fields__ if hasattr(found, name)}
     return kind(max_stable_lr=2 / (found.sharpness + found.sharpness_error), **same, **others)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import structs
+
 from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.optimizer import adam_state, open_optimizer, require_state
 from memcurse_cli.checkpoints.safetensors import sibling_shards
@@ -33,6 +35,7 @@ from memcurse_cli.families.detect import (
 )
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
+from memcurse_cli.schema.figures import components_of
 from memcurse_cli.schema.layer import OptimizerSummary
 from memcurse_cli.schema.report import (
     CheckpointSummary,
@@ -166,11 +169,13 @@ def inspect(
                 from memcurse_cli.diagnosis.optimizer import summarise_adam
 
                 steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
-                report = replace(report, adam=steps)
+                report = structs.replace(report, adam=steps)
             if pictures and taken:
                 from memcurse_cli.diagnosis.hessian import diagnose_hessian
 
-                report = replace(report, picture=diagnose_hessian(recurrence, settings).picture)
+                report = structs.replace(
+                    report, picture=diagnose_hessian(recurrence, settings).picture
+                )
             return report
 
         reports, skipped = _each(store, matches, options, progress, report_on)
@@ -242,7 +247,7 @@ def hessian(
             version=VERSION,
             checkpoint=_summarise_checkpoint(store, matches),
             input=HessianInput(
-                autocorrelation=tuple(settings.autocorrelation),
+                autocorrelation=components_of(settings.autocorrelation),
                 horizon=settings.horizon,
                 horizon_source=settings.horizon_source,
                 readout=settings.loss_readout,

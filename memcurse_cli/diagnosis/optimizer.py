@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.optimizer import AdamState
@@ -124,7 +125,7 @@ def _steps(
     held = store.aliases.get(group.tensor, group.tensor)
     slot = state.slots.get(held)
     if slot is None:
-        return replace(group, reason=state.refused.get(held, "Adam has no state for it"))
+        return structs.replace(group, reason=state.refused.get(held, "Adam has no state for it"))
     moment: NDArray[Any] | None
     try:
         moment = source.load(slot.second_moment, group.tensor)
@@ -133,14 +134,16 @@ def _steps(
         elif np.iscomplexobj(moment):
             moment = np.stack([moment.real, moment.imag])
     except CheckpointError as error:
-        return replace(group, reason=f"its state cannot be read: {error.what}")
+        return structs.replace(group, reason=f"its state cannot be read: {error.what}")
     if moment is None:
-        return replace(group, reason="its scalars are not elements of the tensor in their order")
+        return structs.replace(
+            group, reason="its scalars are not elements of the tensor in their order"
+        )
     moment = moment.reshape(-1)
     rate = settings.learning_rate if slot.learning_rate is None else slot.learning_rate
-    group = replace(group, learning_rate=rate, step=slot.step)
+    group = structs.replace(group, learning_rate=rate, step=slot.step)
     if not np.isfinite(moment).all() or np.any(moment < 0):
-        return replace(group, reason="its state is not finite and positive")
+        return structs.replace(group, reason="its state is not finite and positive")
     steps = effective_steps(
         moment,
         rate,
@@ -149,9 +152,9 @@ def _steps(
         EPSILON if slot.epsilon is None else slot.epsilon,
     )
     seen = moment > 0
-    group = replace(group, without_gradient=int(np.count_nonzero(~seen)))
+    group = structs.replace(group, without_gradient=int(np.count_nonzero(~seen)))
     if not seen.any():
-        return replace(group, reason="no gradient has reached it")
+        return structs.replace(group, reason="no gradient has reached it")
     levels = np.quantile(steps[seen], [0, 0.1, 0.5, 0.9, 1]).tolist()
     changes: dict[str, Any] = {"effective_step": StepQuantiles(*levels)}
     for prefix, figures in (("", found.sensitivity), ("hessian_", found.curvature)):
@@ -160,7 +163,7 @@ def _steps(
         followed = compensation(steps[seen], figures.reshape(-1)[seen])
         if followed is not None:
             changes |= {prefix + name: getattr(followed, name) for name in FOLLOWED}
-    return replace(group, **changes)
+    return structs.replace(group, **changes)
 
 
 def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:

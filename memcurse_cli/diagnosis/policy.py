@@ -27,7 +27,7 @@ from memcurse_cli.schema.report import LayerReport, Report, SkippedLayer
 
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
 """From the best to the worst; what was not judged has no place among them."""
-DTYPES = tuple(Rounding.__dataclass_fields__)
+DTYPES = Rounding.__struct_fields__
 MAX_ROUNDING = "max-rounding-error"
 MAX_VERDICT = "max-verdict"
 MAX_STEP_EFFECT = "max-step-effect"

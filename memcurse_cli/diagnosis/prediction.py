@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import numpy as np
+from msgspec import structs
 
 from memcurse_cli.diagnosis.settings import (
     Settings,
@@ -22,6 +23,7 @@ from memcurse_cli.diagnosis.settings import (
     require_known,
 )
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.figures import components_of
 from memcurse_cli.schema.report import finite
 from memcurse_cli.schema.theory import (
     Gain,
@@ -152,7 +154,7 @@ def predict(
         step_size=step_size if parametrization == "s4" else None,
         horizon=horizon,
         readout=settings.readout,
-        autocorrelation=tuple(inputs[0]) if single_rho is None else None,
+        autocorrelation=components_of(inputs[0]) if single_rho is None else None,
         rows=tuple(rows),
         ring=None if radii is None else _average(radii, variance, settings, normalization),
     )
@@ -437,7 +439,7 @@ def _view(
             value, gradient = slope.values[parameter], slope.gradient[parameter]
             way, pace = one.value - value, -gradient * (one.max_stable_lr or 0.0)
             sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
-            one = replace(
+            one = structs.replace(
                 one,
                 start=value,
                 gradient=finite(gradient),

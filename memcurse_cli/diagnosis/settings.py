@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.figures import components_of
 from memcurse_cli.schema.report import InputAssumption
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.finite_sums import Readout
@@ -128,7 +129,7 @@ class Settings:
     def input(self) -> InputAssumption:
         """What a report says that was assumed."""
         return InputAssumption(
-            autocorrelation=tuple(self.autocorrelation),
+            autocorrelation=components_of(self.autocorrelation),
             horizon=self.horizon,
             horizon_source=self.horizon_source,
             readout=self.readout,

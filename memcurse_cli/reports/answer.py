@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
 from memcurse_cli.reports.numbers import (
     count,
@@ -214,7 +216,7 @@ def _rounded(layer: LayerReport) -> list[ParameterSummary]:
     return [
         one
         for one in layer.parameters
-        if any(error is not None for error in vars(one.rounding).values())
+        if any(error is not None for error in structs.astuple(one.rounding))
     ]
 
 
@@ -249,9 +251,8 @@ def input_words(assumed: InputAssumption) -> str:
 def describe_input(assumed: InputAssumption) -> str:
     """R(Δ), the autocorrelation of the drive, in one line."""
     components = assumed.autocorrelation
-    if len(components) == 1 and components[0] in ((1.0, 0.0), (1.0, 1.0)):
-        white = components[0] == (1.0, 0.0)
-        return "white noise, R(Δ) = δ(Δ)" if white else "constant, R(Δ) = 1"
+    if [*map(tuple, components)] in ([(1.0, 0.0)], [(1.0, 1.0)]):
+        return "constant, R(Δ) = 1" if components[0].rho else "white noise, R(Δ) = δ(Δ)"
     shown = " + ".join(_component(*component) for component in components[:COMPONENTS_SHOWN])
     hidden = len(components) - COMPONENTS_SHOWN
     more = f" + {hidden} more" if hidden > 0 else ""

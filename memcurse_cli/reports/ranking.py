@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar, get_args
+
+from msgspec.structs import replace
 
 from memcurse_cli.schema.figures import (
     ORDER,
@@ -41,7 +43,7 @@ def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
     )
     errors = {
         dtype: _largest([getattr(one.rounding, dtype) for one in computed])
-        for dtype in Rounding.__dataclass_fields__
+        for dtype in Rounding.__struct_fields__
     }
     return replace(
         max(parameters, key=effect_rank),

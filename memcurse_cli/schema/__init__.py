@@ -1,1 +1,1 @@
-"""Every document that is written or read: dataclasses, JSON and its schema."""
+"""Every document that is written or read: its fields, its JSON and the schema of that."""

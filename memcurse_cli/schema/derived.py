@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, cast
 
-from memcurse_cli.schema.figures import DETAIL, ORDER, Verdict
+from memcurse_cli.schema.figures import ORDER, Record, Verdict
 from memcurse_cli.schema.report import Action, InputAssumption, Report, Severity, UsableRate
 
 Outcome = Literal["within", "beyond", "found", "not computed"]
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Record, frozen=True):
     """One figure or finding of a layer or of the model, held to the policy."""
 
     layer: Annotated[str, "the layer's name; empty for the model, and for layers not judged."]
@@ -64,8 +62,7 @@ class Judgement:
         return self.figure
 
 
-@dataclass(frozen=True)
-class CheckedReport:
+class CheckedReport(Record, frozen=True):
     """One checkpoint's report, judged."""
 
     path: Annotated[str, "the checkpoint."]
@@ -100,8 +97,7 @@ class CheckedReport:
         )
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Record, frozen=True):
     """Reports held to limits."""
 
     SCHEMA: ClassVar = "memcurse.check/2"
@@ -124,8 +120,7 @@ MatchedBy = Literal["name", "prefix", "sizes", "alone"]
 Method = Literal["assignment", "modulus"]
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Record, frozen=True):
     """One figure in both reports; null where it is not known or diverges."""
 
     figure: Annotated[str, "its name among the scalars of a report, as `step_effect/nu_log`."]
@@ -135,9 +130,10 @@ class Change:
     divergent_after: Annotated[bool, "whether it diverges in the second."] = False
 
 
-@dataclass(frozen=True)
-class SpectrumMove:
+class SpectrumMove(Record, frozen=True):
     """How matched eigenvalues moved; a decay is -log|λ|, the inverse of the time constant."""
+
+    DETAIL = ("pairs",)
 
     method: Annotated[
         Method,
@@ -164,11 +160,10 @@ class SpectrumMove:
     pairs: Annotated[
         tuple[tuple[float, float, float, float], ...] | None,
         "(re, im) before and after of every matched eigenvalue, if asked for.",
-    ] = field(default=None, metadata=DETAIL)
+    ] = None
 
 
-@dataclass(frozen=True)
-class LayerComparison:
+class LayerComparison(Record, frozen=True):
     """One layer that both reports have."""
 
     name: Annotated[str, "its name in the first report."]
@@ -187,8 +182,7 @@ class LayerComparison:
     spectrum_reason: Annotated[str | None, "why that is not known, or null."]
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Record, frozen=True):
     """One of the two reports as a whole."""
 
     path: Annotated[str, "the checkpoint."]
@@ -202,8 +196,7 @@ class Compared:
     alone: Annotated[tuple[str, ...], "the names of layers that only it has."]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Record, frozen=True):
     """Two reports layer by layer."""
 
     SCHEMA: ClassVar = "memcurse.comparison/2"
@@ -219,8 +212,7 @@ class Comparison:
 StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"]
 
 
-@dataclass(frozen=True)
-class TrackedStep:
+class TrackedStep(Record, frozen=True):
     """One checkpoint of the run; it has a report or an error."""
 
     step: Annotated[int, "the optimizer step at which it was saved."]
@@ -238,8 +230,7 @@ class TrackedStep:
     error: Annotated[str | None, "why it could not be read, on one line; null where it was."] = None
 
 
-@dataclass(frozen=True)
-class Tracking:
+class Tracking(Record, frozen=True):
     """A training run, checkpoint by checkpoint."""
 
     SCHEMA: ClassVar = "memcurse.track/2"

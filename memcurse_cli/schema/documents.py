@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import re
-import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+
+import msgspec
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import COMPONENTS, NEVER, Component
+from memcurse_cli.schema.figures import HessianPicture, Record
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -87,99 +87,47 @@ def find_document(name: str) -> Document:
     )
 
 
-PLAIN = {
-    float: {"type": "number"},
-    int: {"type": "integer"},
-    bool: {"type": "boolean"},
-    str: {"type": "string"},
-    types.NoneType: {"type": "null"},
-}
-
-
-def document_schema(document: Document, *, closed: bool = False) -> Schema:
+def document_schema(document: Document) -> Schema:
     """The schema of a document, in JSON Schema draft 2020-12.
 
-    Args:
-        document: which.
-        closed: refuse fields that the schema does not name. By default they are allowed, since a
-            later version of memcurse may add some within the same version of the schema.
+    Fields that it does not name are allowed: a later version of memcurse may add some.
     """
-    definitions: dict[str, Schema] = {}
-    described = _object_schema(document.load(), definitions, closed=closed)
+    kind = document.load()
+    _, definitions = msgspec.json.schema_components(
+        [kind],
+        schema_hook=lambda _: {"type": "array"},  # of NumPy, which no document holds
+        ref_template="#/$defs/{name}",
+    )
+    for one in _records(Record):
+        if (described := definitions.get(one.__name__)) is None:
+            continue
+        described["description"] = summarise(one)
+        for name, text in describe_fields(one).items():
+            described["properties"][name]["description"] = text
+        for name in one.UNWRITTEN:
+            del described["properties"][name]
+    definitions.pop(HessianPicture.__name__, None)
+    whole = definitions.pop(kind.__name__)
+    named = {
+        "const": document.identifier,
+        "description": "What the document is, and the version of its fields.",
+    }
     return {
         "$schema": DIALECT,
         "$id": f"urn:memcurse:{document.name}:{document.identifier.rpartition('/')[2]}",
+        **whole,
         "title": document.identifier,
-        **described,
-        "properties": {
-            "schema": {
-                "const": document.identifier,
-                "description": "What the document is, and the version of its fields.",
-            },
-            **described["properties"],
-        },
-        "required": ["schema", *described["required"]],
+        "properties": {"schema": named, **whole["properties"]},
+        "required": ["schema", *whole["required"]],
         "$defs": dict(sorted(definitions.items())),
     }
 
 
-def _object_schema(kind: Any, definitions: dict[str, Schema], *, closed: bool) -> Schema:
-    hints, descriptions = typing.get_type_hints(kind), describe_fields(kind)
-    properties: dict[str, Schema] = {}
-    required = []
-    for field in dataclasses.fields(kind):
-        if field.metadata == NEVER:
-            continue
-        hint: Any = hints[field.name]
-        if field.metadata == COMPONENTS:
-            optional = types.NoneType in typing.get_args(hint)
-            hint = tuple[Component, ...] | None if optional else tuple[Component, ...]
-        properties[field.name] = _schema(hint, definitions, closed=closed)
-        if field.name in descriptions:
-            properties[field.name]["description"] = descriptions[field.name]
-        if field.default is dataclasses.MISSING:
-            required.append(field.name)
-    schema: Schema = {
-        "type": "object",
-        "description": summarise(kind),
-        "properties": properties,
-        "required": required,
-    }
-    if closed:
-        schema["unevaluatedProperties"] = False
-    return schema
-
-
-def _schema(hint: Any, definitions: dict[str, Schema], *, closed: bool) -> Schema:
-    def schema_of(inner: Any) -> Schema:
-        return _schema(inner, definitions, closed=closed)
-
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint in PLAIN:
-        return dict(PLAIN[hint])
-    if dataclasses.is_dataclass(hint):
-        name = typing.cast(type, hint).__name__
-        if name not in definitions:
-            definitions[name] = {}  # a class may hold itself
-            definitions[name] = _object_schema(hint, definitions, closed=closed)
-        return {"$ref": f"#/$defs/{name}"}
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin in (typing.Union, types.UnionType):
-        return {"anyOf": list(map(schema_of, arguments))}
-    if origin is tuple and arguments[-1] is Ellipsis:
-        return {"type": "array", "items": schema_of(arguments[0])}
-    if origin is tuple:
-        elements = list(map(schema_of, arguments))
-        return {
-            "type": "array",
-            "prefixItems": elements,
-            "items": False,
-            "minItems": len(elements),
-        }
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": schema_of(arguments[1])}
-    raise TypeError(f"{hint!r} has no JSON Schema")
+def _records(kind: type[Record]) -> Iterator[type[Record]]:
+    """The classes of all parts of documents."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from _records(one)
 
 
 def summarise(kind: Any) -> str:

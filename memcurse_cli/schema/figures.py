@@ -6,25 +6,24 @@ An infinite element is counted and sorted above every finite one, never printed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, Literal, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-DETAIL = {"json": "detail"}
-"""Metadata of a field that is filled only where that was asked for; None is left out."""
-COMPONENTS = {"json": "components"}
-"""Metadata of a field of `Components`, which is written as an array of `Component`."""
-NEVER = {"json": "never"}
-"""Metadata of a field that is no part of the document."""
 
-Components = tuple[tuple[float, float] | tuple[float, float, float], ...]
-"""The parts of R(Δ): (weight, ρ), and (weight, ρ, ω) of a cosine."""
+class Record(msgspec.Struct, frozen=True):
+    """A part of a document: its fields are those of its JSON object."""
+
+    DETAIL: ClassVar[tuple[str, ...]] = ()
+    """Fields that are filled only where that was asked for, and left out where they are None."""
+    UNWRITTEN: ClassVar[tuple[str, ...]] = ()
+    """Fields that are no part of the document."""
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(Record, omit_defaults=True, frozen=True):
     """One part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ)."""
 
     weight: Annotated[float, "w ≥ 0, in units of the input's variance."]
@@ -33,9 +32,21 @@ class Component:
     ]
     frequency: Annotated[float, "ω in radians per step, up to π; absent where it is 0."] = 0.0
 
+    def __iter__(self) -> Iterator[float]:
+        """The weight and ρ, and ω where it is not 0."""
+        yield from msgspec.structs.astuple(self)[: 3 if self.frequency else 2]
 
-@dataclass(frozen=True)
-class Quantiles:
+
+Components = tuple[Component, ...]
+"""The parts of R(Δ)."""
+
+
+def components_of(parts: Iterable[tuple[float, ...]]) -> Components:
+    """The parts of an autocorrelation, each (weight, ρ) or (weight, ρ, ω)."""
+    return tuple(Component(*part) for part in parts)
+
+
+class Quantiles(Record, frozen=True):
     """Order statistics of one figure over a layer, in its unit; an entry that diverges is None."""
 
     min: Annotated[float | None, "the smallest element."]
@@ -93,9 +104,10 @@ Verdict = Literal["ok", "not_judged", "watch", "cursed"]
 Direction = Literal["destabilising", "decorrelating", "scaling"]
 
 
-@dataclass(frozen=True)
-class EigenvalueSummary:
+class EigenvalueSummary(Record, frozen=True):
     """The spectrum of one layer."""
+
+    DETAIL = ("values", "relative_sensitivities")
 
     count: Annotated[int, "the number of eigenvalues."]
     multiplicity: Annotated[int, "how many identical states each one drives."]
@@ -111,22 +123,20 @@ class EigenvalueSummary:
     values: Annotated[
         tuple[tuple[float, float], ...] | None,
         "every eigenvalue as (re, im), only where asked for.",
-    ] = field(default=None, metadata=DETAIL)
+    ] = None
     relative_sensitivities: Annotated[
         tuple[float | None, ...] | None,
         "κ(λ) = E|dh/dλ|²/E|h|² of each of ``values``, None where it diverges; only beside them.",
-    ] = field(default=None, metadata=DETAIL)
+    ] = None
 
 
-@dataclass(frozen=True)
-class StateSummary:
+class StateSummary(Record, frozen=True):
     """The state of one layer."""
 
     second_moment: Annotated[Quantiles, "E|h|² of each state, for a drive of unit variance."]
 
 
-@dataclass(frozen=True)
-class Rounding:
+class Rounding(Record, frozen=True):
     """Relative error of the state when the parameter is stored in each type (p99).
 
     Of the type that it is stored in, what that is expected to have cost. None is an error that
@@ -143,8 +153,7 @@ class Rounding:
     float8_e5m2: Annotated[float | None, "with 3, up to 57344."] = None
 
 
-@dataclass(frozen=True)
-class ParameterSummary:
+class ParameterSummary(Record, frozen=True):
     """One recurrent parameter group."""
 
     name: Annotated[str, "its name in the family."]
@@ -168,8 +177,7 @@ class ParameterSummary:
     ] = None
 
 
-@dataclass(frozen=True)
-class HessianSummary:
+class HessianSummary(Record, frozen=True):
     """Scores of the Hessian at optimality over the layer's recurrent parameters."""
 
     order: Annotated[int, "the number N of parameters."]
@@ -202,8 +210,7 @@ class HessianSummary:
     ] = 0.0
 
 
-@dataclass(frozen=True)
-class HessianPicture:
+class HessianPicture(Record, eq=False, frozen=True):
     """A block for a heat map, at most some hundreds of cells wide; it is not in the JSON.
 
     A cell holds one scalar, or the largest of a few neighbours of one group. Of a block that was

@@ -1,4 +1,4 @@
-"""The schema `memcurse.hessian/1`: what `memcurse hessian` says, before it is drawn.
+"""The schema `memcurse.hessian/2`: what `memcurse hessian` says, before it is drawn.
 
 Every class but the picture turns into the JSON object of the same fields. A number that does not
 exist is None here and null there.
@@ -6,18 +6,16 @@ exist is None here and null there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from memcurse_cli.schema.figures import NEVER, Components, HessianPicture, Quantiles
+from memcurse_cli.schema.figures import Components, HessianPicture, Quantiles, Record
 from memcurse_cli.schema.report import CheckpointSummary, SkippedLayer
 
 Kind = Literal["recurrent", "B", "C", "D"]
 Method = Literal["whole", "partial Cholesky", "Lanczos"]
 
 
-@dataclass(frozen=True)
-class HessianScores:
+class HessianScores(Record, frozen=True):
     """How far a Hessian is from diagonal, and what steps it allows."""
 
     order: Annotated[int, "the number N of scalars."]
@@ -41,8 +39,7 @@ class HessianScores:
     adam_residual_error: Annotated[float, "how much larger the residual may be."] = 0.0
 
 
-@dataclass(frozen=True)
-class HessianGroup:
+class HessianGroup(Record, frozen=True):
     """One stored tensor's part of the Hessian, all other parameters held fixed."""
 
     name: Annotated[str, "its name in the family."]
@@ -55,8 +52,7 @@ class HessianGroup:
     ]
 
 
-@dataclass(frozen=True)
-class BlockPair:
+class BlockPair(Record, frozen=True):
     """What two groups share of the Hessian."""
 
     first: Annotated[str, "a group's name."]
@@ -71,8 +67,7 @@ class BlockPair:
     ]
 
 
-@dataclass(frozen=True)
-class EigenvalueWeight:
+class EigenvalueWeight(Record, frozen=True):
     """An eigenvalue of the recurrence that an eigenvector of the Hessian sits on."""
 
     index: Annotated[int, "which one of the layer."]
@@ -86,8 +81,7 @@ class EigenvalueWeight:
     ]
 
 
-@dataclass(frozen=True)
-class Coordinate:
+class Coordinate(Record, frozen=True):
     """One scalar that an eigenvector of the Hessian has weight on."""
 
     group: Annotated[str, "the name of its group."]
@@ -95,8 +89,7 @@ class Coordinate:
     weight: Annotated[float, "v², of a unit vector."]
 
 
-@dataclass(frozen=True)
-class TopEigenvector:
+class TopEigenvector(Record, frozen=True):
     """One of the directions of largest curvature."""
 
     eigenvalue: Annotated[float, "its curvature."]
@@ -115,8 +108,7 @@ class TopEigenvector:
     ] = ()
 
 
-@dataclass(frozen=True)
-class HessianSpectrum:
+class HessianSpectrum(Record, frozen=True):
     """The eigenvalues of the Hessian."""
 
     count: Annotated[int, "N."]
@@ -129,8 +121,7 @@ class HessianSpectrum:
     largest: Annotated[tuple[float, ...], "every eigenvalue, descending, up to 512 of them."]
 
 
-@dataclass(frozen=True)
-class Conditioning:
+class Conditioning(Record, frozen=True):
     """The largest eigenvalue over the median of the ``rank`` largest ones.
 
     About how many steps the median direction takes while the steepest one is just stable.
@@ -142,9 +133,10 @@ class Conditioning:
     ]
 
 
-@dataclass(frozen=True)
-class LayerHessianReport:
+class LayerHessianReport(Record, frozen=True):
     """The Hessian of one layer, or why it has none."""
+
+    UNWRITTEN = ("picture",)
 
     name: Annotated[str, "the layer."]
     family: Annotated[str, "the family that read it."]
@@ -179,11 +171,10 @@ class LayerHessianReport:
     ] = None
     picture: Annotated[
         HessianPicture | None, "the block of the largest eigenvalue, or some of its scalars."
-    ] = field(default=None, compare=False, repr=False, metadata=NEVER)
+    ] = None
 
 
-@dataclass(frozen=True)
-class HessianInput:
+class HessianInput(Record, frozen=True):
     """What the input and the loss were assumed to be."""
 
     autocorrelation: Annotated[
@@ -199,11 +190,10 @@ class HessianInput:
     ]
 
 
-@dataclass(frozen=True)
-class HessianReport:
+class HessianReport(Record, frozen=True):
     """The curvature of the loss over every parameter of a recurrent layer."""
 
-    SCHEMA: ClassVar = "memcurse.hessian/1"
+    SCHEMA: ClassVar = "memcurse.hessian/2"
 
     version: Annotated[str, "of memcurse."]
     checkpoint: Annotated[CheckpointSummary, "the file."]

@@ -1,23 +1,20 @@
-"""Every document as JSON and back, both read off the fields of its dataclass.
+"""Every document as JSON and back, both read off the fields of its class.
 
-A field's type says how JSON holds it, its metadata (`figures.DETAIL`, `figures.COMPONENTS`,
-`figures.NEVER`) what is out of the ordinary. A number that does not exist is null; NaN and Infinity
-are never written and never accepted. The text is ASCII: any name survives any terminal and pipe.
+A number that does not exist is null; NaN and Infinity are never written and never accepted. The
+text is ASCII: any name survives any terminal and pipe.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.figures import COMPONENTS, DETAIL, NEVER, ORDER, Component
+from memcurse_cli.schema.figures import ORDER, Component, Record
 from memcurse_cli.schema.report import (
     NOT_KNOWN,
     LayerReport,
@@ -32,7 +29,6 @@ from memcurse_cli.schema.report import (
 
 Part = TypeVar("Part")
 
-COMPONENT = tuple(field.name for field in dataclasses.fields(Component))
 FIRST = "1"
 """The schema of memcurse 0.1."""
 JUDGED_BY_STEPS = ("MC201", "MC202", "MC203", "MC204", "MC207")
@@ -71,18 +67,15 @@ def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
 
 def encode(value: Any, *, values: bool = True) -> Any:
     """The fields of a document, or of a part of one, as JSON holds them; `to_json`'s arguments."""
-    if dataclasses.is_dataclass(value):
-        found = {}
-        for field in dataclasses.fields(value):
-            held = getattr(value, field.name)
-            if field.metadata == DETAIL and not values:
-                held = field.default
-            if field.metadata == NEVER or (field.metadata == DETAIL and held is None):
-                continue
-            if field.metadata == COMPONENTS and held is not None:
-                held = [dict(zip(COMPONENT, part, strict=False)) for part in held]
-            found[field.name] = encode(held, values=values)
-        return found
+    if isinstance(value, Component):
+        return dict(zip(value.__struct_fields__, value, strict=False))
+    if isinstance(value, Record):
+        return {
+            name: encode(held, values=values)
+            for name, held in msgspec.structs.asdict(value).items()
+            if name not in value.UNWRITTEN
+            and not (name in value.DETAIL and (held is None or not values))
+        }
     if isinstance(value, tuple | list):
         return [encode(element, values=values) for element in value]
     if isinstance(value, Mapping):
@@ -173,7 +166,7 @@ def _judged_anew(report: Report) -> Report:
         if not layer.parameters and not (layer.input_dependent or layer.hidden_feedback):
             verdict = "ok"
         reason = (usable and usable.reason) or NOT_KNOWN
-        return dataclasses.replace(
+        return replace(
             layer,
             usable_rate=usable,
             verdict=verdict,
@@ -182,13 +175,12 @@ def _judged_anew(report: Report) -> Report:
             # Those of a verdict by step effects.
             findings=tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS),
             what_if=tuple(
-                dataclasses.replace(one, usable_rate=ranged(one.usable_rate))
-                for one in layer.what_if
+                replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if
             ),
         )
 
     layers = tuple(map(judged, report.layers))
-    return dataclasses.replace(
+    return replace(
         report,
         layers=layers,
         verdict=max((layer.verdict for layer in layers), key=ORDER.index, default="ok"),
@@ -200,22 +192,25 @@ def _judged_anew(report: Report) -> Report:
 
 
 def decode(kind: type[Part], document: object, *, where: str) -> Part:
-    """What `encode` wrote of a dataclass that has the field types of a report.
+    """What `encode` wrote of a part of a document.
 
     Args:
-        kind: the dataclass.
-        document: what `json.loads` gave.
+        kind: its class.
+        document: what a reader of JSON gave.
         where: what errors name as the place.
 
     Raises:
-        MemcurseError: a field is missing or is not what its type says.
+        MemcurseError: a field is missing or is not what its type says, or a number not finite.
     """
-    of_any: Any = kind
     try:
-        decoded: Part = _decoder(of_any)(document)
-    except _WrongError as error:
-        raise not_a_report(str(error), where) from None
-    return decoded
+        json.dumps(document, allow_nan=False)
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        place = path.removeprefix(".").removesuffix("`")
+        raise not_a_report(f"{place}: {what.lower()}" if place else what.lower(), where) from None
+    except ValueError:
+        raise not_a_report("a number is not finite", where) from None
 
 
 def not_a_report(what: str, where: str) -> MemcurseError:
@@ -223,123 +218,3 @@ def not_a_report(what: str, where: str) -> MemcurseError:
     return MemcurseError(
         what, where=where, remedy="give the JSON that memcurse inspect --json wrote"
     )
-
-
-class _WrongError(Exception):
-    """A value is not what its type says; the path to it grows on the way out."""
-
-    def __init__(self, what: str) -> None:
-        self.what, self.path = what, ""
-
-    def __str__(self) -> str:
-        return f"{self.path.removeprefix('.')} {self.what}" if self.path else self.what
-
-
-Decoder = Callable[[Any], Any]
-
-
-def _inside(step: str, decoder: Decoder, value: Any) -> Any:
-    """A part of a value; an error about it names the step that leads to it."""
-    try:
-        return decoder(value)
-    except _WrongError as error:
-        error.path = step + error.path
-        raise
-
-
-@cache
-def _decoder(kind: Any) -> Decoder:
-    """What reads a value of this type, and refuses every other."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _object_decoder(kind)
-    if origin in (typing.Union, types.UnionType):
-        (inner,) = [_decoder(one) for one in arguments if one is not types.NoneType]
-        return lambda value: None if value is None else inner(value)
-    if origin is tuple:
-        return _array_decoder(list(map(_decoder, arguments)), many=arguments[-1] is Ellipsis)
-    if origin is Literal:
-        return lambda value: (
-            value if value in arguments else _refuse(f"is not one of {', '.join(arguments)}")
-        )
-    return {float: _number, int: _integer, bool: _boolean, str: _string, ...: _refuse}[kind]
-
-
-def _object_decoder(kind: Any) -> Decoder:
-    hints = typing.get_type_hints(kind)
-    fields = [field for field in dataclasses.fields(kind) if field.metadata != NEVER]
-    decoders = {
-        field.name: _array_decoder([_component], many=True)
-        if field.metadata == COMPONENTS
-        else _decoder(hints[field.name])
-        for field in fields
-    }
-    required = {field.name for field in fields if field.default is dataclasses.MISSING}
-
-    def decode(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            _refuse("is not an object")
-        for name in decoders:
-            if name in required and name not in value:
-                _inside(f".{name}", _refuse, "is missing")
-        return kind(
-            **{
-                name: _inside(f".{name}", decoder, value[name])
-                for name, decoder in decoders.items()
-                if name in value
-            }
-        )
-
-    return decode
-
-
-def _array_decoder(inner: Sequence[Decoder], *, many: bool) -> Decoder:
-    """An array of one decoder per element, or of the first one for every element."""
-
-    def decode(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            _refuse("is not an array" if many else f"is not an array of {len(inner)}")
-        if not many and len(value) != len(inner):
-            _refuse(f"is not an array of {len(inner)}")
-        return tuple(
-            _inside(f"[{index}]", inner[0] if many else inner[index], element)
-            for index, element in enumerate(value)
-        )
-
-    return decode
-
-
-def _component(value: Any) -> tuple[float, ...]:
-    """One ``{"weight", "rho"}`` of an autocorrelation, and its frequency where it has one."""
-    if not isinstance(value, Mapping) or not {"weight", "rho"} <= value.keys():
-        _refuse('is not an object with "weight" and "rho"')
-    return tuple(_inside(f".{name}", _number, value[name]) for name in COMPONENT if name in value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse("is not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    return number if math.isfinite(number) else _refuse("is not a finite number")
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        _refuse("is not an integer")
-    _number(value)  # within the range that figures have
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    return value if isinstance(value, bool) else _refuse("is not true or false")
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else _refuse("is not a string")
-
-
-def _refuse(what: str) -> NoReturn:
-    raise _WrongError(what)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
-from memcurse_cli.schema.figures import Quantiles
+from memcurse_cli.schema.figures import Quantiles, Record
 
 JACOBIAN = "jacobian"
 """The name of the `HiddenSpectrum` of the whole step, beside those of the gates."""
 
 
-@dataclass(frozen=True)
-class DenseStructure:
+class DenseStructure(Record, frozen=True):
     """What the eigenvalues of a dense matrix do not tell, up to 512 units.
 
     The three parts of E‖dh/dA‖² are relative to it and add up to 1. The parts of a matrix that is
@@ -42,8 +40,7 @@ class DenseStructure:
     reason: Annotated[str | None, "why a figure is missing, or None."] = None
 
 
-@dataclass(frozen=True)
-class OperatingPoint:
+class OperatingPoint(Record, frozen=True):
     """Where the units of a non-linear dense layer work under inputs of unit variance."""
 
     slope: Annotated[
@@ -54,8 +51,7 @@ class OperatingPoint:
     time_constant: Annotated[float | None, "-1/log of that in steps; None from 1 on."]
 
 
-@dataclass(frozen=True)
-class DenseSummary:
+class DenseSummary(Record, frozen=True):
     """What only a dense recurrence has."""
 
     eigenvector_condition: Annotated[
@@ -84,8 +80,7 @@ class DenseSummary:
     ] = None
 
 
-@dataclass(frozen=True)
-class HiddenSpectrum:
+class HiddenSpectrum(Record, frozen=True):
     """The spectrum of one matrix through which a gated layer sees its whole hidden state."""
 
     name: Annotated[
@@ -106,8 +101,7 @@ def jacobian_of(spectra: Sequence[HiddenSpectrum]) -> HiddenSpectrum | None:
     return next((spectrum for spectrum in spectra if spectrum.name == JACOBIAN), None)
 
 
-@dataclass(frozen=True)
-class GateAtWork:
+class GateAtWork(Record, frozen=True):
     """How far one gate is open, over the units and in time."""
 
     name: Annotated[str, "the gate."]
@@ -115,8 +109,7 @@ class GateAtWork:
     spread: Annotated[float, "its standard deviation."]
 
 
-@dataclass(frozen=True)
-class StateAtWork:
+class StateAtWork(Record, frozen=True):
     """The state under random inputs, and what becomes of a small change of it."""
 
     second_moment: Annotated[float, "E h² of a unit."]
@@ -130,8 +123,7 @@ class StateAtWork:
     ]
 
 
-@dataclass(frozen=True)
-class GatedOperatingPoint:
+class GatedOperatingPoint(Record, frozen=True):
     """Mean field theory of a gated layer, beside a simulation of the layer itself."""
 
     input_scale: Annotated[
@@ -165,8 +157,7 @@ AGREEMENT = 1.5
 """The largest ratio of figures that are said to agree."""
 
 
-@dataclass(frozen=True)
-class GateBand:
+class GateBand(Record, frozen=True):
     """How much the eigenvalues move."""
 
     share: Annotated[
@@ -176,8 +167,7 @@ class GateBand:
     time_constant: Annotated[Quantiles, "-1/log|λ| there, in steps."]
 
 
-@dataclass(frozen=True)
-class GateFigure:
+class GateFigure(Record, frozen=True):
     """One figure with gates held at their bias and with gates drawn at every step."""
 
     nominal: Annotated[Quantiles, "at their bias, over an infinite horizon."]
@@ -187,8 +177,7 @@ class GateFigure:
     ]
 
 
-@dataclass(frozen=True)
-class GateParameter:
+class GateParameter(Record, frozen=True):
     """One parameter group under gates that move."""
 
     name: Annotated[str, "the group's name in the family."]
@@ -196,8 +185,7 @@ class GateParameter:
     relative_sensitivity: Annotated[GateFigure, "κ(ω) = E|dh/dω|² / E|h|²."]
 
 
-@dataclass(frozen=True)
-class GateSummary:
+class GateSummary(Record, frozen=True):
     """What the gates' own weights make of λ, for an input of independent components."""
 
     input_scale: Annotated[float, "the RMS of every component of the input."]
@@ -229,8 +217,7 @@ class GateSummary:
     ] = None
 
 
-@dataclass(frozen=True)
-class StepQuantiles:
+class StepQuantiles(Record, frozen=True):
     """Order statistics of effective steps, over the elements that have had a gradient."""
 
     min: Annotated[float, "the smallest."]
@@ -240,8 +227,7 @@ class StepQuantiles:
     max: Annotated[float, "the largest."]
 
 
-@dataclass(frozen=True)
-class AdamGroup:
+class AdamGroup(Record, frozen=True):
     """Adam's effective steps on one tensor."""
 
     name: Annotated[
@@ -275,8 +261,7 @@ class AdamGroup:
     reason: Annotated[str | None, "why its figures are missing, or None."] = None
 
 
-@dataclass(frozen=True)
-class OptimizerSummary:
+class OptimizerSummary(Record, frozen=True):
     """The optimizer's state that was found."""
 
     library: Annotated[str, "``torch.optim``, ``optax`` or ``Keras``."]
@@ -286,8 +271,7 @@ class OptimizerSummary:
     reason: Annotated[str | None, "why it has no second moments, or None."] = None
 
 
-@dataclass(frozen=True)
-class GroupRate:
+class GroupRate(Record, frozen=True):
     """The learning rate of one recurrent parameter group."""
 
     name: Annotated[str, "the group's name in the family."]
@@ -305,8 +289,7 @@ class GroupRate:
     relative: Annotated[float | None, "that over the rate of the rest, at most 1."]
 
 
-@dataclass(frozen=True)
-class RelativeSharpness:
+class RelativeSharpness(Record, frozen=True):
     """The recurrent parameters against B, C and D, at a perfect fit."""
 
     recurrent: Annotated[
@@ -323,8 +306,7 @@ class RelativeSharpness:
     ]
 
 
-@dataclass(frozen=True)
-class LearningRates:
+class LearningRates(Record, frozen=True):
     """Learning rates for a layer, on the assumption that the rest of the network's is right."""
 
     rest: Annotated[float, "the learning rate of the rest of the network."]

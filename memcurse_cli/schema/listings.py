@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from memcurse_cli.schema.figures import Record
 from memcurse_cli.schema.report import RuleDocument
 
 
-@dataclass(frozen=True)
-class AssumptionDocument:
+class AssumptionDocument(Record, frozen=True):
     """Something that a checkpoint does not store and ``--assume`` says."""
 
     key: Annotated[str, "its name."]
@@ -18,8 +17,7 @@ class AssumptionDocument:
     meaning: Annotated[str, "what it decides."]
 
 
-@dataclass(frozen=True)
-class FamilyDocument:
+class FamilyDocument(Record, frozen=True):
     """One recurrent family."""
 
     name: Annotated[str, "its name in ``--family``."]
@@ -30,8 +28,7 @@ class FamilyDocument:
     assumptions: Annotated[tuple[AssumptionDocument, ...], "what its checkpoints do not store."]
 
 
-@dataclass(frozen=True)
-class FamiliesDocument:
+class FamiliesDocument(Record, frozen=True):
     """The recurrent families that are recognised."""
 
     SCHEMA: ClassVar = "memcurse.families/1"
@@ -39,8 +36,7 @@ class FamiliesDocument:
     families: Annotated[tuple[FamilyDocument, ...], "in the order in which they are looked for."]
 
 
-@dataclass(frozen=True)
-class FormatDocument:
+class FormatDocument(Record, frozen=True):
     """One checkpoint format."""
 
     name: Annotated[str, "its name."]
@@ -50,8 +46,7 @@ class FormatDocument:
     recognised_by: Annotated[str, "what in the content decides."]
 
 
-@dataclass(frozen=True)
-class FormatsDocument:
+class FormatsDocument(Record, frozen=True):
     """The checkpoint formats that are read."""
 
     SCHEMA: ClassVar = "memcurse.formats/1"
@@ -59,8 +54,7 @@ class FormatsDocument:
     formats: Annotated[tuple[FormatDocument, ...], "in the order in which they are tried."]
 
 
-@dataclass(frozen=True)
-class RulesDocument:
+class RulesDocument(Record, frozen=True):
     """What the findings mean."""
 
     SCHEMA: ClassVar = "memcurse.rules/1"
@@ -68,12 +62,11 @@ class RulesDocument:
     rules: Annotated[tuple[RuleDocument, ...], "in the order of their codes."]
 
 
-Value = float | str | bool | tuple[str, ...] | tuple[float, ...] | dict[str, float] | None
+Value = float | str | bool | tuple[float | str, ...] | dict[str, float] | None
 """What a settings file can set an option to."""
 
 
-@dataclass(frozen=True)
-class SettingDocument:
+class SettingDocument(Record, frozen=True):
     """One default."""
 
     name: Annotated[str, "the option without its dashes; of a limit its path in the settings file."]
@@ -83,8 +76,7 @@ class SettingDocument:
     commands: Annotated[tuple[str, ...], "those it holds for."]
 
 
-@dataclass(frozen=True)
-class SettingsDocument:
+class SettingsDocument(Record, frozen=True):
     """The defaults that are in force, and where they come from."""
 
     SCHEMA: ClassVar = "memcurse.settings/1"

@@ -1,6 +1,6 @@
 """The schema `memcurse.report/2`: everything that a report says, before it is drawn.
 
-Every class turns into the JSON object of the same fields. A number that does not exist is None
+Every record turns into the JSON object of the same fields. A number that does not exist is None
 here and null there; inf and nan never stand in a report. `scalars` flattens a report for a logger.
 """
 
@@ -9,20 +9,17 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import (
-    COMPONENTS,
-    DETAIL,
-    NEVER,
     ORDER,
     Components,
     EigenvalueSummary,
     HessianPicture,
     HessianSummary,
     ParameterSummary,
+    Record,
     StateSummary,
     Verdict,
     effect_rank,
@@ -47,8 +44,7 @@ def finite(value: float) -> float | None:
 Severity = Literal["info", "warning", "error"]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Record, frozen=True):
     """One thing worth telling, with a stable code like a linter's."""
 
     code: Annotated[
@@ -60,8 +56,7 @@ class Finding:
     source: Annotated[str, "the section of the theory that it rests on."]
 
 
-@dataclass(frozen=True)
-class RuleDocument:
+class RuleDocument(Record, frozen=True):
     """What one finding means."""
 
     code: Annotated[str, "as in a report; never reused for something else."]
@@ -76,8 +71,7 @@ class RuleDocument:
 Limit = Literal["divergence", "stall"]
 
 
-@dataclass(frozen=True)
-class UsableRate:
+class UsableRate(Record, frozen=True):
     """The largest learning rate that training with Adam is expected to bear.
 
     The rates that were measured lay between a third and three times the predicted one.
@@ -135,7 +129,7 @@ def by_rate(layers: Iterable[LayerReport]) -> list[Judged]:
     judged = [
         Judged(layer.learning_rate / layer.usable_rate.rate, layer, layer.usable_rate.rate)
         for layer in layers
-        if layer.usable_rate is not None and layer.usable_rate.rate is not None
+        if layer.usable_rate is not None and layer.usable_rate.rate
     ]
     return sorted(judged, key=lambda one: one.ratio, reverse=True)
 
@@ -164,8 +158,7 @@ def layer_memory(
     return longest_memory(steps)
 
 
-@dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Record, frozen=True):
     """The same eigenvalues and the same output of a layer, learnt through other parameters."""
 
     parametrization: Annotated[
@@ -190,9 +183,10 @@ class WhatIf:
     usable_rate: Annotated[UsableRate | None, "as that of a layer."] = None
 
 
-@dataclass(frozen=True)
-class LayerReport:
+class LayerReport(Record, frozen=True):
     """One recurrent layer."""
+
+    UNWRITTEN = ("picture",)
 
     name: Annotated[str, "the layer's name in the checkpoint."]
     family: Annotated[str, "the family that read it."]
@@ -260,13 +254,10 @@ class LayerReport:
         GatedOperatingPoint | None,
         "where a GRU or an LSTM works under random inputs, beside its ``hidden_spectra``.",
     ] = None
-    picture: Annotated[HessianPicture | None, "its Hessian, for a page that draws it."] = field(
-        default=None, compare=False, repr=False, metadata=NEVER
-    )
+    picture: Annotated[HessianPicture | None, "its Hessian, for a page that draws it."] = None
 
 
-@dataclass(frozen=True)
-class SkippedLayer:
+class SkippedLayer(Record, frozen=True):
     """A layer that was recognised but could not be read."""
 
     name: Annotated[str, "the layer's name in the checkpoint."]
@@ -274,8 +265,7 @@ class SkippedLayer:
     reason: Annotated[str, "why it could not be read."]
 
 
-@dataclass(frozen=True)
-class NotRecurrent:
+class NotRecurrent(Record, frozen=True):
     """Layers of a hybrid that have no recurrence, and that nothing is said of."""
 
     kind: Annotated[str, "what they are: ``attention``."]
@@ -283,8 +273,7 @@ class NotRecurrent:
     names: Annotated[tuple[str, ...], "their names, in the order of the file."]
 
 
-@dataclass(frozen=True)
-class CheckpointSummary:
+class CheckpointSummary(Record, frozen=True):
     """The file that the report is about."""
 
     path: Annotated[str, "as it was given; ``state_dict`` for arrays in memory."]
@@ -295,15 +284,14 @@ class CheckpointSummary:
     notes: Annotated[tuple[str, ...], "what the reader had to say."] = ()
 
 
-@dataclass(frozen=True)
-class InputAssumption:
+class InputAssumption(Record, frozen=True):
     """What was assumed of the input and of the optimizer."""
 
     autocorrelation: Annotated[
         Components,
         "(weight, ρ) of each part of R(Δ) = Σ weight ρ^|Δ| cos(ωΔ), and (weight, ρ, ω) of a part "
         "with a frequency.",
-    ] = field(metadata=COMPONENTS)
+    ]
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
     horizon_source: Annotated[
         str | None, "``option``, ``checkpoint``, or ``assumed`` where nothing says."
@@ -335,16 +323,14 @@ class InputAssumption:
     ] = None
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(Record, frozen=True):
     """One thing to do, the first the most urgent."""
 
     text: Annotated[str, "what to do, with the figure that it was measured to help by."]
     command: Annotated[str, "what to run or to paste for it; empty where there is nothing."] = ""
 
 
-@dataclass(frozen=True)
-class SensitivityCurve:
+class SensitivityCurve(Record, frozen=True):
     """κ(λ) of a real eigenvalue under the assumed input, for charts to draw behind a layer's
     own.
     """
@@ -356,11 +342,11 @@ class SensitivityCurve:
     ]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Record, frozen=True):
     """A report on one checkpoint; several checkpoints are an array of these."""
 
     SCHEMA: ClassVar = "memcurse.report/2"
+    DETAIL = ("curves",)
 
     version: Annotated[str, "of memcurse."]
     checkpoint: Annotated[CheckpointSummary, "the file."]
@@ -384,7 +370,7 @@ class Report:
     curves: Annotated[
         tuple[SensitivityCurve, ...],
         "those of the theory, only where every eigenvalue was asked for.",
-    ] = field(default=(), metadata=DETAIL)
+    ] = ()
     optimizer: Annotated[
         OptimizerSummary | None, "the state that the checkpoint keeps of its optimizer, or None."
     ] = None

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Annotated, ClassVar, Literal
 
-from memcurse_cli.schema.figures import COMPONENTS, Components
+from memcurse_cli.schema.figures import Components, Record
 from memcurse_cli.schema.report import InputAssumption
 
 
-@dataclass(frozen=True)
-class RingPrediction:
+class RingPrediction(Record, frozen=True):
     """Averages over λ drawn uniformly by area from a ring; a number that is null is divergent."""
 
     inner_modulus: Annotated[float, "the least |λ|."]
@@ -20,16 +18,14 @@ class RingPrediction:
     sensitivity: Annotated[float | None, "E|dh/dλ|² at a given gain γ."]
 
 
-@dataclass(frozen=True)
-class ParameterPrediction:
+class ParameterPrediction(Record, frozen=True):
     """One parameter of one eigenvalue; a number that is None is divergent."""
 
     sensitivity: Annotated[float | None, "E|dh/dω|²."]
     relative_sensitivity: Annotated[float | None, "κ(ω) = E|dh/dω|² / E|h|²."]
 
 
-@dataclass(frozen=True)
-class PredictionRow:
+class PredictionRow(Record, frozen=True):
     """One eigenvalue under one input; a number that is None is divergent."""
 
     rho: Annotated[float | None, "ρ of the input; None where the input is a mixture."]
@@ -41,8 +37,7 @@ class PredictionRow:
     parameters: Annotated[Mapping[str, ParameterPrediction], "the parameters of λ and γ by name."]
 
 
-@dataclass(frozen=True)
-class PredictionSettings:
+class PredictionSettings(Record, frozen=True):
     """What was assumed of the eigenvalues."""
 
     parametrization: Annotated[str, "how λ depends on its parameters."]
@@ -52,13 +47,10 @@ class PredictionSettings:
     readout: Annotated[
         Literal["last", "every"] | None, "``last`` or ``every`` step of it; null is the last."
     ]
-    autocorrelation: Annotated[Components | None, "the input where it is a mixture, else null."] = (
-        field(metadata=COMPONENTS)
-    )
+    autocorrelation: Annotated[Components | None, "the input where it is a mixture, else null."]
 
 
-@dataclass(frozen=True)
-class PredictionDocument:
+class PredictionDocument(Record, frozen=True):
     """What the theory says of some eigenvalues."""
 
     SCHEMA: ClassVar = "memcurse.prediction/1"
@@ -70,8 +62,7 @@ class PredictionDocument:
     ] = None
 
 
-@dataclass(frozen=True)
-class Prediction(PredictionSettings):
+class Prediction(PredictionSettings, frozen=True):
     """What the theory says of some eigenvalues: the rows and the ring, beside what was assumed."""
 
     rows: tuple[PredictionRow, ...]
@@ -80,15 +71,14 @@ class Prediction(PredictionSettings):
     @property
     def document(self) -> PredictionDocument:
         """The prediction as JSON has it, with what was assumed in an object of its own."""
-        assumed = {one.name: getattr(self, one.name) for one in fields(PredictionSettings)}
+        assumed = {name: getattr(self, name) for name in PredictionSettings.__struct_fields__}
         return PredictionDocument(PredictionSettings(**assumed), self.rows, self.ring)
 
 
 Gain = Literal["none", "own", "coupled"]
 
 
-@dataclass(frozen=True)
-class LandscapeParameter:
+class LandscapeParameter(Record, frozen=True):
     """The loss along one parameter, the others at their optimum."""
 
     name: Annotated[str, "of the parameter."]
@@ -132,8 +122,7 @@ class LandscapeParameter:
     ] = None
 
 
-@dataclass(frozen=True)
-class LandscapeView:
+class LandscapeView(Record, frozen=True):
     """One parametrisation."""
 
     parametrization: Annotated[str, "of λ, by its name in `memcurse predict`."]
@@ -149,8 +138,7 @@ class LandscapeView:
     ] = None
 
 
-@dataclass(frozen=True)
-class LandscapeReport:
+class LandscapeReport(Record, frozen=True):
     """The loss around one eigenvalue under several parametrisations.
 
     It is ½ E|h - h*|² over that of a silent student, ½ E|h*|².
@@ -179,8 +167,7 @@ class LandscapeReport:
 Estimator = Literal["unbiased", "biased"]
 
 
-@dataclass(frozen=True)
-class StateCheck:
+class StateCheck(Record, frozen=True):
     """What a state makes of the estimate itself, and what it makes of the mixture."""
 
     time_constant: Annotated[float, "τ = -1/log λ of a real λ, in steps."]
@@ -190,8 +177,7 @@ class StateCheck:
     fitted_sensitivity: Annotated[float, "E (dh/dλ)² from the mixture."]
 
 
-@dataclass(frozen=True)
-class SampleData:
+class SampleData(Record, frozen=True):
     """The samples that an autocorrelation was estimated from."""
 
     source: Annotated[str, "the file, or what the data were called."]
@@ -201,8 +187,7 @@ class SampleData:
     masked: Annotated[int, "samples that were left out."]
 
 
-@dataclass(frozen=True)
-class FitQuality:
+class FitQuality(Record, frozen=True):
     """How well the mixture follows the estimate."""
 
     relative_rms: Annotated[
@@ -212,8 +197,7 @@ class FitQuality:
     worst_lag: Annotated[int, "the lag of that, in steps."]
 
 
-@dataclass(frozen=True)
-class EmpiricalDocument:
+class EmpiricalDocument(Record, frozen=True):
     """The estimate at every lag."""
 
     lags: Annotated[tuple[int, ...], "Δ in steps."]
@@ -229,8 +213,7 @@ class EmpiricalDocument:
     ]
 
 
-@dataclass(frozen=True)
-class AutocorrelationDocument:
+class AutocorrelationDocument(Record, frozen=True):
     """The statistics of an input, which --autocorrelation reads."""
 
     SCHEMA: ClassVar = "memcurse.autocorrelation/1"
@@ -244,9 +227,7 @@ class AutocorrelationDocument:
     centring_bias: Annotated[
         float, "what that takes from every lag in the mean; 0 where nothing was."
     ]
-    components: Annotated[Components, "the mixture R(Δ) = Σ weight ρ^|Δ| cos(ωΔ)."] = field(
-        metadata=COMPONENTS
-    )
+    components: Annotated[Components, "the mixture R(Δ) = Σ weight ρ^|Δ| cos(ωΔ)."]
     fit: Annotated[FitQuality, "how well it follows the estimate."]
     states: Annotated[
         tuple[StateCheck, ...], "what states that forget within the lags make of both."

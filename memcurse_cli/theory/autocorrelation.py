@@ -123,7 +123,7 @@ class Autocorrelation:
         return cls.from_components(components)
 
     @classmethod
-    def from_components(cls, components: Iterable[tuple[float, ...]]) -> Autocorrelation:
+    def from_components(cls, components: Iterable[Iterable[float]]) -> Autocorrelation:
         """The mixture of (weight, ρ) and (weight, ρ, ω), as iteration gives them."""
         whole = [(*component, 0.0)[:3] for component in components]
         weights, rhos, frequencies = zip(*whole, strict=True) if whole else ((), (), ())

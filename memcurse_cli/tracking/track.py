@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
+
+from msgspec import structs
 
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
@@ -85,7 +87,7 @@ def _unmoved(one: Report, other: Report) -> bool:
 
 def _spectrum(layer: LayerReport) -> tuple[float | None, ...]:
     spectrum = layer.eigenvalues
-    return layer.memory, spectrum.unstable, *asdict(spectrum.time_constant).values()
+    return layer.memory, spectrum.unstable, *structs.astuple(spectrum.time_constant)
 
 
 def _memory(before: Report, after: Report) -> str:

@@ -6,15 +6,16 @@ What goes in and comes out is plain data: any process that sees the file can do 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.untrusted.names import shown_text
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.diagnosis.settings import Settings, choose_autocorrelation
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.detect import validate_assumptions
-from memcurse_cli.schema.figures import Components
 from memcurse_cli.schema.report import Report
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
@@ -25,7 +26,7 @@ from memcurse_cli.version import VERSION
 class Reading:
     """How every checkpoint of a run is read: the options of `inspect` that its figures hang on."""
 
-    autocorrelation: Components  # of the input
+    autocorrelation: tuple[tuple[float, ...], ...]  # the parts of the input's
     options: Mapping[str, Any]  # the others that were given, by name
 
     @classmethod

@@ -13,7 +13,7 @@ from end_to_end.command import memcurse, process
 def test_options_reach_the_report() -> None:
     options = "--horizon 50 --readout last --rho 0.5 --layer l* --json"
     assert json.loads(memcurse("hessian", SAMPLE, *options.split()).stdout)["input"] == {
-        "autocorrelation": [[1.0, 0.5]],
+        "autocorrelation": [{"weight": 1.0, "rho": 0.5}],
         "horizon": 50,
         "horizon_source": "option",
         "readout": "last",

@@ -20,6 +20,7 @@ from tracking.build import write, write_run
 from memcurse_cli.__main__ import run
 from memcurse_cli.commands import options
 from memcurse_cli.schema.derived import Tracking
+from memcurse_cli.schema.figures import Component
 from memcurse_cli.schema.json_codec import decode
 
 RUN = SAMPLES / "run"
@@ -64,8 +65,12 @@ def test_reading_options_reach_the_reports() -> None:
     for given, field, value in (
         (("--lr", "0.01"), "learning_rate", 0.01),
         (("--horizon", "50"), "horizon", 50),
-        (("--rho", "0.5"), "autocorrelation", ((1.0, 0.5),)),
-        (("--autocorrelation", "0.5:0,0.5:0.9"), "autocorrelation", ((0.5, 0.0), (0.5, 0.9))),
+        (("--rho", "0.5"), "autocorrelation", (Component(1.0, 0.5),)),
+        (
+            ("--autocorrelation", "0.5:0,0.5:0.9"),
+            "autocorrelation",
+            (Component(0.5, 0.0), Component(0.5, 0.9)),
+        ),
         (("--horizon", "50", "--readout", "every"), "readout", "every"),
     ):
         report = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].report

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from reports.build import layer, parameter, report
 
 from memcurse_cli.diagnosis.check import check, judge

@@ -51,7 +51,7 @@ def test_a_mixture_has_no_single_rho() -> None:
     prediction = predict(autocorrelation=text, modulus=0.99)
     assert prediction == predict(autocorrelation=Autocorrelation.parse(text), modulus=0.99)
     assert prediction.rows[0].rho is None
-    assert prediction.autocorrelation == ((0.332, 0.0), (0.044, 0.997))
+    assert [*map(tuple, prediction.autocorrelation)] == [(0.332, 0.0), (0.044, 0.997)]
     parts = predict(rho=[0.0, 0.997], modulus=0.99).rows
     expected = 0.332 * parts[0].sensitivity + 0.044 * parts[1].sensitivity
     assert prediction.rows[0].sensitivity == pytest.approx(expected, rel=1e-14)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from memcurse_cli.diagnosis import findings, model
 from memcurse_cli.diagnosis.rules import RULES, find_rules
@@ -25,7 +25,7 @@ from memcurse_cli.schema.figures import Quantiles, quantiles
 
 def test_every_rule_is_whole_and_found_somewhere() -> None:
     assert list(RULES) == sorted({rule.code for rule in RULES.values()})
-    assert all(getattr(rule, field.name) for rule in RULES.values() for field in fields(rule))
+    assert all(all(structs.astuple(rule)) for rule in RULES.values())
     modules = Path(findings.__file__).read_text() + Path(model.__file__).read_text()
     assert set(re.findall(r"\"(MC\d{3})\"", modules)) == set(RULES)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from end_to_end.command import ROOT
+from msgspec.structs import replace
 
 from memcurse_cli import Report, inspect
 from memcurse_cli.errors import UsageError

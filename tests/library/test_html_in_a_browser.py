@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from end_to_end.command import SAMPLES, memcurse
+from msgspec.structs import replace
 from reports.build import lru_layers
 
 from memcurse_cli import inspect

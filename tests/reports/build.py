@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from safetensors.numpy import load_file
 
 from memcurse_cli import inspect
 from memcurse_cli.schema.figures import (
     ORDER,
     TIME_CONSTANT_EDGES,
+    Component,
     Direction,
     EigenvalueSummary,
     ParameterSummary,
@@ -125,7 +126,7 @@ def report(*layers: LayerReport, **changes: Any) -> Report:
     made = Report(
         version="0.2.0",
         checkpoint=CheckpointSummary("model.safetensors", "safetensors", 1_234_567, 34, 12_345),
-        input=InputAssumption(((1.0, 0.0),), None, None, LEARNING_RATE),
+        input=InputAssumption((Component(1.0, 0.0),), None, None, LEARNING_RATE),
         device="cpu",
         verdict=max((one.verdict for one in layers), key=ORDER.index, default="ok"),
         sentence="Training bears a rate of about 0.003.",

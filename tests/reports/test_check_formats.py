@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import jsonschema
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from reports.build import layer, parameter, report
 from reports.streams import Stream
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.hessian import picture
 from memcurse_cli.diagnosis.inspection import hessian

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from reports.build import SAMPLES, lru_layers
 from reports.page_reader import Reader, assert_self_contained
 from reports.strategies import instances

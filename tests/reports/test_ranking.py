@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from reports import build
 
 from memcurse_cli.reports.ranking import shared, told_once, worst_parameter

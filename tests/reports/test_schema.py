@@ -1,24 +1,24 @@
-"""The schemas follow the dataclasses, describe every field, and hold what they should."""
+"""The schemas follow the classes, describe every field, and hold what they should."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import jsonschema
 import pytest
 from hypothesis import given, settings
-from reports.strategies import instances
+from reports.strategies import closed, instances
 
 import memcurse_cli
 from memcurse_cli.schema.documents import DOCUMENTS, Document, document_schema, find_document
+from memcurse_cli.schema.figures import Record
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import Report
 
-CLOSED = document_schema(find_document("report"), closed=True)
+CLOSED = closed(find_document("report"))
 VALIDATOR = jsonschema.Draft202012Validator(CLOSED)
 
 
@@ -48,8 +48,7 @@ def test_every_report_is_what_the_schema_says(made: Report) -> None:
     VALIDATOR.validate(json.loads(json.dumps(to_json(made))))
 
 
-@dataclass
-class Example:
+class Example(Record, frozen=True):
     """A class."""
 
     SCHEMA: ClassVar = "e/1"
@@ -62,7 +61,7 @@ class Example:
 def test_types_are_what_json_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     example = Document("example", "listings:Example", "")
     monkeypatch.setattr("memcurse_cli.schema.listings.Example", Example, raising=False)
-    schema = document_schema(example, closed=True)
+    schema = closed(example)
     validator = jsonschema.Draft202012Validator(schema)
     good = {"schema": "e/1", "first": None, "second": ["a", 1], "third": {"x": True}}
     validator.validate(good)

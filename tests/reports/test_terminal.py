@@ -13,7 +13,6 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from reports import build
 from reports.strategies import instances
 from reports.streams import Stream
@@ -35,6 +35,7 @@ from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal import page
 from memcurse_cli.reports.terminal.report import render, to_text
+from memcurse_cli.schema.figures import components_of
 from memcurse_cli.schema.report import Action, Finding, InputAssumption, Report
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -135,7 +136,7 @@ def test_the_usual_reports_fit_any_width(width: int, encoding: str, every: bool)
     ],
 )
 def test_the_input_is_described(components: tuple, text: str) -> None:
-    assert describe_input(InputAssumption(components, None, None, 1e-3)) == text
+    assert describe_input(InputAssumption(components_of(components), None, None, 1e-3)) == text
 
 
 @pytest.mark.parametrize(

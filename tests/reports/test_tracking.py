@@ -6,13 +6,13 @@ import csv
 import io
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from end_to_end.command import SAMPLES
+from msgspec.structs import replace
 from reports.streams import Stream
 
 from memcurse_cli.reports.console import UNICODE, Screen

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from end_to_end.command import SAMPLES
+from msgspec.structs import replace
 from reports.page_reader import Reader
 
 from memcurse_cli.reports.html.tracking import STEPS_DRAWN, to_html

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
+from memcurse_cli.schema.json_codec import encode
 from memcurse_cli.tracking.work import Outcome
 
 MODULI = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -42,7 +42,10 @@ def assert_alike(found: Mapping[str, Outcome], wanted: Mapping[str, Outcome]) ->
     """The same but for what another number of threads rounds otherwise."""
     assert set(found) == set(wanted)
     for path, outcome in wanted.items():
-        pairs = zip(_leaves(asdict(found[path])), _leaves(asdict(outcome)), strict=True)
+        pairs = zip(
+            _leaves(encode(found[path].report)), _leaves(encode(outcome.report)), strict=True
+        )
+        assert found[path].error == outcome.error
         for one, other in pairs:
             close = pytest.approx(other, rel=1e-9) if isinstance(other, float) else other
             assert one == close

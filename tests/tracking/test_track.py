@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from msgspec.structs import replace
 from tracking.build import state, write, write_run
 
 from memcurse_cli.diagnosis.inspection import inspect

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from memcurse_cli.reports import answer
 from memcurse_cli.reports.grid import Column, cells, says
@@ -231,7 +232,7 @@ def _light(dtype: str, group: ParameterSummary) -> Cell:
     """How far the state is off where a group is stored in a type, in words that have a colour."""
     error = getattr(group.rounding, dtype)
     if error is None:
-        known = any(one is not None for one in vars(group.rounding).values())
+        known = any(one is not None for one in structs.astuple(group.rounding))
         return replace(figure(None, divergent=known), kind="bad" if known else "")
     said = "fine" if error <= answer.COARSE else "coarse" if error <= TOO_COARSE else "bad"
     words = "too coarse" if said == "bad" else said
@@ -312,7 +313,7 @@ def chart_data(report: Report) -> dict[str, Any]:
     return {
         "rate": getattr(rate_bar(report), "yours", None),
         "depth": depth or [(place, place) for place in range(len(report.layers))],
-        "curves": list(map(vars, report.curves)),
+        "curves": list(map(structs.asdict, report.curves)),
         "layers": [
             {
                 "points": _points(layer, share),

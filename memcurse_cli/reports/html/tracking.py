@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
 from memcurse_cli.reports.grid import Column

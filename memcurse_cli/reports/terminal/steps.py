@@ -105,12 +105,12 @@ def learning_rate_lines(page: Page) -> Iterator[Text]:
 def _to_paste(page: Page) -> Iterator[Text]:
     """The groups as an optimizer of PyTorch takes them."""
     report, given, screen = page.report, page.report.input, page.screen
-    parts = (":".join(map(setting, part)) for part in given.autocorrelation)
+    mixture = ",".join(":".join(map(setting, part)) for part in given.autocorrelation)
     asked = {
         "learning_rate": given.learning_rate_source == "option" and setting(given.learning_rate),
         "horizon": given.horizon_source == "option" and given.horizon,
         "readout": given.readout and repr(given.readout),
-        "autocorrelation": given.autocorrelation != ((1.0, 0.0),) and repr(",".join(parts)),
+        "autocorrelation": mixture != "1:0" and repr(mixture),
     }
     options = "".join(f", {name}={said}" for name, said in asked.items() if said)
     code = [
