@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import UNKNOWN, summarise_group, unknown_group
 from memcurse_cli.diagnosis.findings import Facts, find
-from memcurse_cli.diagnosis.hessian import at_work, summarise_hessian
+from memcurse_cli.diagnosis.hessian import summarise_hessian
+from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
@@ -60,7 +61,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     settings = settings.of_layer(
         [dense_group.tensor] if dense_group else [one.tensor for one in recurrence.parameters]
     )
-    working, point, withheld = at_work(recurrence, settings)
+    working, point, withheld = linearised_at_work(recurrence, settings)
     dense = None
     if working.dense is not None:
         from memcurse_cli.diagnosis.dense import diagnose_dense
