@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.reports.answer import assumed_words
 from memcurse_cli.reports.grid import cells
-from memcurse_cli.reports.html.page import Cell, render, verdict_cell, word
+from memcurse_cli.reports.html.page import Cell, render, sample, verdict_cell, word
 from memcurse_cli.reports.html.tracking import sorted_cell
 from memcurse_cli.reports.terminal.comparison import (
     LAYERS,
@@ -23,9 +23,6 @@ from memcurse_cli.reports.terminal.comparison import (
 from memcurse_cli.schema.derived import Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
 
-MOVES_PER_LAYER = 512
-MOVES_IN_ALL = 20_000
-
 HEADS = ("figure", "before", "after")
 
 
@@ -33,7 +30,6 @@ def to_html(comparison: Comparison) -> str:
     """The page of a comparison that was made with its pairs of eigenvalues."""
     before, after = comparison.before, comparison.after
     changed = [layer for layer in comparison.layers if not agrees(layer)]
-    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(changed))))
     return render(
         "comparison.html",
         made=comparison,
@@ -54,7 +50,7 @@ def to_html(comparison: Comparison) -> str:
             }
             for index, layer in enumerate(changed)
         ),
-        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in changed]}],
+        charts=[{"layers": [_chart(layer, len(changed)) for layer in changed]}],
         document=to_json(comparison, values=False),
     )
 
@@ -68,21 +64,13 @@ def _cells(layer: LayerComparison) -> Iterator[Cell]:
         yield Cell(said.text, sorted_cell(after).key)
 
 
-def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:
-    """[re, im, re, im] of the pairs, or of an even sample of them by |λ| after.
+def _chart(layer: LayerComparison, layers: int) -> dict[str, Any]:
+    """[re, im, re, im] of the pairs, as far as they are drawn.
 
     Conjugates were matched as the same eigenvalue, so the later one is drawn on the earlier's side.
     """
-    if layer.spectrum is None or layer.spectrum.pairs is None:
-        return {"name": layer.name, "count": 0, "moves": []}
-    pairs = np.array(layer.spectrum.pairs, np.float64).reshape(-1, 4)
+    pairs = np.array((layer.spectrum and layer.spectrum.pairs) or (), np.float64).reshape(-1, 4)
     across = np.sign(pairs[:, 1]) * np.sign(pairs[:, 3]) < 0
     pairs[across, 3] *= -1
-    order = np.argsort(np.hypot(pairs[:, 2], pairs[:, 3]), kind="stable")
-    if len(order) > most:
-        order = order[np.round(np.linspace(0, len(order) - 1, most)).astype(np.intp)]
-    return {
-        "name": layer.name,
-        "count": len(pairs),
-        "moves": [[float(f"{value:.7g}") for value in pairs[index]] for index in order],
-    }
+    moves = sample(pairs.tolist(), np.hypot(pairs[:, 2], pairs[:, 3]), layers)
+    return {"name": layer.name, "count": len(pairs), "moves": moves}

@@ -11,13 +11,15 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import capitalised, visible
@@ -61,12 +63,11 @@ def figure(
     write: Callable[[float], str] = number,
     *,
     divergent: object = False,
-    absent: float = -1.0,
 ) -> Cell:
-    """A number; without one it diverges, or does not exist and sorts as ``absent``."""
+    """A number; without one it diverges, above all others, or does not exist, below them."""
     if value is not None:
         return Cell(write(value), value)
-    return Cell(DIVERGENT, BEYOND) if divergent else Cell(ABSENT, absent)
+    return Cell(DIVERGENT, BEYOND) if divergent else Cell(ABSENT, -1.0)
 
 
 Table = Mapping[str, Callable[[Any], Cell]]
@@ -76,6 +77,25 @@ Table = Mapping[str, Callable[[Any], Cell]]
 def row(table: Table, entry: Any) -> tuple[Cell, ...]:
     """The cells of one entry."""
     return tuple(value(entry) for value in table.values())
+
+
+POINTS_PER_LAYER, POINTS_IN_ALL = 512, 20_000
+
+
+def sample(
+    rows: Sequence[Sequence[float | None]], modulus: NDArray[np.float64], layers: int
+) -> list[list[float | None]]:
+    """What a chart marks of one of some layers: its rows, or an even sample of them by |λ|.
+
+    Both ends are in it, with the digits that a chart can show.
+    """
+    most = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, layers)))
+    order = np.argsort(modulus, kind="stable")
+    kept = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int)
+    return [
+        [one if one is None else float(f"{one:.7g}") for one in rows[index]]
+        for index in order[kept].tolist()
+    ]
 
 
 MEANINGS = {

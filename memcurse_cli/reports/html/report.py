@@ -22,6 +22,7 @@ from memcurse_cli.reports.html.page import (
     fragment,
     render,
     row,
+    sample,
     verdict_cell,
     word,
 )
@@ -299,14 +300,11 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
     yield "memcurse", report.version
 
 
-POINTS_PER_LAYER = 512
-POINTS_IN_ALL = 20_000
 CELLS = 64
 
 
 def chart_data(report: Report) -> dict[str, Any]:
     """What charts need beyond the report's JSON, rounded to what they can show."""
-    share = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, len(report.layers))))
     index = {id(layer): place for place, layer in enumerate(report.layers)}
     depth = [(one.index, one.layer and index[id(one.layer)]) for one in answer.by_depth(report)]
     return {
@@ -315,7 +313,7 @@ def chart_data(report: Report) -> dict[str, Any]:
         "curves": list(map(vars, report.curves)),
         "layers": [
             {
-                "points": _points(layer, share),
+                "points": _points(layer, len(report.layers)),
                 "hessian": None if layer.picture is None else _heat_map(layer.picture),
             }
             for layer in report.layers
@@ -323,18 +321,12 @@ def chart_data(report: Report) -> dict[str, Any]:
     }
 
 
-def _points(layer: LayerReport, most: int) -> list[list[float | None]]:
-    """[re, im, κ] of the eigenvalues, or of an even sample of them by |λ|, both ends included."""
-    values = layer.eigenvalues.values
-    if values is None:
-        return []
+def _points(layer: LayerReport, layers: int) -> list[list[float | None]]:
+    """[re, im, κ] of the eigenvalues, as far as they are drawn."""
+    values = layer.eigenvalues.values or ()
     kappas = [*(layer.eigenvalues.relative_sensitivities or ()), *[None] * len(values)]
-    order = sorted(range(len(values)), key=lambda index: math.hypot(*values[index]))
-    kept = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int)
-    return [
-        [one if one is None else float(f"{one:.7g}") for one in (*values[index], kappas[index])]
-        for index in np.array(order, int)[kept].tolist()
-    ]
+    rows = [(*value, kappa) for value, kappa in zip(values, kappas, strict=False)]
+    return sample(rows, np.array([math.hypot(*value) for value in values]), layers)
 
 
 def _heat_map(picture: HessianPicture) -> dict[str, Any]:
