@@ -12,7 +12,13 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import direction, step_effect
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles
+from memcurse_cli.schema.figures import (
+    ParameterSummary,
+    Quantiles,
+    Rounding,
+    StateSummary,
+    quantiles,
+)
 from memcurse_cli.theory.moments import Moments
 from memcurse_cli.theory.rounding import (
     Dtype,
@@ -22,7 +28,7 @@ from memcurse_cli.theory.rounding import (
     rounding_steps,
     state_change,
 )
-from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.theory.sensitivity import group_sensitivity, state_second_moment
 
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
@@ -124,6 +130,22 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
     np.add.at(change, group.eigenvalue, np.where(np.isfinite(pushed), pushed, 0.0))
     reached = log_modulus + change >= ROUND_OFF * log_modulus
     return (log_modulus < 0) & (change != 0) & reached
+
+
+def diagnose_diagonal(
+    recurrence: Recurrence, settings: Settings, withheld: str | None = None
+) -> tuple[StateSummary, tuple[ParameterSummary, ...]]:
+    """The state and the groups of eigenvalues that parameters of their own move.
+
+    They are unknown where no linear figure holds.
+    """
+    if withheld is not None:
+        unknown = (unknown_group(recurrence, group, settings) for group in recurrence.parameters)
+        return StateSummary(UNKNOWN), tuple(unknown)
+    moment = settings.moments_of(recurrence.log_eigenvalues)
+    groups = (summarise_group(recurrence, one, moment, settings) for one in recurrence.parameters)
+    second_moment = state_second_moment(moment, recurrence.log_gain)
+    return StateSummary(quantiles(second_moment)), tuple(groups)
 
 
 def summarise_group(

@@ -51,10 +51,8 @@ WIDEST_CELL = 30.0  # of c: beyond this standard deviation tanh²(c) = 1 within 
 LARGEST = 1e12  # a second moment beyond which a state is taken to grow without bound
 
 
-def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary | None:
-    """The gates of one layer under inputs of the scale that was asked for; None if not asked."""
-    if not settings.gates or not recurrence.input_dependent:
-        return None
+def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary:
+    """The gates of one input-dependent layer under inputs of the scale that was asked for."""
     drive = recurrence.gate
     if isinstance(drive, GateDrive):
         return _of_one(drive, recurrence, settings)
