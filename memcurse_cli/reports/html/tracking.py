@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
@@ -42,7 +43,9 @@ def to_html(tracking: Tracking) -> str:
     curves = sum(CURVES + len(layer.parameters) for layer in read[-1].layers) if read else 0
     most = min(STEPS_DRAWN, MARKS_DRAWN // max(curves, 1))
     drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
-    names = list(dict.fromkeys(layer.name for report in read for layer in report.layers))
+    named: dict[str, list[LayerReport]] = {}
+    for layer in (layer for report in read for layer in report.layers):
+        named.setdefault(layer.name, []).append(layer)
     whole = _layers_bytes(read) <= LAYERS_BYTES
     table: Table = {column.heading: _cell(column) for column in shown_columns(tracking)[1:]}
     table = {**table, "file": lambda one: word(one.path)}
@@ -55,7 +58,10 @@ def to_html(tracking: Tracking) -> str:
         steps=tuple({"cells": row(table, one), "href": ""} for one in tracking.steps),
         unread=tuple(_unread(tracking.steps)),
         layer_columns=tuple(LAYERS),
-        layers=tuple(_layer(name, index + 1, read) for index, name in enumerate(names)),
+        layers=tuple(
+            {"cells": row(LAYERS, (states[0], states[-1])), "href": f"l{index}", "name": name}
+            for index, (name, states) in enumerate(named.items(), 1)
+        ),
         drawn=len(drawn),
         whole=whole,
         charts=[
@@ -64,7 +70,10 @@ def to_html(tracking: Tracking) -> str:
                 "verdicts": [
                     "error" if one.report is None else one.report.verdict for one in drawn
                 ],
-                "layers": [run_chart(drawn), *(layer_chart(name, drawn) for name in names)],
+                "layers": [
+                    _chart("all layers", [one.report for one in drawn], RUN),
+                    *(layer_chart(name, drawn) for name in named),
+                ],
             }
         ],
         document=to_json(tracking if whole else _without_layers(tracking)),
@@ -81,10 +90,8 @@ def _without_layers(tracking: Tracking) -> Tracking:
 
 def _layers_bytes(read: Sequence[Report]) -> int:
     """What the JSON of all layers takes, if all checkpoints are like the last."""
-    if not read:
-        return 0
-    last = json.dumps(encode(read[-1].layers), separators=(",", ":"))
-    return len(read) * len(last)
+    last = [json.dumps(encode(one.layers), separators=(",", ":")) for one in read[-1:]]
+    return len(read) * sum(map(len, last))
 
 
 def _unread(steps: Sequence[TrackedStep]) -> Iterator[tuple[str, str, str]]:
@@ -142,12 +149,6 @@ def sorted_cell(text: str) -> Cell:
         return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
 
 
-def _layer(name: str, index: int, read: Sequence[Report]) -> dict[str, Any]:
-    """The row of a layer as it is at the last step that has it, beside the first."""
-    states = [layer for report in read for layer in report.layers if layer.name == name]
-    return {"cells": row(LAYERS, (states[0], states[-1])), "href": f"l{index}", "name": name}
-
-
 LAYERS: Table = {
     "layer": lambda one: word(one[1].name),
     "family": lambda one: word(one[1].family),
@@ -158,6 +159,7 @@ LAYERS: Table = {
     "usable rate": lambda one: figure(one[1].usable_rate and one[1].usable_rate.rate, rate_words),
     "step effect": lambda one: _worst(one[1:]),
 }
+"""Of a layer at the first step that has it, and at the last."""
 
 LEVELS = {"90 %": "p90", "median": "p50", "shortest": "min"}
 CURVES = len(LEVELS) + 3
@@ -178,41 +180,28 @@ RUN: Mapping[str, Curves] = {
 }
 
 
-def _memory(level: str) -> Callable[[LayerReport], float | None]:
-    def value(layer: LayerReport) -> float | None:
-        spectrum = layer.eigenvalues.time_constant
-        found: float | None = getattr(spectrum, level)
-        return math.inf if found is None and spectrum.divergent else found
-
-    return value
+def _memory(level: str, layer: LayerReport) -> float | None:
+    spectrum = layer.eigenvalues.time_constant
+    found: float | None = getattr(spectrum, level)
+    return math.inf if found is None and spectrum.divergent else found
 
 
-def _effect(name: str) -> Callable[[LayerReport], float | None]:
-    def value(layer: LayerReport) -> float | None:
-        rank = max((effect_rank(one) for one in layer.parameters if one.name == name), default=-1.0)
-        return None if rank < 0 else rank
-
-    return value
-
-
-def run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
-    """The curves of all layers together."""
-    return _chart("all layers", [one.report for one in steps], RUN)
+def _effect(group: str, layer: LayerReport) -> float | None:
+    ranks = [effect_rank(one) for one in layer.parameters if one.name == group]
+    rank = max(ranks, default=-1.0)
+    return None if rank < 0 else rank
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of one layer; it may be missing at some of the steps."""
-    states = [
-        next((layer for layer in one.report.layers if layer.name == name), None)
-        if one.report is not None
-        else None
-        for one in steps
-    ]
+    read = [one.report.layers if one.report else () for one in steps]
+    states = [next((one for one in layers if one.name == name), None) for layers in read]
     groups = dict.fromkeys(group.name for state in states if state for group in state.parameters)
+    levels = {said: partial(_memory, level) for said, level in LEVELS.items()}
     panels = {
-        "memory in steps": {**MEMORY, **{said: _memory(one) for said, one in LEVELS.items()}},
+        "memory in steps": {**MEMORY, **levels},
         "learning rates": RATES,
-        "step effect": {group: _effect(group) for group in groups},
+        "step effect": {group: partial(_effect, group) for group in groups},
     }
     return _chart(name, states, panels)
 

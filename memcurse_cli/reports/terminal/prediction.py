@@ -128,8 +128,8 @@ def initialisation(low: ChronoBias, high: ChronoBias) -> str:
     """How to start gates from one memory to another, by either convention."""
     if low == high:
         return (
-            f"Chrono initialisation for τ = {number(high.time_constant)} steps: a bias of log(T - 1) "
-            f"= {number(high.bias)} with T = 1/(1-λ) = {number(high.steps)} gives this λ; log T = "
+            f"Chrono initialisation for τ = {number(high.time_constant)} steps: a bias of "
+            f"log(T - 1) = {number(high.bias)} with T = 1/(1-λ) = {number(high.steps)} gives this λ; log T = "
             f"{number(high.printed)}, as often printed, gives λ = T/(1+T)."
         )
     return (
