@@ -9,12 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import (
-    NAME,
-    VERDICT_STYLES,
-    Screen,
-    text_of,
-)
+from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
@@ -143,25 +138,19 @@ def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
 
 def _basins(report: LandscapeReport) -> str:
     """What holds of the basins whatever columns there is room for."""
-    level = percent(report.level, 2)
-    said = (
-        "Basin: how far the parameter may be off, to the nearer side, before the loss "
-        f"is {level}. Steps: of Adam, from the optimum out of the basin; below {NEAR:g} to watch, "
-        f"below {CROSSED:g} cursed."
+    step_size = "" if report.step_size is None else f" Δ of s4 is {setting(report.step_size)}."
+    return (
+        "Basin: how far the parameter may be off, to the nearer side, before the loss is "
+        f"{percent(report.level, 2)}. Steps: of Adam, from the optimum out of the basin; below "
+        f"{NEAR:g} to watch, below {CROSSED:g} cursed.{step_size}"
     )
-    if report.step_size is not None:
-        said += f" Δ of s4 is {setting(report.step_size)}."
-    return said
 
 
 def _start(report: LandscapeReport) -> str:
     """Where training starts, and the loss there: one for all γ, or from the least to the most."""
-    losses = [view.start_loss for view in report.views if view.start_loss is not None]
-    said = (
-        " to ".join(dict.fromkeys(map(number, (min(losses), max(losses)))))
-        if losses
-        else "beyond any number"
-    )
+    losses = sorted(view.start_loss for view in report.views if view.start_loss is not None)
+    ends = dict.fromkeys(map(number, (*losses[:1], *losses[-1:])))
+    said = " to ".join(ends) or "beyond any number"
     return (
         f"From |λ| = {report.start_modulus:.6g}, angle {setting(report.start_angle or 0.0)} rad, "
         f"where the loss is {said}"
@@ -184,17 +173,14 @@ def _curve(report: LandscapeReport, view: LandscapeView) -> Curve:
 def _conclusion(report: LandscapeReport) -> str:
     """The narrowest and the widest parametrisation, by their narrowest parameter."""
     found = [
-        (one.basin, f"{one.name} of {title(view)}")
+        (one.basin, one.name, title(view))
         for view in report.views
         if (one := narrowest(view)) is not None and one.basin is not None
     ]
     if not found:
         return "No parameter raises the loss to the level."
-    least, most = min(found), max(found)
-    said = f"The narrowest basin is that of {least[1]}, {number(least[0])}"
-    if len(found) > 1 and most[0] > 1.05 * least[0]:
-        said += (
-            f"; written as {most[1].partition(' of ')[2]} a student may be off "
-            f"{number(most[0] / least[0])} times as far"
-        )
+    (least, name, narrow), (most, _, wide) = min(found), max(found)
+    said = f"The narrowest basin is that of {name} of {narrow}, {number(least)}"
+    if most > 1.05 * least:
+        said += f"; written as {wide} a student may be off {number(most / least)} times as far"
     return f"{said}."

@@ -129,8 +129,8 @@ def initialisation(low: ChronoBias, high: ChronoBias) -> str:
     if low == high:
         return (
             f"Chrono initialisation for τ = {number(high.time_constant)} steps: a bias of "
-            f"log(T - 1) = {number(high.bias)} with T = 1/(1-λ) = {number(high.steps)} gives this λ; log T = "
-            f"{number(high.printed)}, as often printed, gives λ = T/(1+T)."
+            f"log(T - 1) = {number(high.bias)} with T = 1/(1-λ) = {number(high.steps)} gives this "
+            f"λ; log T = {number(high.printed)}, as often printed, gives λ = T/(1+T)."
         )
     return (
         f"Chrono initialisation for τ from {number(low.time_constant)} to "
