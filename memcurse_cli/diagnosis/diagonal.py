@@ -139,61 +139,42 @@ def diagnose_diagonal(
 
     They are unknown where no linear figure holds.
     """
-    if withheld is not None:
-        unknown = (unknown_group(recurrence, group, settings) for group in recurrence.parameters)
-        return StateSummary(UNKNOWN), tuple(unknown)
-    moment = settings.moments_of(recurrence.log_eigenvalues)
-    groups = (summarise_group(recurrence, one, moment, settings) for one in recurrence.parameters)
-    second_moment = state_second_moment(moment, recurrence.log_gain)
-    return StateSummary(quantiles(second_moment)), tuple(groups)
+    moment, state = None, UNKNOWN
+    if withheld is None:
+        moment = settings.moments_of(recurrence.log_eigenvalues)
+        state = quantiles(state_second_moment(moment, recurrence.log_gain))
+    groups = (_summary(recurrence, group, moment, settings) for group in recurrence.parameters)
+    return StateSummary(state), tuple(groups)
 
 
-def summarise_group(
-    recurrence: Recurrence, group: ParameterGroup, moment: Moments, settings: Settings
+def _summary(
+    recurrence: Recurrence, group: ParameterGroup, moment: Moments | None, settings: Settings
 ) -> ParameterSummary:
     """The sensitivity of one group, its step effect and what rounding does to it."""
-    sensitivity, kappa = group_sensitivity(moment, recurrence.log_gain, group)
-    share = np.ones(recurrence.size)
-    if group.scalar.size > group.size:
-        # A tied scalar moves states of different sizes: κ weighs them as γ and B drive them.
-        if recurrence.readin is not None:
-            share = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
-            kappa = group_sensitivity(
-                moment, recurrence.log_gain, group, share
-            ).relative_sensitivity
-        log_gain = recurrence.log_gain.real
-        share = share * np.exp(2 * (log_gain - max(log_gain.max(), -LARGEST_DECAY)))
-    relative = quantiles(kappa)
-    rate = settings.rate_of(group.tensor)
-    rounding, own_scale = _rounding(kappa, recurrence, group, moment.second_moment, share, settings)
+    rate, moves_at = settings.rate_of(group.tensor), 0.0
+    absolute, relative, rounding, own_scale = UNKNOWN, UNKNOWN, Rounding(None, None, None), None
+    if moment is not None:
+        moves_at, gain, share = rate, recurrence.log_gain, np.ones(recurrence.size)
+        sensitivity, kappa = group_sensitivity(moment, gain, group)
+        if group.scalar.size > group.size:
+            # A tied scalar moves states of different sizes: κ weighs them as γ and B drive them.
+            if recurrence.readin is not None:
+                share = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+                _, kappa = group_sensitivity(moment, gain, group, share)
+            share = share * np.exp(2 * (gain.real - max(gain.real.max(), -LARGEST_DECAY)))
+        held = moment.second_moment
+        absolute, relative = quantiles(sensitivity), quantiles(kappa)
+        rounding, own_scale = _rounding(kappa, recurrence, group, held, share, settings)
     return ParameterSummary(
         name=group.name,
         tensor=group.tensor,
         size=group.size,
         dtype=group.dtype,
-        sensitivity=quantiles(sensitivity),
+        sensitivity=absolute,
         relative_sensitivity=relative,
         step_effect=step_effect(relative.p99, rate),
         learning_rate=rate,
-        direction=direction(recurrence, group, rate),
+        direction=direction(recurrence, group, moves_at),
         rounding=rounding,
         int8_own_scale=own_scale,
-    )
-
-
-def unknown_group(
-    recurrence: Recurrence, group: ParameterGroup, settings: Settings
-) -> ParameterSummary:
-    """A group of a layer of which no linear figure holds."""
-    return ParameterSummary(
-        name=group.name,
-        tensor=group.tensor,
-        size=group.size,
-        dtype=group.dtype,
-        sensitivity=UNKNOWN,
-        relative_sensitivity=UNKNOWN,
-        step_effect=None,
-        learning_rate=settings.rate_of(group.tensor),
-        direction=direction(recurrence, group),
-        rounding=Rounding(None, None, None),
     )
