@@ -243,20 +243,14 @@ def _pool(values: Floats, boundaries: Sequence[int], counts: NDArray[np.intp]) -
 
     The largest value would paint over all that is not an extreme.
     """
-    scale = float(values.max())
-    squares = (values / scale) ** 2
-    starts, ends = [], []
+    scale, place = float(values.max()), np.arange(len(values))
+    weights = []
     for start, end, count in zip(boundaries, boundaries[1:], counts.tolist(), strict=False):
         edges = start + np.arange(count + 1) * (end - start) / count
-        starts.extend(np.floor(edges[:-1]).astype(int).tolist())
-        ends.extend(np.ceil(edges[1:]).astype(int).tolist())
-    rows = np.stack(
-        [squares[start:end].mean(axis=0) for start, end in zip(starts, ends, strict=True)]
-    )
-    pooled = np.stack(
-        [rows[:, start:end].mean(axis=1) for start, end in zip(starts, ends, strict=True)], axis=1
-    )
-    return np.asarray(scale * np.sqrt(pooled))
+        for low, high in zip(np.floor(edges[:-1]), np.ceil(edges[1:]), strict=True):
+            weights.append(((low <= place) & (place < high)) / (high - low))
+    mean = np.array(weights)
+    return np.asarray(scale * np.sqrt(mean @ (values / scale) ** 2 @ mean.T))
 
 
 def _shade(height: float) -> str:

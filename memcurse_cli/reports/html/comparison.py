@@ -9,7 +9,7 @@ import numpy as np
 
 from memcurse_cli.reports.answer import assumed_words
 from memcurse_cli.reports.grid import cells
-from memcurse_cli.reports.html.page import Cell, render, sample, verdict_cell, word
+from memcurse_cli.reports.html.page import Cell, render, sample, verdict_cell
 from memcurse_cli.reports.html.tracking import sorted_cell
 from memcurse_cli.reports.terminal.comparison import (
     LAYERS,
@@ -57,7 +57,7 @@ def to_html(comparison: Comparison) -> str:
 
 def _cells(layer: LayerComparison) -> Iterator[Cell]:
     """What the terminal's table says of a layer, sorted by what it is after."""
-    yield word(layer.name)
+    yield Cell(layer.name, layer.name)
     yield verdict_cell(layer.verdict_after)
     for said in cells(LAYERS[3:], layer):
         after = said.text.rpartition(" → ")[2].partition(" ")[0]

@@ -48,11 +48,6 @@ class Cell:
         return not isinstance(self.key, str)
 
 
-def word(text: str) -> Cell:
-    """A text, sorted by itself."""
-    return Cell(text, text)
-
-
 def verdict_cell(verdict: Verdict) -> Cell:
     """A verdict, the worst of them last."""
     return Cell(verdict, str(ORDER.index(verdict)))
@@ -70,13 +65,14 @@ def figure(
     return Cell(DIVERGENT, BEYOND) if divergent else Cell(ABSENT, -1.0)
 
 
-Table = Mapping[str, Callable[[Any], Cell]]
-"""The heads of a table, and what an entry says below each."""
+Table = Mapping[str, Callable[[Any], Cell | str]]
+"""The heads of a table, and what an entry says below each: a text is sorted by itself."""
 
 
 def row(table: Table, entry: Any) -> tuple[Cell, ...]:
     """The cells of one entry."""
-    return tuple(value(entry) for value in table.values())
+    said = (value(entry) for value in table.values())
+    return tuple(Cell(one, one) if isinstance(one, str) else one for one in said)
 
 
 POINTS_PER_LAYER, POINTS_IN_ALL = 512, 20_000

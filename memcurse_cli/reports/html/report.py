@@ -24,7 +24,6 @@ from memcurse_cli.reports.html.page import (
     row,
     sample,
     verdict_cell,
-    word,
 )
 from memcurse_cli.reports.numbers import Level, count, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
@@ -188,7 +187,7 @@ def _rate(rate: float | None) -> Cell:
 
 
 OVERVIEW: Table = {
-    "checkpoint": lambda one: word(one.checkpoint.path),
+    "checkpoint": lambda one: one.checkpoint.path,
     "verdict": lambda one: verdict_cell(one.verdict),
     "your rate": lambda one: figure(one.input.learning_rate, setting),
     "usable rate": lambda one: _rate(one.usable_rate.rate),
@@ -196,7 +195,7 @@ OVERVIEW: Table = {
     "step effect": lambda one: _worst_effect(one.layers),
 }
 LAYERS: Table = {
-    "layer": lambda one: word(one.name),
+    "layer": lambda one: one.name,
     "verdict": lambda one: verdict_cell(one.verdict),
     "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
     "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
@@ -207,12 +206,12 @@ LAYERS: Table = {
     "usable rate": lambda one: _rate(one.usable_rate and one.usable_rate.rate),
 }
 GROUPS: Table = {
-    "parameter group": lambda one: word(one.name),
+    "parameter group": lambda one: one.name,
     "size": lambda one: figure(one.size, "{:,}".format),
     "sensitivity κ": lambda one: _quantile(one.relative_sensitivity, "p99"),
     "step effect": _effect,
-    "a step is": lambda one: word(one.direction),
-    "stored": lambda one: word(one.dtype),
+    "a step is": lambda one: one.direction,
+    "stored": lambda one: one.dtype,
 }
 TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}

@@ -19,7 +19,6 @@ from memcurse_cli.reports.html.page import (
     render,
     row,
     verdict_cell,
-    word,
 )
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
 from memcurse_cli.reports.terminal.tracking import choose, shown_columns, worst_effect
@@ -48,7 +47,7 @@ def to_html(tracking: Tracking) -> str:
         named.setdefault(layer.name, []).append(layer)
     whole = _layers_bytes(read) <= LAYERS_BYTES
     table: Table = {column.heading: _cell(column) for column in shown_columns(tracking)[1:]}
-    table = {**table, "file": lambda one: word(one.path)}
+    table = {**table, "file": lambda one: one.path}
     return render(
         "tracking.html",
         tracking=tracking,
@@ -121,17 +120,17 @@ def _facts(tracking: Tracking, read: Sequence[Report]) -> Iterator[tuple[str, st
     yield "memcurse", tracking.version
 
 
-def _cell(column: Column) -> Callable[[TrackedStep], Cell]:
+def _cell(column: Column) -> Callable[[TrackedStep], Cell | str]:
     """What a column of the terminal's says of a checkpoint, with what it is sorted by."""
 
-    def cell(one: TrackedStep) -> Cell:
+    def cell(one: TrackedStep) -> Cell | str:
         if column.heading == "verdict" and one.report is not None:
             return verdict_cell(one.report.verdict)
         if column.heading == "step effect" and one.report is not None:
             return _worst(one.report.layers)
         said = column.value(one)
         text = said if isinstance(said, str) else said.text
-        return word(text) if column.align == "left" else sorted_cell(text)
+        return text if column.align == "left" else sorted_cell(text)
 
     return cell
 
@@ -150,8 +149,8 @@ def sorted_cell(text: str) -> Cell:
 
 
 LAYERS: Table = {
-    "layer": lambda one: word(one[1].name),
-    "family": lambda one: word(one[1].family),
+    "layer": lambda one: one[1].name,
+    "family": lambda one: one[1].family,
     "verdict": lambda one: verdict_cell(one[1].verdict),
     "memory before": lambda one: sorted_cell(steps(one[0].memory)),
     "memory": lambda one: sorted_cell(steps(one[1].memory)),
