@@ -93,10 +93,8 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
 def _of_several(drive: JointDrive, recurrence: Recurrence, settings: Settings) -> GateSummary:
     """Gates of several pre-activations, drawn; σ_z is that of the two that move |λ|."""
     gates = drive.preactivations(settings.input_scale**2)
-    under, names = (
-        settings.autocorrelation,
-        dict.fromkeys(name for name, _ in drive.motions.values()),
-    )
+    under = settings.autocorrelation
+    names = dict.fromkeys(name for name, _ in drive.motions.values())
     nominal, moving = (
         drawn_gates(drive.law, at, under, SHARES, parameters=names, kinds=drive.kinds)
         for at in (gates.still, gates)
