@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from memcurse_cli.reports.answer import assumed_words
-from memcurse_cli.reports.grid import cells
-from memcurse_cli.reports.html.page import Cell, render, sample, verdict_cell
+from memcurse_cli.reports.grid import Column, cells
+from memcurse_cli.reports.html.page import Cell, Table, render, row, sample, verdict_cell
 from memcurse_cli.reports.html.tracking import sorted_cell
 from memcurse_cli.reports.terminal.comparison import (
     LAYERS,
@@ -23,8 +23,6 @@ from memcurse_cli.reports.terminal.comparison import (
 from memcurse_cli.schema.derived import Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
 
-HEADS = ("figure", "before", "after")
-
 
 def to_html(comparison: Comparison) -> str:
     """The page of a comparison that was made with its pairs of eigenvalues."""
@@ -33,35 +31,41 @@ def to_html(comparison: Comparison) -> str:
     return render(
         "comparison.html",
         made=comparison,
-        heads=HEADS,
+        heads=("figure", "before", "after"),
         whole=tuple((name, tell(before).text, tell(after).text) for name, tell in WHOLE.items()),
         assumed=assumed_differently(before.input, after.input)
         or f"Assumed of both: {assumed_words(after.input)}.",
-        columns=tuple(column.heading for column in LAYERS[1:]),
+        columns=list(TABLE),
         closing=tuple(closing(comparison)),
-        layers=tuple(
-            {
-                "cells": tuple(_cells(layer)),
-                "href": f"l{index}",
-                "index": index,
-                "name": layer.name,
-                "words": " ".join(words(layer)),
-                "figures": figures(layer)[0],
-            }
+        layers=[
+            row(
+                TABLE,
+                layer,
+                f"l{index}",
+                index=index,
+                name=layer.name,
+                words=" ".join(words(layer)),
+                figures=figures(layer)[0],
+            )
             for index, layer in enumerate(changed)
-        ),
+        ],
         charts=[{"layers": [_chart(layer, len(changed)) for layer in changed]}],
         document=to_json(comparison, values=False),
     )
 
 
-def _cells(layer: LayerComparison) -> Iterator[Cell]:
+def _cell(column: Column, layer: LayerComparison) -> Cell:
     """What the terminal's table says of a layer, sorted by what it is after."""
-    yield Cell(layer.name, layer.name)
-    yield verdict_cell(layer.verdict_after)
-    for said in cells(LAYERS[3:], layer):
-        after = said.text.rpartition(" → ")[2].partition(" ")[0]
-        yield Cell(said.text, sorted_cell(after).key)
+    (said,) = cells([column], layer)
+    after = said.text.rpartition(" → ")[2].partition(" ")[0]
+    return Cell(said.text, sorted_cell(after).key)
+
+
+TABLE: Table = {
+    "layer": lambda one: one.name,
+    "verdict": lambda one: verdict_cell(one.verdict_after),
+    **{column.heading: partial(_cell, column) for column in LAYERS[3:]},
+}
 
 
 def _chart(layer: LayerComparison, layers: int) -> dict[str, Any]:

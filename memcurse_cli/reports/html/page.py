@@ -69,10 +69,11 @@ Table = Mapping[str, Callable[[Any], Cell | str]]
 """The heads of a table, and what an entry says below each: a text is sorted by itself."""
 
 
-def row(table: Table, entry: Any) -> tuple[Cell, ...]:
-    """The cells of one entry."""
-    said = (value(entry) for value in table.values())
-    return tuple(Cell(one, one) if isinstance(one, str) else one for one in said)
+def row(table: Table, entry: Any, href: str = "", **others: Any) -> dict[str, Any]:
+    """The cells of one entry, and what the first of them links to."""
+    said = [value(entry) for value in table.values()]
+    cells = [Cell(one, one) if isinstance(one, str) else one for one in said]
+    return {"cells": cells, "href": href, **others}
 
 
 POINTS_PER_LAYER, POINTS_IN_ALL = 512, 20_000

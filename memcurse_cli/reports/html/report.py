@@ -34,16 +34,15 @@ from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quanti
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import LayerReport, Report
 
-Row = dict[str, Any]
-"""What a template places: of a table the cells of a row, what the first of them links to, and the
-index of its layer; else a part of the page, by the names of what it holds."""
+Part = dict[str, Any]
+"""A part of the page, by the names that the template has for what it holds."""
 
 Notes = Callable[[Report, LayerReport], Iterable[str]]
 Tab = tuple[Sequence[Column], Callable[[LayerReport], Sequence[Any]], Notes]
 """Columns of the terminal, what of a layer has a row, and what that rests on."""
 
 
-def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Row]:
+def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Part]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
     for title, (columns, entries, notes) in tabs.items():
         rows = [cells(columns, one) for one in entries(layer)]
@@ -117,9 +116,7 @@ def to_html(reports: Sequence[Report]) -> str:
     return render(
         "report.html",
         reports=[view(report, f"r{place}") for place, report in enumerate(reports)],
-        overview=[
-            {"cells": row(OVERVIEW, one), "href": f"r{place}"} for place, one in enumerate(reports)
-        ],
+        overview=[row(OVERVIEW, one, f"r{place}") for place, one in enumerate(reports)],
         columns={"overview": tuple(OVERVIEW), "layers": tuple(LAYERS)},
         charts=list(map(chart_data, reports)),
         document=documents[0] if len(documents) == 1 else documents,
@@ -219,12 +216,12 @@ TOO_COARSE = 0.1
 """The error of the state that findings warn of."""
 
 
-def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Row]]:
+def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Part]]:
     """The table of parameter groups, with the types that are worth asking about."""
     stored = {group.dtype for group in groups}
     types = TYPES | {said: dtype for said, dtype in EIGHT_BITS.items() if dtype in stored}
     table: Table = {**GROUPS, **{said: partial(_light, dtype) for said, dtype in types.items()}}
-    return list(table), [{"cells": row(table, one), "href": ""} for one in groups]
+    return list(table), [row(table, one) for one in groups]
 
 
 def _light(dtype: str, group: ParameterSummary) -> Cell:
@@ -238,7 +235,7 @@ def _light(dtype: str, group: ParameterSummary) -> Cell:
     return Cell(f"{words}, {percent(error, 2)}", error, said)
 
 
-def view(report: Report, place: str) -> Row:
+def view(report: Report, place: str) -> Part:
     """A report as the template shows it, the worst layer first."""
     layers = report.layers
     order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
@@ -255,10 +252,7 @@ def view(report: Report, place: str) -> Row:
         "notes": [one for one in told if one.finding.severity == "info"],
         "places": {layer.name: index for index, layer in enumerate(layers)},
         "groups": _groups(list(map(together, named.values()))),
-        "rows": [
-            {"cells": row(LAYERS, layers[index]), "href": f"{place}-l{index}", "of": index}
-            for index in order
-        ],
+        "rows": [row(LAYERS, layers[index], f"{place}-l{index}", of=index) for index in order],
         "layers": [
             {
                 "report": layers[index],

@@ -54,13 +54,13 @@ def to_html(tracking: Tracking) -> str:
         verdict=read[-1].verdict if read else "",
         facts=tuple(_facts(tracking, read)),
         step_columns=tuple(table),
-        steps=tuple({"cells": row(table, one), "href": ""} for one in tracking.steps),
+        steps=[row(table, one) for one in tracking.steps],
         unread=tuple(_unread(tracking.steps)),
         layer_columns=tuple(LAYERS),
-        layers=tuple(
-            {"cells": row(LAYERS, (states[0], states[-1])), "href": f"l{index}", "name": name}
+        layers=[
+            row(LAYERS, (states[0], states[-1]), f"l{index}", name=name)
             for index, (name, states) in enumerate(named.items(), 1)
-        ),
+        ],
         drawn=len(drawn),
         whole=whole,
         charts=[
