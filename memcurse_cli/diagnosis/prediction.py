@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -163,31 +163,21 @@ def _rows(
     rho: float | None,
     moment: Moments,
     found: Parametrized,
-) -> list[PredictionRow]:
-    one = np.ones_like(found.log_gain)
+) -> Iterator[PredictionRow]:
     states = state_second_moment(moment, found.log_gain)
-    sensitivities = parameter_sensitivity(moment, found.log_gain, one)
-    columns = {
-        name: (
-            parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain),
-            relative_sensitivity(moment, moved.eigenvalue, moved.log_gain),
-        )
-        for name, moved in found.derivatives.items()
-    }
-    return [
-        PredictionRow(
-            rho,
-            *magnitude[1:],
-            angle,
-            finite(states[index]),
-            finite(sensitivities[index]),
-            {
-                name: ParameterPrediction(*(finite(column[index]) for column in pair))
-                for name, pair in columns.items()
-            },
-        )
-        for index, (magnitude, angle) in enumerate(eigenvalues)
-    ]
+    sensitivities = parameter_sensitivity(moment, found.log_gain, np.ones_like(found.log_gain))
+    columns = {}
+    for name, moved in found.derivatives.items():
+        derivatives = moved.eigenvalue, moved.log_gain
+        absolute = parameter_sensitivity(moment, found.log_gain, *derivatives)
+        columns[name] = absolute, relative_sensitivity(moment, *derivatives)
+    for index, (magnitude, angle) in enumerate(eigenvalues):
+        parameters = {
+            name: ParameterPrediction(*(finite(column[index]) for column in pair))
+            for name, pair in columns.items()
+        }
+        figures = finite(states[index]), finite(sensitivities[index]), parameters
+        yield PredictionRow(rho, *magnitude[1:], angle, *figures)
 
 
 def _several(value: Numbers | None) -> tuple[float, ...]:
@@ -206,14 +196,13 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
         raise UsageError(
             "given beside a modulus", where="time-constant", remedy="give one of the two"
         )
-    for name, values in (("modulus", moduli), ("time-constant", time_constants)):
-        for value in values:
-            if not 0 <= value < math.inf:
-                raise UsageError(
-                    f"{value:g} is not a finite number of at least 0",
-                    where=name,
-                    remedy="a modulus is |λ|, a time constant is in steps",
-                )
+    for value in moduli + time_constants:
+        if not 0 <= value < math.inf:
+            raise UsageError(
+                f"{value:g} is not a finite number of at least 0",
+                where="modulus" if moduli else "time-constant",
+                remedy="a modulus is |λ|, a time constant is in steps",
+            )
     with np.errstate(divide="ignore", over="ignore"):
         if time_constants:
             logs = -1 / np.array(time_constants)

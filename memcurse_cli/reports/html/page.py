@@ -124,10 +124,9 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
     """The page of a template."""
     style = _escaped(_asset("box.css") + _asset("style.css"), "\\{:x} ")
     script = _escaped(_asset("script.js"), "\\u{{{:x}}}")
-    page: str = (
-        _environment()
-        .get_template(template)
-        .render(
+    page = _environment().get_template(template)
+    return _ascii(
+        page.render(
             style=style,
             script=script,
             style_hash=_hash(style),
@@ -137,7 +136,6 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
             **values,
         )
     )
-    return _ascii(page)
 
 
 def _ascii(page: str) -> str:
