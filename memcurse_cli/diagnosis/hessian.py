@@ -436,15 +436,14 @@ class _Tally:
         if self.sharpest is None:
             return None
         matrix, scalars, chosen_of = self.sharpest
-        title = f"{len(scalars):,} parameters"
+        title, top = f"{len(scalars):,} parameters", None
         if chosen_of:
             title = f"{len(scalars):,} of {chosen_of:,} parameters, evenly taken"
-        if self.blocks > 1:
-            title += f", the sharpest of {self.blocks:,} blocks"
-        names, top = [group.name for group in self.groups], None
-        if chosen_of:
             values = np.array([pair.value for pair in self.whole.top])
             top = values, np.array([_at(pair, scalars) for pair in self.whole.top])
+        if self.blocks > 1:
+            title += f", the sharpest of {self.blocks:,} blocks"
+        names = [group.name for group in self.groups]
         return picture(title, matrix, self.group_of(scalars), names, top)
 
 

@@ -7,7 +7,6 @@ and LSTMs have a mean field theory that is held against the layer itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from memcurse_cli.schema.layer import (
 )
 
 if TYPE_CHECKING:
-    from memcurse_cli.theory.mean_field import GatedNetwork, GateLevel
+    from memcurse_cli.theory.mean_field import GatedMeanField, GatedNetwork, GatedSimulation
 
 
 def linearised_at_work(
@@ -120,13 +119,13 @@ def gated_operating_point(layer: GatedNetwork, settings: Settings) -> GatedOpera
     if field is None:
         reasons.append("the mean field has no fixed point")
     else:
-        predicted = _state(field.second_moment, field.gates, field.growth, None)
+        predicted = _state(field, None)
     if layer.size > mean_field.LARGEST:
         reasons.append(f"layers of more than {mean_field.LARGEST} units are not simulated")
     elif (run := mean_field.simulate_gated(layer, variance)) is None:
         reasons.append("its weights are so large that a simulation overflows")
     else:
-        simulated = _state(run.second_moment, run.gates, run.growth, run.growth_error)
+        simulated = _state(run, run.growth_error)
         if not run.settled:
             reasons.append(f"the simulated state had not settled after {run.steps} steps")
         if abs(run.growth - 1) <= 2 * run.growth_error:
@@ -142,16 +141,10 @@ def gated_operating_point(layer: GatedNetwork, settings: Settings) -> GatedOpera
     )
 
 
-def _state(
-    second_moment: float, gates: Mapping[str, GateLevel], growth: float, error: float | None
-) -> StateAtWork:
-    return StateAtWork(
-        second_moment=second_moment,
-        gates=tuple(GateAtWork(name, one.mean, one.spread) for name, one in gates.items()),
-        growth=growth,
-        growth_error=error,
-        time_constant=_time_constant(math.sqrt(growth)),
-    )
+def _state(found: GatedMeanField | GatedSimulation, error: float | None) -> StateAtWork:
+    gates = tuple(GateAtWork(name, one.mean, one.spread) for name, one in found.gates.items())
+    memory = _time_constant(math.sqrt(found.growth))
+    return StateAtWork(found.second_moment, gates, found.growth, error, memory)
 
 
 def _agree(one: StateAtWork, other: StateAtWork) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -176,8 +176,8 @@ def _rows(
             name: ParameterPrediction(*(finite(column[index]) for column in pair))
             for name, pair in columns.items()
         }
-        figures = finite(states[index]), finite(sensitivities[index]), parameters
-        yield PredictionRow(rho, *magnitude[1:], angle, *figures)
+        state, sensitivity = finite(states[index]), finite(sensitivities[index])
+        yield PredictionRow(rho, *magnitude[1:], angle, state, sensitivity, parameters)
 
 
 def _several(value: Numbers | None) -> tuple[float, ...]:
@@ -262,7 +262,8 @@ def _average(
     return RingPrediction(inner, outer, *map(finite, found))
 
 
-class BeyondHorizon(NamedTuple):
+@dataclass(frozen=True)
+class BeyondHorizon:
     """Eigenvalues whose time constants are beyond the horizon."""
 
     count: int

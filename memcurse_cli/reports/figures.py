@@ -96,8 +96,8 @@ def spectrum_figure(reports: Sequence[Report], name: str) -> bytes:
 
     def draw(figure: Figure) -> None:
         rows = figure.subplots(len(ranked), 2, squeeze=False)
-        for (report, layer), axes in zip(ranked, rows, strict=True):
-            _draw_layer(*axes, layer, report.curves)
+        for (report, layer), (disk, memory) in zip(ranked, rows, strict=True):
+            _draw_layer(disk, memory, layer, report.curves)
 
     return _file(name, WIDTH, ROW_HEIGHT * len(ranked), draw)
 

@@ -95,12 +95,10 @@ class _Canvas:
             steps = max(1, math.ceil(max(abs(next_x - x), abs(next_y - y))))
             for step in range(steps + 1):
                 share = step / steps
-                self._set(index, round(x + share * (next_x - x)), round(y + share * (next_y - y)))
+                column, row = round(x + share * (next_x - x)), round(y + share * (next_y - y))
+                self.dots[row // 4][column // 2] |= _DOTS[column % 2][row % 4]
+                self.owners[row // 4][column // 2] = index
         self.ends[round(dots[-1][1]) // 4].append(index)
-
-    def _set(self, index: int, x: int, y: int) -> None:
-        self.dots[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
-        self.owners[y // 4][x // 2] = index
 
     def line(self, screen: Screen, row: int) -> Text:
         """One line of the plot: the vertical axis, the cells, the letters of what ends here."""
@@ -209,7 +207,8 @@ def heat_map(screen: Screen, picture: HessianPicture, *, correlation: bool) -> I
                 upper, lower = (colours[one][column] for one in (row, row + 1))
                 text.append("▀", Style(color=upper, bgcolor=lower))
             else:
-                text.append(_shade(height[row : row + 2, column].max()))
+                darkest = height[row : row + 2, column].max()
+                text.append(SHADES[round(darkest * (len(SHADES) - 1))])
         yield text.append(bar, LABEL)
     # Every shade between the smallest and the largest value that are told apart.
     scale = Text(" " * (margin + 2), no_wrap=True)
@@ -251,10 +250,6 @@ def _pool(values: Floats, boundaries: Sequence[int], counts: NDArray[np.intp]) -
             weights.append(((low <= place) & (place < high)) / (high - low))
     mean = np.array(weights)
     return np.asarray(scale * np.sqrt(mean @ (values / scale) ** 2 @ mean.T))
-
-
-def _shade(height: float) -> str:
-    return SHADES[round(height * (len(SHADES) - 1))]
 
 
 def _colours(heights: Floats) -> list[list[Color]]:

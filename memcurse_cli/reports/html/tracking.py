@@ -196,8 +196,8 @@ def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
     read = [one.report.layers if one.report else () for one in steps]
     states = [next((one for one in layers if one.name == name), None) for layers in read]
     groups = dict.fromkeys(group.name for state in states if state for group in state.parameters)
-    levels = {said: partial(_memory, level) for said, level in LEVELS.items()}
-    panels = {
+    levels: Curves = {said: partial(_memory, level) for said, level in LEVELS.items()}
+    panels: Mapping[str, Curves] = {
         "memory in steps": {**MEMORY, **levels},
         "learning rates": RATES,
         "step effect": {group: partial(_effect, group) for group in groups},
