@@ -147,6 +147,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     time_constant = time_constants(log_modulus)
     eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
     angle = recurrence.log_eigenvalues.imag
+    turned = np.remainder(angle + math.pi, math.tau) - math.pi  # one within [-π, π] is not rounded
     # Infinite ones fall in no bin.
     finite_ones = time_constant[np.isfinite(time_constant)]
     bins = np.searchsorted(TIME_CONSTANT_EDGES, finite_ones, side="right")
@@ -161,7 +162,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         unstable=int(np.count_nonzero(log_modulus >= 0)),
         modulus=quantiles(np.where(eigenvalues == 0, 0.0, np.exp(log_modulus))),
         time_constant=quantiles(time_constant),
-        angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
+        angle=quantiles(np.abs(np.where(np.abs(angle) <= math.pi, angle, turned))),
         time_constant_histogram=tuple(histogram.tolist()),
         values=values,
         relative_sensitivities=sensitivities,
@@ -192,11 +193,4 @@ def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:
             under.horizon, tuple(time_constant.tolist()), relative_sensitivities(logs, under)
         )
         for under in ([endless] if settings.horizon is None else [settings, endless])
-    )
-
-
-def wrap(angle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An angle in [-π, π]; one that is there already is not rounded."""
-    return np.where(
-        np.abs(angle) <= math.pi, angle, np.remainder(angle + math.pi, math.tau) - math.pi
     )
