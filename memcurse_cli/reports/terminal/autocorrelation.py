@@ -32,7 +32,7 @@ def to_text(estimate: AutocorrelationDocument, *, file: Path | None = None) -> s
 
 def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    parts = Autocorrelation.from_components(estimate.components).parts
+    parts = [*Autocorrelation.from_components(estimate.components).parts]
     oscillates = any(part.frequency > 0 for part in parts)
     yield from facts(screen, _facts(estimate))
     yield Text()
