@@ -41,8 +41,7 @@ from memcurse_cli.schema.report import (
 if TYPE_CHECKING:
     from memcurse_cli.families.rewriting import Rewriting
 
-POINTS_PER_DECADE = 8
-DECADES = (-1, 6)  # of the time constant in steps
+CURVE = np.logspace(-1, 6, 57)  # the time constants of a curve in steps, eight to a decade
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
@@ -184,13 +183,9 @@ def relative_sensitivities(
 
 def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:
     """The curve at the horizon, and the one of an infinite sequence."""
-    count = (DECADES[1] - DECADES[0]) * POINTS_PER_DECADE + 1
-    time_constant = np.logspace(*DECADES, count)
-    logs = (-1 / time_constant).astype(np.complex128)
+    logs = (-1 / CURVE).astype(np.complex128)
     endless = replace(settings, horizon=None, readout=None)
     return tuple(
-        SensitivityCurve(
-            under.horizon, tuple(time_constant.tolist()), relative_sensitivities(logs, under)
-        )
+        SensitivityCurve(under.horizon, tuple(CURVE.tolist()), relative_sensitivities(logs, under))
         for under in ([endless] if settings.horizon is None else [settings, endless])
     )

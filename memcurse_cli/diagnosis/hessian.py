@@ -68,11 +68,7 @@ PER_PAIR = 100  # for each unit, in the sum over pairs of steps, where memory is
 RESOLVENT_PRODUCTS = 4  # in a complex inverse
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
-TOO_LONG = "{:,} steps are too many to sum with a memory this long"
 EXPLODES = "it leaves the range of a float: the state explodes within the horizon"
-DIVERGES = "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
-NO_PARAMETER = "it is zero: no parameter changes the output"
-NO_ENTRY = "it is zero: no entry of the matrix changes the output"
 
 SHOWN_EIGENVALUES = 512
 NAMED = 3  # eigenvalues and coordinates of an eigenvector
@@ -124,7 +120,8 @@ def _taken(
         return None, str(error)
     if found is not None:
         return found, None
-    return None, NO_PARAMETER if recurrence.dense is None else NO_ENTRY
+    moved = "parameter" if recurrence.dense is None else "entry of the matrix"
+    return None, f"it is zero: no {moved} changes the output"
 
 
 def _summary(recurrence: Recurrence, settings: Settings) -> HessianSummary | None:
@@ -203,7 +200,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
         if horizon is None and is_undetermined(dense.matrix, recurrence.eigenbasis):
             return TOO_UNCERTAIN
     if horizon is None and bool(np.any(logs.real >= 0)):
-        return DIVERGES
+        return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     if dense is not None and recurrence.size > LARGEST:
         return f"its order of {recurrence.size}² is beyond the {LARGEST}² that it is taken up to"
     if horizon is None:
@@ -212,7 +209,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
         too_long = lags_within(logs, settings.autocorrelation, horizon) > MOST_LAGS
     else:
         too_long = _pairs_cost(recurrence.size, horizon) > MOST_OPERATIONS
-    return TOO_LONG.format(horizon) if too_long else None
+    return f"{horizon:,} steps are too many to sum with a memory this long" if too_long else None
 
 
 def dense_layer_hessian(
