@@ -15,7 +15,6 @@ from memcurse_cli.diagnosis.verdicts import step_effect
 from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
 from memcurse_cli.schema.figures import (
-    Direction,
     ParameterSummary,
     Rounding,
     StateSummary,
@@ -209,12 +208,9 @@ def _matrix_group(
     settings: Settings,
 ) -> ParameterSummary:
     """Every entry of the matrix moved at once: the whole of it decides, not one element."""
-    # An orthogonal matrix stays one: a step turns the state and takes no |λ| past 1.
-    way: Direction = "decorrelating" if recurrence.stable_by_construction else "destabilising"
-    diverges = sensitivity.relative is not None and math.isinf(sensitivity.relative)
-    relative = _stored(dynamics, sensitivity.relative)
+    diverges, size = sensitivity.relative == math.inf, dynamics.matrix.size
     rate = settings.rate_of(dynamics.tensor)
-    unknown = structs.replace(UNKNOWN, divergent=dynamics.matrix.size if diverges else 0)
+    unknown = structs.replace(UNKNOWN, divergent=size if diverges else 0)
     entries, relative_entries = unknown, unknown
     rounding, own_scale = Rounding(None, None, None), None
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
@@ -227,13 +223,14 @@ def _matrix_group(
     return ParameterSummary(
         name=_name(recurrence, dynamics.tensor),
         tensor=dynamics.tensor,
-        size=dynamics.matrix.size,
+        size=size,
         dtype=dynamics.dtype,
         sensitivity=entries,
         relative_sensitivity=relative_entries,
-        step_effect=step_effect(relative, rate),
+        step_effect=step_effect(_stored(dynamics, sensitivity.relative), rate),
         learning_rate=rate,
-        direction=way,
+        # An orthogonal matrix stays one: a step turns the state and takes no |λ| past 1.
+        direction="decorrelating" if recurrence.stable_by_construction else "destabilising",
         rounding=rounding,
         int8_own_scale=own_scale,
     )
@@ -349,8 +346,7 @@ def _coherent_errors(
     matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
     horizon, inputs = settings.horizon, settings.autocorrelation
     readin, states = _readin(recurrence), np.eye(size)
-    steps = 1 if horizon is None else horizon
-    if size > LARGEST or steps * min(readin.shape[1], size) * size**2 > LONGEST:
+    if size > LARGEST or (horizon or 1) * min(readin.shape) * size**2 > LONGEST:
         return {}
     hessian: HorizonHessian | StationaryHessian
     try:
@@ -361,13 +357,13 @@ def _coherent_errors(
             else:
                 radius, read_at = math.exp(basis.log_radius), settings.state_readout
                 hessian = HorizonHessian(matrix, readin, states, inputs, horizon, read_at, radius)
-            power = hessian.output_second_moment
             moved = {
                 name: float(np.sum(change * hessian.apply(change)))
                 for name, change in changes.items()
             }
     except ArithmeticError:  # it leaves the range of a float, or forgets too slowly
         return {}
+    power = hessian.output_second_moment
     if not 0 < power < math.inf or not all(map(math.isfinite, moved.values())):
         return {}
     return {name: math.sqrt(max(square, 0.0) / power) for name, square in moved.items()}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from memcurse_cli.diagnosis.diagonal import UNKNOWN, summarise_group, unknown_group
+from memcurse_cli.diagnosis.diagonal import diagnose_diagonal
 from memcurse_cli.diagnosis.findings import Facts, find
-from memcurse_cli.diagnosis.hessian import at_work, summarise_hessian
+from memcurse_cli.diagnosis.hessian import summarise_hessian
+from memcurse_cli.diagnosis.operating_point import (
+    gated_operating_point,
+    hidden_spectra,
+    linearised_at_work,
+)
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
@@ -20,9 +25,6 @@ from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import (
     TIME_CONSTANT_EDGES,
     EigenvalueSummary,
-    HessianSummary,
-    ParameterSummary,
-    StateSummary,
     Verdict,
     quantiles,
 )
@@ -36,71 +38,49 @@ from memcurse_cli.schema.report import (
     layer_memory,
     rate_verdict,
 )
-from memcurse_cli.theory.sensitivity import state_second_moment
 
 if TYPE_CHECKING:
     from memcurse_cli.families.rewriting import Rewriting
 
-POINTS_PER_DECADE = 8
-DECADES = (-1, 6)  # of the time constant in steps
-
-
-class _Figures(NamedTuple):
-    """What a layer, and the same in other parameters, is judged by."""
-
-    state: StateSummary
-    parameters: tuple[ParameterSummary, ...]
-    hessian: HessianSummary | None
-    hessian_reason: str | None
-    usable_rate: UsableRate
+CURVE = np.logspace(-1, 6, 57)  # the time constants of a curve in steps, eight to a decade
 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     """Every figure of one layer, its verdict and its findings."""
-    dense_group = recurrence.dense
+    dense, trained = None, recurrence.dense
     settings = settings.of_layer(
-        [dense_group.tensor] if dense_group else [one.tensor for one in recurrence.parameters]
+        [trained.tensor] if trained else [one.tensor for one in recurrence.parameters]
     )
-    working, point, withheld = at_work(recurrence, settings)
-    dense = None
-    if working.dense is not None:
+    working, point, withheld = linearised_at_work(recurrence, settings)
+    if working.dense is None:
+        state, groups = diagnose_diagonal(working, settings, withheld)
+    else:
         from memcurse_cli.diagnosis.dense import diagnose_dense
 
-        state, parameters, dense = diagnose_dense(working, working.dense, settings, point, withheld)
-        hessian, reason, usable = None, withheld, UsableRate(None, None, withheld)
-        if withheld is None:
-            hessian, reason = summarise_hessian(working, settings)
-            usable = usable_rate(recurrence, hessian, reason, settings)
-        figures = _Figures(state, parameters, hessian, reason, usable)
-    elif withheld is not None:
-        groups = tuple(unknown_group(recurrence, one, settings) for one in recurrence.parameters)
-        usable = UsableRate(None, None, withheld)
-        figures = _Figures(StateSummary(UNKNOWN), groups, None, withheld, usable)
-    else:
-        figures = _of_diagonal(recurrence, settings)
+        state, groups, dense = diagnose_dense(working, working.dense, settings, point, withheld)
+    hessian, reason, usable = None, withheld, UsableRate(None, None, withheld)
+    if withheld is None:
+        hessian, reason = summarise_hessian(working, settings)
+        usable = usable_rate(recurrence, hessian, reason, settings)
     hidden: tuple[HiddenSpectrum, ...] = ()
     hidden_reason, at_inputs = None, None
     if settings.spectra and recurrence.hidden is not None:
-        from memcurse_cli.diagnosis.gates.operating_point import (
-            summarise_gated_operating_point,
-            summarise_hidden,
-        )
-
-        hidden, hidden_reason = summarise_hidden(recurrence, settings)
-        at_inputs = summarise_gated_operating_point(recurrence, settings)
+        hidden, hidden_reason = hidden_spectra(recurrence.hidden), recurrence.hidden.reason
+        if recurrence.hidden.network is not None:
+            at_inputs = gated_operating_point(recurrence.hidden.network, settings)
     gates = None
     if settings.gates and recurrence.input_dependent:
-        from memcurse_cli.diagnosis.gates.gates import summarise_gates
+        from memcurse_cli.diagnosis.gates import summarise_gates
 
         gates = summarise_gates(recurrence, settings)
     rates = None
     if settings.learning_rates:
         from memcurse_cli.diagnosis.optimizer import learning_rates
 
-        rates = learning_rates(recurrence, figures.parameters, figures.usable_rate, settings)
+        rates = learning_rates(recurrence, groups, usable, settings)
     spectrum = summarise_eigenvalues(recurrence, settings)
-    verdict: Verdict = rate_verdict(figures.usable_rate, settings.rate)
-    if not figures.parameters and not (recurrence.input_dependent or recurrence.hidden_feedback):
+    verdict: Verdict = rate_verdict(usable, settings.rate)
+    if not groups and not (recurrence.input_dependent or recurrence.hidden_feedback):
         verdict = "ok"  # nothing of the recurrence is trained
     layer = LayerReport(
         name=recurrence.name,
@@ -110,10 +90,15 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         stable_by_construction=recurrence.stable_by_construction,
         assumptions=recurrence.assumptions,
         eigenvalues=spectrum,
+        state=state,
+        parameters=groups,
+        hessian=hessian,
+        hessian_reason=reason,
         dense=dense,
         verdict=verdict,
+        usable_rate=usable,
         lru_rate=_as_lru(recurrence, settings) if verdict in ("watch", "cursed") else None,
-        not_judged=figures.usable_rate.reason if verdict == "not_judged" else None,
+        not_judged=usable.reason if verdict == "not_judged" else None,
         learning_rate=settings.rate,
         memory=layer_memory(spectrum, dense, hidden),
         findings=(),
@@ -124,7 +109,6 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         learning_rates=rates,
         gates=gates,
         operating_point=at_inputs,
-        **figures._asdict(),
     )
     return structs.replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
 
@@ -134,17 +118,15 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
     from memcurse_cli.families.rewriting import rewrite
 
     rewritten, left_out, reason = rewrite(recurrence, rewriting)
+    named = rewriting.parametrization, rewriting.gain
+    if rewritten is None:
+        return WhatIf(*named, None, left_out, reason)
     # Its groups are no tensors of the checkpoint, which have rates of their own.
     under = replace(settings, learning_rate=settings.rate, rates={})
-    figures = None if rewritten is None else _of_diagonal(rewritten, under)
-    return WhatIf(
-        parametrization=rewriting.parametrization,
-        gain=rewriting.gain,
-        step_size=None if figures is None else rewriting.step_size,
-        left_out=left_out,
-        reason=reason,
-        **({} if figures is None else figures._asdict()),
-    )
+    figures = diagnose_diagonal(rewritten, under)
+    hessian = summarise_hessian(rewritten, under)
+    usable = usable_rate(rewritten, *hessian, under)
+    return WhatIf(*named, rewriting.step_size, left_out, reason, *figures, *hessian, usable)
 
 
 def _as_lru(recurrence: Recurrence, settings: Settings) -> UsableRate | None:
@@ -159,24 +141,13 @@ def _as_lru(recurrence: Recurrence, settings: Settings) -> UsableRate | None:
     return usable_rate(rewritten, *summarise_hessian(rewritten, settings), settings)
 
 
-def _of_diagonal(recurrence: Recurrence, settings: Settings) -> _Figures:
-    """The figures of eigenvalues that parameters of their own move."""
-    moment = settings.moments_of(recurrence.log_eigenvalues)
-    state = StateSummary(quantiles(state_second_moment(moment, recurrence.log_gain)))
-    parameters = tuple(
-        summarise_group(recurrence, group, moment, settings) for group in recurrence.parameters
-    )
-    hessian, reason = summarise_hessian(recurrence, settings)
-    usable = usable_rate(recurrence, hessian, reason, settings)
-    return _Figures(state, parameters, hessian, reason, usable)
-
-
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:
     """|λ|, -1/log|λ| in steps and |arg λ|, each from log λ without passing through λ."""
     log_modulus = recurrence.log_eigenvalues.real
     time_constant = time_constants(log_modulus)
     eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
     angle = recurrence.log_eigenvalues.imag
+    turned = np.remainder(angle + math.pi, math.tau) - math.pi  # one within [-π, π] is not rounded
     # Infinite ones fall in no bin.
     finite_ones = time_constant[np.isfinite(time_constant)]
     bins = np.searchsorted(TIME_CONSTANT_EDGES, finite_ones, side="right")
@@ -191,7 +162,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         unstable=int(np.count_nonzero(log_modulus >= 0)),
         modulus=quantiles(np.where(eigenvalues == 0, 0.0, np.exp(log_modulus))),
         time_constant=quantiles(time_constant),
-        angle=quantiles(np.abs(wrap(angle)) if np.any(angle) else np.zeros(recurrence.size)),
+        angle=quantiles(np.abs(np.where(np.abs(angle) <= math.pi, angle, turned))),
         time_constant_histogram=tuple(histogram.tolist()),
         values=values,
         relative_sensitivities=sensitivities,
@@ -213,20 +184,9 @@ def relative_sensitivities(
 
 def sensitivity_curves(settings: Settings) -> tuple[SensitivityCurve, ...]:
     """The curve at the horizon, and the one of an infinite sequence."""
-    count = (DECADES[1] - DECADES[0]) * POINTS_PER_DECADE + 1
-    time_constant = np.logspace(*DECADES, count)
-    logs = (-1 / time_constant).astype(np.complex128)
+    logs = (-1 / CURVE).astype(np.complex128)
     endless = replace(settings, horizon=None, readout=None)
     return tuple(
-        SensitivityCurve(
-            under.horizon, tuple(time_constant.tolist()), relative_sensitivities(logs, under)
-        )
+        SensitivityCurve(under.horizon, tuple(CURVE.tolist()), relative_sensitivities(logs, under))
         for under in ([endless] if settings.horizon is None else [settings, endless])
-    )
-
-
-def wrap(angle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An angle in [-π, π]; one that is there already is not rounded."""
-    return np.where(
-        np.abs(angle) <= math.pi, angle, np.remainder(angle + math.pi, math.tau) - math.pi
     )

@@ -12,7 +12,13 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import direction, step_effect
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.figures import ParameterSummary, Quantiles, Rounding, quantiles
+from memcurse_cli.schema.figures import (
+    ParameterSummary,
+    Quantiles,
+    Rounding,
+    StateSummary,
+    quantiles,
+)
 from memcurse_cli.theory.moments import Moments
 from memcurse_cli.theory.rounding import (
     Dtype,
@@ -22,7 +28,7 @@ from memcurse_cli.theory.rounding import (
     rounding_steps,
     state_change,
 )
-from memcurse_cli.theory.sensitivity import group_sensitivity
+from memcurse_cli.theory.sensitivity import group_sensitivity, state_second_moment
 
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
@@ -126,52 +132,49 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
     return (log_modulus < 0) & (change != 0) & reached
 
 
-def summarise_group(
-    recurrence: Recurrence, group: ParameterGroup, moment: Moments, settings: Settings
+def diagnose_diagonal(
+    recurrence: Recurrence, settings: Settings, withheld: str | None = None
+) -> tuple[StateSummary, tuple[ParameterSummary, ...]]:
+    """The state and the groups of eigenvalues that parameters of their own move.
+
+    They are unknown where no linear figure holds.
+    """
+    moment, state = None, UNKNOWN
+    if withheld is None:
+        moment = settings.moments_of(recurrence.log_eigenvalues)
+        state = quantiles(state_second_moment(moment, recurrence.log_gain))
+    groups = (_summary(recurrence, group, moment, settings) for group in recurrence.parameters)
+    return StateSummary(state), tuple(groups)
+
+
+def _summary(
+    recurrence: Recurrence, group: ParameterGroup, moment: Moments | None, settings: Settings
 ) -> ParameterSummary:
     """The sensitivity of one group, its step effect and what rounding does to it."""
-    sensitivity, kappa = group_sensitivity(moment, recurrence.log_gain, group)
-    share = np.ones(recurrence.size)
-    if group.scalar.size > group.size:
-        # A tied scalar moves states of different sizes: κ weighs them as γ and B drive them.
-        if recurrence.readin is not None:
-            share = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
-            kappa = group_sensitivity(
-                moment, recurrence.log_gain, group, share
-            ).relative_sensitivity
-        log_gain = recurrence.log_gain.real
-        share = share * np.exp(2 * (log_gain - max(log_gain.max(), -LARGEST_DECAY)))
-    relative = quantiles(kappa)
-    rate = settings.rate_of(group.tensor)
-    rounding, own_scale = _rounding(kappa, recurrence, group, moment.second_moment, share, settings)
+    rate, moves_at = settings.rate_of(group.tensor), 0.0
+    absolute, relative, rounding, own_scale = UNKNOWN, UNKNOWN, Rounding(None, None, None), None
+    if moment is not None:
+        moves_at, gain, share = rate, recurrence.log_gain, np.ones(recurrence.size)
+        sensitivity, kappa = group_sensitivity(moment, gain, group)
+        if group.scalar.size > group.size:
+            # A tied scalar moves states of different sizes: κ weighs them as γ and B drive them.
+            if recurrence.readin is not None:
+                share = np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+                _, kappa = group_sensitivity(moment, gain, group, share)
+            share = share * np.exp(2 * (gain.real - max(gain.real.max(), -LARGEST_DECAY)))
+        held = moment.second_moment
+        absolute, relative = quantiles(sensitivity), quantiles(kappa)
+        rounding, own_scale = _rounding(kappa, recurrence, group, held, share, settings)
     return ParameterSummary(
         name=group.name,
         tensor=group.tensor,
         size=group.size,
         dtype=group.dtype,
-        sensitivity=quantiles(sensitivity),
+        sensitivity=absolute,
         relative_sensitivity=relative,
         step_effect=step_effect(relative.p99, rate),
         learning_rate=rate,
-        direction=direction(recurrence, group, rate),
+        direction=direction(recurrence, group, moves_at),
         rounding=rounding,
         int8_own_scale=own_scale,
-    )
-
-
-def unknown_group(
-    recurrence: Recurrence, group: ParameterGroup, settings: Settings
-) -> ParameterSummary:
-    """A group of a layer of which no linear figure holds."""
-    return ParameterSummary(
-        name=group.name,
-        tensor=group.tensor,
-        size=group.size,
-        dtype=group.dtype,
-        sensitivity=UNKNOWN,
-        relative_sensitivity=UNKNOWN,
-        step_effect=None,
-        learning_rate=settings.rate_of(group.tensor),
-        direction=direction(recurrence, group),
-        rounding=Rounding(None, None, None),
     )

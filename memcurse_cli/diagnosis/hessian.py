@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import (
@@ -48,7 +49,6 @@ from memcurse_cli.theory.hessian import HessianBlocks, LargeBlock, LayerHessian
 from memcurse_cli.theory.moments import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
-    from memcurse_cli.schema.layer import OperatingPoint
     from memcurse_cli.theory.dense.bases import Eigenbasis
     from memcurse_cli.theory.dense.hessian import DenseHessian
 
@@ -68,11 +68,7 @@ PER_PAIR = 100  # for each unit, in the sum over pairs of steps, where memory is
 RESOLVENT_PRODUCTS = 4  # in a complex inverse
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
-TOO_LONG = "{:,} steps are too many to sum with a memory this long"
 EXPLODES = "it leaves the range of a float: the state explodes within the horizon"
-DIVERGES = "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
-NO_PARAMETER = "it is zero: no parameter changes the output"
-NO_ENTRY = "it is zero: no entry of the matrix changes the output"
 
 SHOWN_EIGENVALUES = 512
 NAMED = 3  # eigenvalues and coordinates of an eigenvector
@@ -93,88 +89,65 @@ OF_HEADS = (
 )
 
 
-def at_work(
-    recurrence: Recurrence, settings: Settings
-) -> tuple[Recurrence, OperatingPoint | None, str | None]:
-    """As `linearised_at_work`, which is imported for layers with an activation alone."""
-    dense = recurrence.dense
-    if (recurrence.activation if dense is None else dense.activation) == "linear":
-        return recurrence, None, None
-    from memcurse_cli.diagnosis.gates.operating_point import linearised_at_work
-
-    return linearised_at_work(recurrence, settings)
-
-
 def summarise_hessian(
     recurrence: Recurrence, settings: Settings
 ) -> tuple[HessianSummary | None, str | None]:
     """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
-    dense = recurrence.dense
-
-    def summary() -> HessianSummary | None:
-        if dense is None:
-            scores, output = _diagonal_scores(recurrence, settings)
-        else:
-            from memcurse_cli.theory.dense.hessian import dense_hessian_scores
-
-            hessian = dense_layer_hessian(recurrence, dense, settings)
-            found = dense_hessian_scores(hessian)
-            scores, output = None if found is None else found[0], hessian.output_second_moment
-        if scores is None:
-            return None
-        effect = settings.rate * math.sqrt(scores.trace / output) if output > 0 else None
-        return scores_as(HessianSummary, scores, output_step_effect=effect)
-
     reason = hessian_reason(recurrence, settings)
-    if reason is None and dense is not None:
-        reason = _too_costly(recurrence, dense, settings)
-    return (None, reason) if reason is not None else _taken(recurrence, summary)
+    if reason is None and recurrence.dense is not None:
+        reason = _too_costly(recurrence, recurrence.dense, settings)
+    return (None, reason) if reason else _taken(_summary, recurrence, settings)
 
 
 def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
     """Every figure of one layer's Hessian, or the reason why there are none."""
-    dense, found = recurrence.dense, None
-    reason = hessian_reason(recurrence, settings)
+    found, reason = None, hessian_reason(recurrence, settings)
     if reason is None:
-        found, reason = _taken(
-            recurrence,
-            lambda: (
-                _of_diagonal(recurrence, settings)
-                if dense is None
-                else _of_dense(recurrence, dense, settings)
-            ),
-        )
+        take = _of_diagonal if recurrence.dense is None else _of_dense
+        found, reason = _taken(take, recurrence, settings)
     return found or LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, reason)
 
 
 def _taken(
-    recurrence: Recurrence, take: Callable[[], Taken | None]
+    take: Callable[[Recurrence, Settings], Taken | None], recurrence: Recurrence, settings: Settings
 ) -> tuple[Taken | None, str | None]:
     """What is taken of a Hessian that exists, or why it has no figures."""
     try:
-        found = take()
+        found = take(recurrence, settings)
     except OverflowError:
         return None, EXPLODES
     except ArithmeticError as error:
         return None, str(error)
     if found is not None:
         return found, None
-    return None, NO_PARAMETER if recurrence.dense is None else NO_ENTRY
+    moved = "parameter" if recurrence.dense is None else "entry of the matrix"
+    return None, f"it is zero: no {moved} changes the output"
 
 
-def _diagonal_scores(
-    recurrence: Recurrence, settings: Settings
-) -> tuple[DiagonalityScores | None, float]:
-    hessian, output, tally = layer_hessian(recurrence, settings), 0.0, DiagonalityTally()
-    with np.errstate(over="ignore", invalid="ignore"):
-        for blocks in hessian.blocks(LARGEST_BLOCK):
-            output += float(blocks.output_second_moments.sum())
-            tally.add(blocks.hessians)
-        for large in hessian.large_blocks(LARGEST_BLOCK):
-            output = math.nan  # E y² is a sum over every pair of eigenvalues
-            block = large.factorise()
-            tally.add_factored(block.diagonal, block.plain, block.scaled)
-    return tally.scores(), output
+def _summary(recurrence: Recurrence, settings: Settings) -> HessianSummary | None:
+    scores, output = None, 0.0
+    if recurrence.dense is not None:
+        from memcurse_cli.theory.dense.hessian import dense_hessian_scores
+
+        dense = dense_layer_hessian(recurrence, recurrence.dense, settings)
+        output = dense.output_second_moment
+        if found := dense_hessian_scores(dense):
+            scores, _ = found
+    else:
+        hessian, tally = layer_hessian(recurrence, settings), DiagonalityTally()
+        with np.errstate(over="ignore", invalid="ignore"):
+            for blocks in hessian.blocks(LARGEST_BLOCK):
+                output += float(blocks.output_second_moments.sum())
+                tally.add(blocks.hessians)
+            for large in hessian.large_blocks(LARGEST_BLOCK):
+                output = math.nan  # E y² is a sum over every pair of eigenvalues
+                block = large.factorise()
+                tally.add_factored(block.diagonal, block.plain, block.scaled)
+        scores = tally.scores()
+    if scores is None:
+        return None
+    effect = settings.rate * math.sqrt(scores.trace / output) if output > 0 else None
+    return scores_as(HessianSummary, scores, output_step_effect=effect)
 
 
 def scores_as(kind: type[Scores], found: DiagonalityScores, **others: Any) -> Scores:
@@ -217,16 +190,15 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
         missing = {(False, False): "neither B nor C", (False, True): "no B", (True, False): "no C"}
         return f"{missing[known]} is known for it"
     if dense is not None:
-        withheld = at_work(recurrence, settings)[2]
-        if withheld is not None:
-            return withheld
-    if dense is not None and horizon is None:
         from memcurse_cli.theory.dense.bases import TOO_UNCERTAIN, is_undetermined
 
-        if is_undetermined(dense.matrix, recurrence.eigenbasis):
+        _, _, withheld = linearised_at_work(recurrence, settings)
+        if withheld is not None:
+            return withheld
+        if horizon is None and is_undetermined(dense.matrix, recurrence.eigenbasis):
             return TOO_UNCERTAIN
     if horizon is None and bool(np.any(logs.real >= 0)):
-        return DIVERGES
+        return "it diverges: an eigenvalue has |λ| >= 1 and the horizon is infinite"
     if dense is not None and recurrence.size > LARGEST:
         return f"its order of {recurrence.size}² is beyond the {LARGEST}² that it is taken up to"
     if horizon is None:
@@ -235,7 +207,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
         too_long = lags_within(logs, settings.autocorrelation, horizon) > MOST_LAGS
     else:
         too_long = _pairs_cost(recurrence.size, horizon) > MOST_OPERATIONS
-    return TOO_LONG.format(horizon) if too_long else None
+    return f"{horizon:,} steps are too many to sum with a memory this long" if too_long else None
 
 
 def dense_layer_hessian(
@@ -337,18 +309,12 @@ class _Tally:
         self.blocks += len(found.hessians)
         self.largest = max(self.largest, found.hessians.shape[1])
         self.output += float(found.output_second_moments.sum())
-        before = self.whole.top[0].value if self.whole.top else -1.0
         self.whole.add(found.hessians, found.scalars)
-        if self.whole.top[0].value > before:
-            own = self.whole.top[0].scalars
-            index = int(np.flatnonzero(np.all(found.scalars == own, axis=1))[0])
+        for index in np.flatnonzero(self._has_top(found.scalars)):
             self.sharpest = found.hessians[index].copy(), found.scalars[index], 0
-        group = self.group_of(found.scalars)
-        if np.all(group == group[0]):
-            self._split(found.hessians, group[0])
-        else:
-            for hessian, own_group in zip(found.hessians, group, strict=True):
-                self._split(hessian[None], own_group)
+        groups = self.group_of(found.scalars)
+        for group in np.unique(groups, axis=0):
+            self._split(found.hessians[np.all(groups == group, axis=1)], group)
 
     def add_factored(self, large: LargeBlock) -> None:
         """A block that is not formed."""
@@ -356,21 +322,23 @@ class _Tally:
         self.blocks += 1
         self.factored = True
         self.largest = max(self.largest, found.scalars.size)
-        before = self.whole.top[0].value if self.whole.top else -1.0
         self.whole.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
         group = self.group_of(found.scalars)
-        if self.whole.top[0].value > before:
+        if self._has_top(found.scalars):
             chosen = evenly_chosen(group)
             some = large.columns(chosen)[chosen]
             self.sharpest = some, found.scalars[chosen], found.scalars.size
-        present, runs = _runs(group)
-        factors = [found.plain.factor[run] for run in runs]
-        grams = [factor.T @ factor for factor in factors]
-        for index, run, gram in zip(present, runs, grams, strict=True):
-            own = found.diagonal[run], found.plain.of(run), found.scaled.of(run)
-            self.own[index].add_factored(*own)
-            for other, another in zip(present, grams, strict=True):
-                self.squares[index, other] += float(np.sum(gram * another))
+        grams = np.zeros((len(self.groups), found.plain.factor.shape[1] ** 2))
+        for index, run in _runs(group):
+            part = found.plain.of(run)
+            self.own[index].add_factored(found.diagonal[run], part, found.scaled.of(run))
+            grams[index] = (part.factor.T @ part.factor).ravel()
+        self.squares += grams @ grams.T
+
+    def _has_top(self, scalars: Integers) -> NDArray[np.bool_]:
+        """Whether blocks of (..., N) scalars have the largest eigenvalue; they share no scalar."""
+        top = [pair.scalars[0] for pair in self.whole.top[:1] if pair.scalars is not None]
+        return np.isin(scalars[..., 0], top)
 
     def group_of(self, scalars: Integers) -> Integers:
         """The group of each scalar."""
@@ -378,17 +346,15 @@ class _Tally:
 
     def _split(self, hessians: Floats, group: Integers) -> None:
         """Blocks whose scalars belong to the same groups."""
-        present, runs = _runs(group)
-        cells, first = np.ix_(present, present), [run.start for run in runs]
         related = np.abs(correlations(hessians))
         each = np.arange(group.size)
         related[:, each, each] = 0
-        for table, values in ((self.squares, hessians**2), (self.correlation, related)):
-            rows = np.add.reduceat(values.sum(axis=0), first, axis=0)
-            table[cells] += np.add.reduceat(rows, first, axis=1)
-        sizes = np.diff([*first, group.size])
-        self.meetings[cells] += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
-        for index, run in zip(present, runs, strict=True):
+        members = (group == np.arange(len(self.groups))[:, None]).astype(np.float64)
+        self.squares += members @ np.sum(hessians**2, axis=0) @ members.T
+        self.correlation += members @ related.sum(axis=0) @ members.T
+        sizes = members.sum(axis=1)
+        self.meetings += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
+        for index, run in _runs(group):
             self.own[index].add(hessians[:, run, run])
 
     def report(self) -> LayerHessianReport | None:
@@ -398,7 +364,9 @@ class _Tally:
             return None
         covered = {group.matrix for group in recurrence.projections}
         missing = " or ".join(matrix for matrix in ("B", "C") if matrix not in covered)
-        spectrum, conditioning = _spectrum(self.whole, self.largest)
+        spectrum, conditioning = _spectrum(
+            scores.order, self.whole.top, self.whole.spectra(), self.largest
+        )
         return LayerHessianReport(
             name=recurrence.name,
             family=recurrence.family,
@@ -463,23 +431,22 @@ class _Tally:
         if self.sharpest is None:
             return None
         matrix, scalars, chosen_of = self.sharpest
-        title = f"{len(scalars):,} parameters"
+        title, top = f"{len(scalars):,} parameters", None
         if chosen_of:
             title = f"{len(scalars):,} of {chosen_of:,} parameters, evenly taken"
-        if self.blocks > 1:
-            title += f", the sharpest of {self.blocks:,} blocks"
-        names, top = [group.name for group in self.groups], None
-        if chosen_of:
             values = np.array([pair.value for pair in self.whole.top])
             top = values, np.array([_at(pair, scalars) for pair in self.whole.top])
+        if self.blocks > 1:
+            title += f", the sharpest of {self.blocks:,} blocks"
+        names = [group.name for group in self.groups]
         return picture(title, matrix, self.group_of(scalars), names, top)
 
 
-def _runs(group: Integers) -> tuple[Integers, list[slice]]:
-    """The groups of ascending scalars, and where the scalars of each are."""
+def _runs(group: Integers) -> list[tuple[int, slice]]:
+    """Each group of ascending scalars, and where its scalars are."""
     present, first = np.unique(group, return_index=True)
     ends = [*first[1:].tolist(), group.size]
-    return present, list(map(slice, first.tolist(), ends))
+    return list(zip(present.tolist(), map(slice, first.tolist(), ends), strict=True))
 
 
 def _at(pair: Eigenpair, scalars: Integers) -> Floats:
@@ -521,13 +488,14 @@ def _scores(found: DiagonalityScores | None) -> HessianScores | None:
 
 
 def _spectrum(
-    tally: DiagonalityTally, largest_block: int
+    order: int,
+    top: Sequence[Eigenpair],
+    spectra: tuple[Floats, Floats] | None,
+    largest_block: int,
 ) -> tuple[HessianSpectrum, Conditioning | None]:
     """Every eigenvalue where all were kept, else the largest ones."""
-    spectra = tally.spectra()
     if spectra is None:
-        largest = tuple(pair.value for pair in tally.top)
-        return HessianSpectrum(tally.order, None, None, largest), None
+        return HessianSpectrum(order, None, None, tuple(pair.value for pair in top)), None
     values, scaled = spectra
     smallest = largest_block * np.finfo(np.float64).eps
     rank = int(np.count_nonzero(scaled > smallest * scaled[0]))
@@ -538,29 +506,22 @@ def _spectrum(
     return HessianSpectrum(values.size, rank, *shown), Conditioning(before, after)
 
 
-def _of_dense(
-    recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
-) -> LayerHessianReport | None:
+def _of_dense(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | None:
     """Up to `FORMED` units H is formed; beyond, its top eigenpairs come from products with it."""
     from memcurse_cli.theory.dense.hessian import dense_hessian_scores
 
-    matrix: Floats | None = None
-    conditioning: Conditioning | None = None
+    dynamics, matrix, spectra = recurrence.dense, None, None
+    assert dynamics is not None
     hessian = dense_layer_hessian(recurrence, dynamics, settings)
     if recurrence.size <= FORMED:
-        matrix = hessian.to_matrix()
-        tally = DiagonalityTally(spectra=True)
+        matrix, tally = hessian.to_matrix(), DiagonalityTally(spectra=True)
         tally.add(matrix[None])
-        scores, top = tally.scores(), tally.top
-        if scores is None:
-            return None
-        spectrum, conditioning = _spectrum(tally, hessian.order)
+        scores, top, spectra = tally.scores(), tally.top, tally.spectra()
     else:
-        found = dense_hessian_scores(hessian)
-        if found is None:
-            return None
-        scores, top = found
-        spectrum = HessianSpectrum(hessian.order, None, None, tuple(pair.value for pair in top))
+        scores, top = dense_hessian_scores(hessian) or (None, [])
+    if scores is None:
+        return None
+    spectrum, conditioning = _spectrum(hessian.order, top, spectra, hessian.order)
     name, size = dynamics.tensor.rpartition(".")[2], recurrence.size
     summary, basis = _scores(scores), recurrence.eigenbasis
 
@@ -653,9 +614,9 @@ def picture(
     eigenvectors at these scalars.
     """
     order = len(matrix)
-    present, runs = _runs(group)
+    runs = _runs(group)
     # No cell holds scalars of two groups.
-    cells = [np.arange(run.start, run.stop, -(-order // CELLS)) for run in runs]
+    cells = [np.arange(run.start, run.stop, -(-order // CELLS)) for _, run in runs]
     starts = np.concatenate(cells)
     if top is not None:
         values, vectors = top
@@ -677,7 +638,7 @@ def picture(
         order=order,
         magnitude=cells_of(matrix),
         correlation=cells_of(correlations(matrix[None])[0]),
-        groups=tuple(names[index] for index in present.tolist()),
+        groups=tuple(names[index] for index, _ in runs),
         boundaries=tuple(np.cumsum([0, *map(len, cells)]).tolist()),
         eigenvalues=values,
         eigenvectors=shrunk(np.abs(vectors[:TOP]), 1),
@@ -688,7 +649,7 @@ def evenly_chosen(group: Integers) -> Integers:
     """Places of some scalars, evenly over all, and at least a few of every group."""
     every = np.linspace(0, group.size - 1, min(CHOSEN, group.size))
     chosen = [np.rint(every).astype(np.intp)]
-    for run in _runs(group)[1]:
+    for _, run in _runs(group):
         few = np.linspace(run.start, run.stop - 1, min(OF_EVERY_GROUP, run.stop - run.start))
         chosen.append(np.rint(few).astype(np.intp))
     return np.unique(np.concatenate(chosen))

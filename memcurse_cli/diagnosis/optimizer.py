@@ -16,11 +16,11 @@ from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.hessian import (
     EXPLODES,
     LARGEST_BLOCK,
-    at_work,
     dense_layer_hessian,
     hessian_reason,
     layer_hessian,
 )
+from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.errors import CheckpointError
@@ -83,7 +83,7 @@ def summarise_adam(
 
 
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
-    working, _, withheld = at_work(recurrence, settings)
+    working, _, withheld = linearised_at_work(recurrence, settings)
     dynamics = working.dense
     if dynamics is not None:  # every entry of the matrix as a scalar of its own
         from memcurse_cli.diagnosis.dense import sensitivity_of

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -146,7 +146,7 @@ def predict(
     for source in inputs:
         moment = moments(logs, source, horizon, settings.state_readout)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
-    single_rho = _single_rho(inputs[0])
+    mixture = None if _single_rho(inputs[0]) is not None else components_of(inputs[0])
     variance = inputs[0].variance
     return Prediction(
         parametrization=parametrization,
@@ -154,7 +154,7 @@ def predict(
         step_size=step_size if parametrization == "s4" else None,
         horizon=horizon,
         readout=settings.readout,
-        autocorrelation=components_of(inputs[0]) if single_rho is None else None,
+        autocorrelation=mixture,
         rows=tuple(rows),
         ring=None if radii is None else _average(radii, variance, settings, normalization),
     )
@@ -165,31 +165,21 @@ def _rows(
     rho: float | None,
     moment: Moments,
     found: Parametrized,
-) -> list[PredictionRow]:
-    one = np.ones_like(found.log_gain)
+) -> Iterator[PredictionRow]:
     states = state_second_moment(moment, found.log_gain)
-    sensitivities = parameter_sensitivity(moment, found.log_gain, one)
-    columns = {
-        name: (
-            parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain),
-            relative_sensitivity(moment, moved.eigenvalue, moved.log_gain),
-        )
-        for name, moved in found.derivatives.items()
-    }
-    return [
-        PredictionRow(
-            rho,
-            *magnitude[1:],
-            angle,
-            finite(states[index]),
-            finite(sensitivities[index]),
-            {
-                name: ParameterPrediction(*(finite(column[index]) for column in pair))
-                for name, pair in columns.items()
-            },
-        )
-        for index, (magnitude, angle) in enumerate(eigenvalues)
-    ]
+    sensitivities = parameter_sensitivity(moment, found.log_gain, np.ones_like(found.log_gain))
+    columns = {}
+    for name, moved in found.derivatives.items():
+        derivatives = moved.eigenvalue, moved.log_gain
+        absolute = parameter_sensitivity(moment, found.log_gain, *derivatives)
+        columns[name] = absolute, relative_sensitivity(moment, *derivatives)
+    for index, (magnitude, angle) in enumerate(eigenvalues):
+        parameters = {
+            name: ParameterPrediction(*(finite(column[index]) for column in pair))
+            for name, pair in columns.items()
+        }
+        state, sensitivity = finite(states[index]), finite(sensitivities[index])
+        yield PredictionRow(rho, *magnitude[1:], angle, state, sensitivity, parameters)
 
 
 def _several(value: Numbers | None) -> tuple[float, ...]:
@@ -208,14 +198,13 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
         raise UsageError(
             "given beside a modulus", where="time-constant", remedy="give one of the two"
         )
-    for name, values in (("modulus", moduli), ("time-constant", time_constants)):
-        for value in values:
-            if not 0 <= value < math.inf:
-                raise UsageError(
-                    f"{value:g} is not a finite number of at least 0",
-                    where=name,
-                    remedy="a modulus is |λ|, a time constant is in steps",
-                )
+    for value in moduli + time_constants:
+        if not 0 <= value < math.inf:
+            raise UsageError(
+                f"{value:g} is not a finite number of at least 0",
+                where="modulus" if moduli else "time-constant",
+                remedy="a modulus is |λ|, a time constant is in steps",
+            )
     with np.errstate(divide="ignore", over="ignore"):
         if time_constants:
             logs = -1 / np.array(time_constants)
@@ -277,66 +266,52 @@ def _average(
 
 @dataclass(frozen=True)
 class BeyondHorizon:
-    """Eigenvalues whose time constants are beyond the horizon.
-
-    ``factor`` is E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None
-    where either is not finite, or nothing changes within it.
-    """
+    """Eigenvalues whose time constants are beyond the horizon."""
 
     count: int
     time_constant: float  # τ of the longest, in steps
+    # E|dh/dλ|² of the longest on an infinite sequence over that at the horizon; None where either
+    # is not finite, or nothing changes within it
     factor: float | None
 
 
 def beyond_horizon(prediction: Prediction, rows: Sequence[PredictionRow]) -> BeyondHorizon | None:
     """Those among rows of one input; None where the horizon is infinite or reaches past all."""
-    horizon = prediction.horizon
-    if horizon is None:
-        return None
-    longer = [row for row in rows if row.time_constant and row.time_constant > horizon]
+    horizon = math.inf if prediction.horizon is None else prediction.horizon
+    longer = {memory: row for row in rows if (memory := row.time_constant or 0.0) > horizon}
     if not longer:
         return None
-    longest = max(longer, key=lambda row: row.time_constant or 0.0)
-    assert longest.time_constant is not None
+    time_constant = max(longer)
+    longest = longer[time_constant]
     source = Autocorrelation.from_components(prediction.autocorrelation or WHITE)
     if longest.rho is not None:
         source = Autocorrelation.from_rho(longest.rho)
-    log = np.array([complex(-1 / longest.time_constant, longest.angle)])
-    endless = float(moments(log, source).sensitivity[0])
-    cut = longest.sensitivity
-    known = cut is not None and 0 < cut < endless < np.inf
-    return BeyondHorizon(
-        len({row.time_constant for row in longer}),
-        longest.time_constant,
-        endless / cut if cut is not None and known else None,
-    )
+    log = np.array([complex(-1 / time_constant, longest.angle)])
+    endless, cut = float(moments(log, source).sensitivity[0]), longest.sensitivity or 0.0
+    factor = endless / cut if 0 < cut < endless < math.inf else None
+    return BeyondHorizon(len(longer), time_constant, factor)
 
 
-class ChronoBiases(NamedTuple):
-    """The ends of a range of memories, and of the biases that Chrono initialisation gives them."""
+class ChronoBias(NamedTuple):
+    """The bias that Chrono initialisation gives a gate for one memory."""
 
-    time_constants: tuple[float, float]  # τ of the shortest and of the longest
-    steps: tuple[float, float]  # their T = 1/(1 - λ)
-    biases: tuple[float, float]  # log(T - 1), for λ = 1 - 1/T
-    printed: tuple[float, float]  # log T, for λ = T/(1+T)
+    time_constant: float  # τ
+    steps: float  # T = 1/(1 - λ)
+    bias: float  # log(T - 1), for λ = 1 - 1/T
+    printed: float  # log T, for λ = T/(1+T)
 
 
-def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
-    """Those of a sigmoid gate's prediction, or None for others and where nothing is remembered."""
+def chrono_biases(prediction: Prediction) -> list[ChronoBias]:
+    """Those of the shortest and of the longest memory of a sigmoid gate's prediction, if any."""
     memories = [
         row.time_constant
         for row in prediction.rows
         if row.time_constant and row.time_constant > LEAST_CHRONO
     ]
     if prediction.parametrization != "sigmoid-gate" or not memories:
-        return None
-    ends = chrono_steps(min(memories)), chrono_steps(max(memories))
-    return ChronoBiases(
-        (min(memories), max(memories)),
-        ends,
-        (chrono_bias(ends[0]), chrono_bias(ends[1])),
-        (printed_chrono_bias(ends[0]), printed_chrono_bias(ends[1])),
-    )
+        return []
+    ends = [(memory, chrono_steps(memory)) for memory in (min(memories), max(memories))]
+    return [ChronoBias(*one, chrono_bias(one[1]), printed_chrono_bias(one[1])) for one in ends]
 
 
 def landscape(
@@ -418,26 +393,27 @@ def _view(
     given = settings.autocorrelation, settings.horizon, settings.state_readout
     moment, around = settings.moments_of(logs), Landscape(target, name, gain, *given, step_size)
     slope = None if start is None else around.slope(start)
-    parameters = []
+    parameters, offsets = [], np.array(OFFSETS)
     for parameter, moved in found.derivatives.items():
         derivatives = moved.eigenvalue, moved.log_gain
         sensitivity = float(parameter_sensitivity(moment, found.log_gain, *derivatives)[0])
-        basin = around.basin(parameter, level) if sensitivity > 0 else None
-        offsets = np.array(OFFSETS)
+        stable, basin = None, None
+        if sensitivity > 0:
+            stable, basin = 2 / sensitivity, around.basin(parameter, level)
         losses = np.maximum(around.along(parameter, offsets), around.along(parameter, -offsets))
         one = LandscapeParameter(
             name=parameter,
             value=around.centre[parameter],
             sensitivity=sensitivity,
             relative_sensitivity=float(relative_sensitivity(moment, *derivatives)[0]),
-            max_stable_lr=2 / sensitivity if sensitivity > 0 else None,
+            max_stable_lr=stable,
             basin=basin,
             steps_across=None if basin is None else basin / settings.learning_rate,
-            loss=tuple(finite(there) for there in losses),
+            loss=tuple(map(finite, losses)),
         )
         if slope is not None:  # what is to be said of the start
             value, gradient = slope.values[parameter], slope.gradient[parameter]
-            way, pace = one.value - value, -gradient * (one.max_stable_lr or 0.0)
+            way, pace = one.value - value, -gradient * (stable or 0.0)
             sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
             one = structs.replace(
                 one,
@@ -447,9 +423,8 @@ def _view(
                 sgd_steps=0.0 if way == 0 else sgd_steps,
             )
         parameters.append(one)
-    return LandscapeView(
-        name, gain, tuple(parameters), None if slope is None else finite(slope.loss)
-    )
+    start_loss = None if slope is None else finite(slope.loss)
+    return LandscapeView(name, gain, tuple(parameters), start_loss)
 
 
 def _target(

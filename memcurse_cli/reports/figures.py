@@ -7,7 +7,7 @@ same figure always gives the same file.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,20 +67,16 @@ def check_figure(path: Path) -> str:
     return name
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, drawn in `STYLE` within `figure_bytes`."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def figure_bytes(figure: Figure, name: str) -> bytes:
-    """The file that a figure makes, without the time of its making."""
+def _file(name: str, width: float, height: float, draw: Callable[[Figure], None]) -> bytes:
+    """The file of a figure of so many inches, in a format, without the time of its making."""
     import matplotlib
+    from matplotlib.figure import Figure
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     stream = io.BytesIO()
     with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
         figure.savefig(stream, format=name, dpi=DOTS_PER_INCH, metadata=dates[name])
     return stream.getvalue()
 
@@ -92,56 +88,51 @@ WIDTH = 5.6
 
 def spectrum_figure(reports: Sequence[Report], name: str) -> bytes:
     """A row per layer, the worst first and no more than six: the unit disk, and κ(λ) against τ."""
-    import matplotlib
-
     ranked = sorted(
         ((report, layer) for report in reports for layer in report.layers),
         key=lambda pair: layer_rank(pair[1]),
         reverse=True,
     )[:ROWS]
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(WIDTH, ROW_HEIGHT * len(ranked))
+
+    def draw(figure: Figure) -> None:
         rows = figure.subplots(len(ranked), 2, squeeze=False)
         for (report, layer), (disk, memory) in zip(ranked, rows, strict=True):
-            _draw_disk(disk, layer, visible(layer.name))
-            _draw_sensitivity(memory, layer, report.curves)
-        return figure_bytes(figure, name)
+            _draw_layer(disk, memory, layer, report.curves)
+
+    return _file(name, WIDTH, ROW_HEIGHT * len(ranked), draw)
 
 
-def _draw_disk(axes: Axes, layer: LayerReport, title: str) -> None:
+def _draw_layer(
+    disk: Axes, memory: Axes, layer: LayerReport, curves: Sequence[SensitivityCurve]
+) -> None:
     values = np.asarray(layer.eigenvalues.values or np.empty((0, 2)))
-    inside = np.hypot(values[:, 0], values[:, 1]) < 1
+    modulus = np.hypot(*values.T)
     turn = np.linspace(0, 2 * np.pi, 361)
-    axes.plot(np.cos(turn), np.sin(turn), color="0.6", linewidth=0.8)
-    axes.plot(*values[inside].T, ".", color="tab:blue", markersize=3)
-    axes.plot(*values[~inside].T, ".", color="tab:red", markersize=3)
-    axes.set(title=title, xlabel="Re λ", ylabel="Im λ", aspect="equal")
+    disk.plot(np.cos(turn), np.sin(turn), color="0.6", linewidth=0.8)
+    disk.plot(*values[modulus < 1].T, ".", color="tab:blue", markersize=3)
+    disk.plot(*values[modulus >= 1].T, ".", color="tab:red", markersize=3)
+    disk.set(title=visible(layer.name), xlabel="Re λ", ylabel="Im λ", aspect="equal")
 
-
-def _draw_sensitivity(axes: Axes, layer: LayerReport, curves: Sequence[SensitivityCurve]) -> None:
-    values = np.asarray(layer.eigenvalues.values or np.empty((0, 2)))
-    kappa = np.array(layer.eigenvalues.relative_sensitivities or (), dtype=np.float64)
-    modulus = np.hypot(values[:, 0], values[:, 1])
-    shown = (modulus < 1) & (modulus > 0) & np.isfinite(kappa)
-    axes.set(xscale="log", yscale="log", xlabel="time constant τ, steps", ylabel="κ(λ)")
+    memory.set(xscale="log", yscale="log", xlabel="time constant τ, steps", ylabel="κ(λ)")
     for curve in curves:
         label = "infinite sequence" if curve.horizon is None else f"{curve.horizon} steps"
         heights = np.array(curve.relative_sensitivity, dtype=np.float64)
         style = "--" if curve.horizon is None else "-"
-        axes.plot(curve.time_constant, heights, style, color="0.6", linewidth=0.8, label=label)
-    axes.plot(-1 / np.log(modulus[shown]), kappa[shown], ".", color="tab:blue", markersize=3)
-    if np.any(shown):
-        constants = -1 / np.log(modulus[shown])
-        axes.set_xlim(min(1, constants.min() / 2), 2 * constants.max())
-        axes.set_ylim(kappa[shown].min() / 3, 3 * kappa[shown].max())
-    axes.legend(frameon=False)
+        memory.plot(curve.time_constant, heights, style, color="0.6", linewidth=0.8, label=label)
+    kappa = np.array(layer.eigenvalues.relative_sensitivities or (), dtype=np.float64)
+    shown = (modulus < 1) & (modulus > 0) & np.isfinite(kappa)
+    constants, kappa = -1 / np.log(modulus[shown]), kappa[shown]
+    memory.plot(constants, kappa, ".", color="tab:blue", markersize=3)
+    if kappa.size:
+        memory.set_xlim(min(1, constants.min() / 2), 2 * constants.max())
+        memory.set_ylim(kappa.min() / 3, 3 * kappa.max())
+    memory.legend(frameon=False)
 
 
 MOST_LAYERS = 12
 HESSIAN_WIDTH, HESSIAN_HEIGHT = 8.8, 4.4
 """Inches of one layer's row."""
 
-LINE = "white"
 FAINT = 0.2
 """Weights of eigenvectors that are all below it are drawn by the largest of them."""
 
@@ -152,8 +143,6 @@ def hessian_figure(report: HessianReport, name: str, *, correlation: bool = Fals
     Raises:
         UsageError: no layer can be drawn, or more than a figure has room for.
     """
-    import matplotlib
-
     drawn = [(layer.name, layer.picture) for layer in report.layers if layer.picture is not None]
     if not drawn:
         reason = report.layers[0].reason if report.layers else None
@@ -168,14 +157,14 @@ def hessian_figure(report: HessianReport, name: str, *, correlation: bool = Fals
             where="--plot",
             remedy="choose some with --layer GLOB",
         )
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(HESSIAN_WIDTH, HESSIAN_HEIGHT * len(drawn))
-        rows = figure.subplots(
-            len(drawn), 3, squeeze=False, gridspec_kw={"width_ratios": [3.1, 1, 1.6]}
-        )
+
+    def draw(figure: Figure) -> None:
+        ratios = {"width_ratios": [3.1, 1, 1.6]}
+        rows = figure.subplots(len(drawn), 3, squeeze=False, gridspec_kw=ratios)
         for axes, (layer, picture) in zip(rows, drawn, strict=True):
             _hessian_row(figure, axes, layer, picture, correlation=correlation)
-        return figure_bytes(figure, name)
+
+    return _file(name, HESSIAN_WIDTH, HESSIAN_HEIGHT * len(drawn), draw)
 
 
 def _hessian_row(
@@ -186,15 +175,10 @@ def _hessian_row(
     matrix, vectors, spectrum = axes
     values, decades, unit = drawn_magnitudes(picture, correlation=correlation)
     top = float(values.max())
-    scale = LogNorm(top / 10**decades, top, clip=True)
-    image = matrix.imshow(
-        np.maximum(values, top / 10**decades),
-        norm=scale,
-        cmap="viridis",
-        aspect="equal",
-        interpolation="none",
-        rasterized=True,
-    )
+    least = top / 10**decades
+    cells: dict[str, Any] = {"interpolation": "none", "rasterized": True}
+    scale = LogNorm(least, top, clip=True)
+    image = matrix.imshow(np.maximum(values, least), norm=scale, cmap="viridis", **cells)
     shown = f"{visible(layer)}: {picture.title}".replace("$", r"\$")
     matrix.set_title(f"{shown}\n{unit}", loc="left")
     _mark_groups(matrix, picture, both=True)
@@ -203,15 +187,8 @@ def _hessian_row(
     # Of a few parameters among many every weight is small.
     heaviest = float(picture.eigenvectors.max(initial=0.0))
     bright = 1.0 if heaviest > FAINT or heaviest == 0 else heaviest
-    vectors.imshow(
-        picture.eigenvectors.T,
-        vmin=0,
-        vmax=bright,
-        cmap="Greys",
-        aspect="auto",
-        interpolation="none",
-        rasterized=True,
-    )
+    weights = picture.eigenvectors.T
+    vectors.imshow(weights, vmin=0, vmax=bright, cmap="Greys", aspect="auto", **cells)
     reach = "|v|" if bright == 1 else f"|v| up to {bright:.1g}"
     vectors.set_title(f"top {len(picture.eigenvectors)} eigenvectors, {reach}", loc="left")
     vectors.set_xticks([])
@@ -229,7 +206,7 @@ def _mark_groups(axes: Axes, picture: HessianPicture, *, both: bool) -> None:
     """Lines between the groups and their names at the middle of each."""
     edges = np.asarray(picture.boundaries) - 0.5
     middles = (edges[:-1] + edges[1:]) / 2
-    colour = LINE if both else "0.6"
+    colour = "white" if both else "0.6"
     for edge in edges[1:-1]:
         axes.axhline(edge, color=colour, linewidth=0.5)
         if both:
@@ -247,13 +224,11 @@ PANEL = 2.2  # inches
 
 def landscape_figure(report: LandscapeReport, name: str) -> bytes:
     """One panel per parametrisation on common logarithmic axes, a line per parameter."""
-    import matplotlib
-
     count = len(report.views)
     columns = min(PANELS_ACROSS, count)
     rows = -(-count // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(PANEL * columns, PANEL * rows)
+
+    def draw(figure: Figure) -> None:
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, view in zip(panels, report.views, strict=False):
             axes.set(xscale="log", yscale="log", title=landscape_title(view))
@@ -268,4 +243,5 @@ def landscape_figure(report: LandscapeReport, name: str) -> bytes:
             axes.set_visible(False)
         figure.supxlabel("distance of one parameter from its optimum", fontsize=8)
         figure.supylabel("loss / that of a silent student", fontsize=8)
-        return figure_bytes(figure, name)
+
+    return _file(name, PANEL * columns, PANEL * rows, draw)

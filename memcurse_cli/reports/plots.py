@@ -15,6 +15,8 @@ from rich.text import Text
 from memcurse_cli.reports.console import LABEL, Screen
 from memcurse_cli.schema.hessian import HessianPicture
 
+Floats = NDArray[np.float64]
+
 HEIGHT = 16
 MARGIN = 7
 """Cells left of the plot, for the numbers of the vertical axis."""
@@ -93,12 +95,10 @@ class _Canvas:
             steps = max(1, math.ceil(max(abs(next_x - x), abs(next_y - y))))
             for step in range(steps + 1):
                 share = step / steps
-                self._set(index, round(x + share * (next_x - x)), round(y + share * (next_y - y)))
+                column, row = round(x + share * (next_x - x)), round(y + share * (next_y - y))
+                self.dots[row // 4][column // 2] |= _DOTS[column % 2][row % 4]
+                self.owners[row // 4][column // 2] = index
         self.ends[round(dots[-1][1]) // 4].append(index)
-
-    def _set(self, index: int, x: int, y: int) -> None:
-        self.dots[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
-        self.owners[y // 4][x // 2] = index
 
     def line(self, screen: Screen, row: int) -> Text:
         """One line of the plot: the vertical axis, the cells, the letters of what ends here."""
@@ -155,9 +155,7 @@ MOST_DECADES = 12
 CORRELATION_DECADES = 3
 
 
-def drawn_magnitudes(
-    picture: HessianPicture, *, correlation: bool
-) -> tuple[NDArray[np.float64], int, str]:
+def drawn_magnitudes(picture: HessianPicture, *, correlation: bool) -> tuple[Floats, int, str]:
     """The values to draw, the decades of their scale, and what they are."""
     if correlation:
         return picture.correlation, CORRELATION_DECADES, "|H_ab| / √(H_aa H_bb)"
@@ -170,72 +168,62 @@ def drawn_magnitudes(
     return picture.magnitude, min(max(decades, 1), MOST_DECADES), "|H_ab|"
 
 
-Floats = NDArray[np.float64]
-
 SHADES = " .:-=+*#%@"
 LEAST_NAMES, MOST_NAMES = 6, 12
 WIDEST = 96
 """Cells across; a heat map grows with the terminal up to here."""
 
-# Matplotlib's `viridis` at equal steps, which stays readable without hues.
-COLOURS = (
-    (68, 1, 84),
-    (72, 40, 120),
-    (62, 74, 137),
-    (49, 104, 142),
-    (38, 130, 142),
-    (31, 158, 137),
-    (53, 183, 121),
-    (109, 205, 89),
-    (180, 222, 44),
-    (253, 231, 37),
-)
+VIRIDIS = "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6dcd59 b4de2c fde725"
+"""Matplotlib's colours of that name at equal steps, which stay readable without hues."""
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """What is drawn."""
-
-    values: Floats
-    groups: Sequence[str]
-    boundaries: Sequence[int]
-    decades: int
-    unit: str
-
-
-def heat_map(screen: Screen, drawn: HeatMap, *, coloured: bool) -> Iterator[Text]:
-    """Draw a matrix: the groups' names on the left, bars between their columns, the scale below."""
-    longest = max(map(len, drawn.groups))
-    margin = min(max(longest, LEAST_NAMES), MOST_NAMES if screen.width >= 60 else LEAST_NAMES + 2)
-    room = screen.width - margin - len(drawn.groups) - 2
-    sizes = np.diff(drawn.boundaries)
-    lines = _share(sizes, max(len(sizes), min(WIDEST, room) // 2))
-    if not np.any(drawn.values):
+def heat_map(screen: Screen, picture: HessianPicture, *, correlation: bool) -> Iterator[Text]:
+    """Draw a block: the groups' names on the left, bars between their columns, the scale below."""
+    values, decades, unit = drawn_magnitudes(picture, correlation=correlation)
+    if not np.any(values):
         return
-    shrunk = _pool(drawn.values, drawn.boundaries, 2 * lines)
+    longest = max(map(len, picture.groups))
+    margin = min(max(longest, LEAST_NAMES), MOST_NAMES if screen.width >= 60 else LEAST_NAMES + 2)
+    room = screen.width - margin - len(picture.groups) - 2
+    sizes = np.diff(picture.boundaries)
+    lines = _share(sizes, max(len(sizes), min(WIDEST, room) // 2))
+    shrunk = _pool(values, picture.boundaries, 2 * lines)
     top = float(shrunk.max())
     with np.errstate(divide="ignore"):
-        height = np.clip(1 + np.log10(shrunk / top) / drawn.decades, 0, 1)
+        height = np.clip(1 + np.log10(shrunk / top) / decades, 0, 1)
+    coloured = screen.coloured and not screen.ascii_only
+    colours = _colours(height) if coloured else []
     bar = "|" if screen.ascii_only else "│"
     ends = np.cumsum(2 * lines)
-    row = 0
-    for name, count in zip(drawn.groups, lines.tolist(), strict=True):
-        for line in range(count):
-            text = Text(no_wrap=True)
-            label = screen.shorten(screen.clean(name), margin) if line == 0 else ""
-            text.append(label.rjust(margin), LABEL).append(" " + bar, LABEL)
-            for column in range(height.shape[1]):
-                if column in ends[:-1]:
-                    text.append(bar, LABEL)
-                upper, lower = height[row, column], height[row + 1, column]
-                if coloured:
-                    text.append("▀", Style(color=_colour(upper), bgcolor=_colour(lower)))
-                else:
-                    text.append(_shade(max(upper, lower)))
-            text.append(bar, LABEL)
-            row += 2
-            yield text
-    yield from _scale(screen, drawn, top, margin, coloured=coloured)
+    names = dict(zip([0, *ends], picture.groups, strict=False))
+    for row in range(0, len(height), 2):
+        text = Text(no_wrap=True)
+        label = screen.shorten(screen.clean(names.get(row, "")), margin)
+        text.append(f"{label.rjust(margin)} {bar}", LABEL)
+        for column in range(len(height)):
+            if column in ends[:-1]:
+                text.append(bar, LABEL)
+            if coloured:
+                upper, lower = (colours[one][column] for one in (row, row + 1))
+                text.append("▀", Style(color=upper, bgcolor=lower))
+            else:
+                darkest = height[row : row + 2, column].max()
+                text.append(SHADES[round(darkest * (len(SHADES) - 1))])
+        yield text.append(bar, LABEL)
+    # Every shade between the smallest and the largest value that are told apart.
+    scale = Text(" " * (margin + 2), no_wrap=True)
+    scale.append(f"{10 ** (math.log10(top) - decades):.1g} ", LABEL)
+    (row_of_colours,) = _colours(np.linspace(0, 1, len(SHADES))[None])
+    for shade, colour in zip(SHADES, row_of_colours, strict=True):
+        if coloured:
+            scale.append("█", Style(color=colour))
+        else:
+            scale.append(shade)
+    scale.append(f" {top:.1g}", LABEL)
+    said = screen.clean(f"  {unit}")
+    if len(scale) + len(said) <= screen.width:
+        scale.append(said, LABEL)
+    yield scale
 
 
 def _share(sizes: NDArray[np.intp], lines: int) -> NDArray[np.intp]:
@@ -254,54 +242,20 @@ def _pool(values: Floats, boundaries: Sequence[int], counts: NDArray[np.intp]) -
 
     The largest value would paint over all that is not an extreme.
     """
-    scale = float(values.max())
-    squares = (values / scale) ** 2
-    starts, ends = [], []
+    scale, place = float(values.max()), np.arange(len(values))
+    weights = []
     for start, end, count in zip(boundaries, boundaries[1:], counts.tolist(), strict=False):
         edges = start + np.arange(count + 1) * (end - start) / count
-        starts.extend(np.floor(edges[:-1]).astype(int).tolist())
-        ends.extend(np.ceil(edges[1:]).astype(int).tolist())
-    rows = np.stack(
-        [squares[start:end].mean(axis=0) for start, end in zip(starts, ends, strict=True)]
-    )
-    pooled = np.stack(
-        [rows[:, start:end].mean(axis=1) for start, end in zip(starts, ends, strict=True)], axis=1
-    )
-    return np.asarray(scale * np.sqrt(pooled))
+        for low, high in zip(np.floor(edges[:-1]), np.ceil(edges[1:]), strict=True):
+            weights.append(((low <= place) & (place < high)) / (high - low))
+    mean = np.array(weights)
+    return np.asarray(scale * np.sqrt(mean @ (values / scale) ** 2 @ mean.T))
 
 
-def _scale(
-    screen: Screen, drawn: HeatMap, top: float, margin: int, *, coloured: bool
-) -> Iterator[Text]:
-    """Every shade between the smallest and the largest value that are told apart."""
-    exponent = math.log10(top)
-    text = Text(" " * (margin + 2), no_wrap=True)
-    text.append(f"{10 ** (exponent - drawn.decades):.1g} ", LABEL)
-    for step in range(len(SHADES)):
-        share = step / (len(SHADES) - 1)
-        if coloured:
-            text.append("█", Style(color=_colour(share)))
-        else:
-            text.append(SHADES[step])
-    text.append(f" {top:.1g}", LABEL)
-    unit = screen.clean(f"  {drawn.unit}")
-    if len(text) + len(unit) <= screen.width:
-        text.append(unit, LABEL)
-    yield text
-
-
-def _shade(height: float) -> str:
-    return SHADES[round(height * (len(SHADES) - 1))]
-
-
-def _colour(height: float) -> Color:
-    """A colour between those of `COLOURS`."""
-    place = height * (len(COLOURS) - 1)
-    below = min(int(place), len(COLOURS) - 2)
-    share = place - below
-    return Color.from_rgb(
-        *(
-            round(first + share * (second - first))
-            for first, second in zip(COLOURS[below], COLOURS[below + 1], strict=True)
-        )
-    )
+def _colours(heights: Floats) -> list[list[Color]]:
+    """The colours between those of `VIRIDIS` of rows of heights."""
+    known = [tuple(bytes.fromhex(colour)) for colour in VIRIDIS.split()]
+    places = np.linspace(0, 1, len(known))
+    channels = [np.interp(heights, places, channel) for channel in zip(*known, strict=True)]
+    rows = np.rint(np.stack(channels, axis=-1)).tolist()
+    return [[Color.from_rgb(*colour) for colour in row] for row in rows]

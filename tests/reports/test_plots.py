@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from reports import build
 
 from memcurse_cli.reports.console import UNICODE, Screen
-from memcurse_cli.reports.plots import HEIGHT, Axis, Curve, HeatMap, heat_map, plot
+from memcurse_cli.reports.plots import HEIGHT, Axis, Curve, heat_map, plot
 from memcurse_cli.reports.terminal.layers import AXIS, BINS, spectrum
+from memcurse_cli.schema.figures import HessianPicture
 
 
 def drawn(*curves: Curve) -> list[str]:
@@ -36,8 +37,9 @@ def test_a_single_height_or_place_can_be_drawn(points: list[tuple[float, float]]
 def test_the_largest_value_has_the_strongest_shade_where_it_is() -> None:
     values = np.full((40, 40), 1e-9)
     values[10, 30] = 5.0
-    found = HeatMap(values, ["group_0", "group_1"], [0, 20, 40], 4, "|H_ab|")
-    lines = list(heat_map(Screen(60), found, coloured=False))
+    groups, none = ("group_0", "group_1"), np.empty((0, 40))
+    found = HessianPicture("", 40, values, values, groups, (0, 20, 40), none[:, 0], none)
+    lines = list(heat_map(Screen(60), found, correlation=False))
     rows = ["".join(line.plain.split("│")[1:]) for line in lines[:-1]]  # the last is the scale
     ((row, column),) = [(row, line.index("@")) for row, line in enumerate(rows) if "@" in line]
     assert row / len(rows) == pytest.approx(10 / 40, abs=0.05)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from memcurse_cli.reports.answer import assumed_words
-from memcurse_cli.reports.grid import cells
-from memcurse_cli.reports.html.page import Cell, render, verdict_cell, word
+from memcurse_cli.reports.grid import Column, cells
+from memcurse_cli.reports.html.page import Cell, Table, render, row, sample, verdict_cell
 from memcurse_cli.reports.html.tracking import sorted_cell
 from memcurse_cli.reports.terminal.comparison import (
     LAYERS,
@@ -23,66 +23,58 @@ from memcurse_cli.reports.terminal.comparison import (
 from memcurse_cli.schema.derived import Comparison, LayerComparison
 from memcurse_cli.schema.json_codec import to_json
 
-MOVES_PER_LAYER = 512
-MOVES_IN_ALL = 20_000
-
-HEADS = ("figure", "before", "after")
-
 
 def to_html(comparison: Comparison) -> str:
     """The page of a comparison that was made with its pairs of eigenvalues."""
     before, after = comparison.before, comparison.after
     changed = [layer for layer in comparison.layers if not agrees(layer)]
-    share = max(16, min(MOVES_PER_LAYER, MOVES_IN_ALL // max(1, len(changed))))
     return render(
         "comparison.html",
         made=comparison,
-        heads=HEADS,
+        heads=("figure", "before", "after"),
         whole=tuple((name, tell(before).text, tell(after).text) for name, tell in WHOLE.items()),
         assumed=assumed_differently(before.input, after.input)
         or f"Assumed of both: {assumed_words(after.input)}.",
-        columns=tuple(column.heading for column in LAYERS[1:]),
+        columns=list(TABLE),
         closing=tuple(closing(comparison)),
-        layers=tuple(
-            {
-                "cells": tuple(_cells(layer)),
-                "href": f"l{index}",
-                "index": index,
-                "name": layer.name,
-                "words": " ".join(words(layer)),
-                "figures": figures(layer)[0],
-            }
+        layers=[
+            row(
+                TABLE,
+                layer,
+                f"l{index}",
+                index=index,
+                name=layer.name,
+                words=" ".join(words(layer)),
+                figures=figures(layer)[0],
+            )
             for index, layer in enumerate(changed)
-        ),
-        charts=[{"curves": [], "layers": [_chart(layer, share) for layer in changed]}],
+        ],
+        charts=[{"layers": [_chart(layer, len(changed)) for layer in changed]}],
         document=to_json(comparison, values=False),
     )
 
 
-def _cells(layer: LayerComparison) -> Iterator[Cell]:
+def _cell(column: Column, layer: LayerComparison) -> Cell:
     """What the terminal's table says of a layer, sorted by what it is after."""
-    yield word(layer.name)
-    yield verdict_cell(layer.verdict_after)
-    for said in cells(LAYERS[3:], layer):
-        after = said.text.rpartition(" → ")[2].partition(" ")[0]
-        yield Cell(said.text, sorted_cell(after).key)
+    (said,) = cells([column], layer)
+    after = said.text.rpartition(" → ")[2].partition(" ")[0]
+    return Cell(said.text, sorted_cell(after).key)
 
 
-def _chart(layer: LayerComparison, most: int) -> dict[str, Any]:
-    """[re, im, re, im] of the pairs, or of an even sample of them by |λ| after.
+TABLE: Table = {
+    "layer": lambda one: one.name,
+    "verdict": lambda one: verdict_cell(one.verdict_after),
+    **{column.heading: partial(_cell, column) for column in LAYERS[3:]},
+}
+
+
+def _chart(layer: LayerComparison, layers: int) -> dict[str, Any]:
+    """[re, im, re, im] of the pairs, as far as they are drawn.
 
     Conjugates were matched as the same eigenvalue, so the later one is drawn on the earlier's side.
     """
-    if layer.spectrum is None or layer.spectrum.pairs is None:
-        return {"name": layer.name, "count": 0, "moves": []}
-    pairs = np.array(layer.spectrum.pairs, np.float64).reshape(-1, 4)
+    pairs = np.array((layer.spectrum and layer.spectrum.pairs) or (), np.float64).reshape(-1, 4)
     across = np.sign(pairs[:, 1]) * np.sign(pairs[:, 3]) < 0
     pairs[across, 3] *= -1
-    order = np.argsort(np.hypot(pairs[:, 2], pairs[:, 3]), kind="stable")
-    if len(order) > most:
-        order = order[np.round(np.linspace(0, len(order) - 1, most)).astype(np.intp)]
-    return {
-        "name": layer.name,
-        "count": len(pairs),
-        "moves": [[float(f"{value:.7g}") for value in pairs[index]] for index in order],
-    }
+    moves = sample(pairs.tolist(), np.hypot(pairs[:, 2], pairs[:, 3]), layers)
+    return {"name": layer.name, "count": len(pairs), "moves": moves}

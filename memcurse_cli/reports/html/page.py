@@ -11,13 +11,15 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import capitalised, visible
@@ -46,11 +48,6 @@ class Cell:
         return not isinstance(self.key, str)
 
 
-def word(text: str) -> Cell:
-    """A text, sorted by itself."""
-    return Cell(text, text)
-
-
 def verdict_cell(verdict: Verdict) -> Cell:
     """A verdict, the worst of them last."""
     return Cell(verdict, str(ORDER.index(verdict)))
@@ -61,21 +58,41 @@ def figure(
     write: Callable[[float], str] = number,
     *,
     divergent: object = False,
-    absent: float = -1.0,
 ) -> Cell:
-    """A number; without one it diverges, or does not exist and sorts as ``absent``."""
+    """A number; without one it diverges, above all others, or does not exist, below them."""
     if value is not None:
         return Cell(write(value), value)
-    return Cell(DIVERGENT, BEYOND) if divergent else Cell(ABSENT, absent)
+    return Cell(DIVERGENT, BEYOND) if divergent else Cell(ABSENT, -1.0)
 
 
-Table = Mapping[str, Callable[[Any], Cell]]
-"""The heads of a table, and what an entry says below each."""
+Table = Mapping[str, Callable[[Any], Cell | str]]
+"""The heads of a table, and what an entry says below each: a text is sorted by itself."""
 
 
-def row(table: Table, entry: Any) -> tuple[Cell, ...]:
-    """The cells of one entry."""
-    return tuple(value(entry) for value in table.values())
+def row(table: Table, entry: Any, href: str = "", **others: Any) -> dict[str, Any]:
+    """The cells of one entry, and what the first of them links to."""
+    said = [value(entry) for value in table.values()]
+    cells = [Cell(one, one) if isinstance(one, str) else one for one in said]
+    return {"cells": cells, "href": href, **others}
+
+
+POINTS_PER_LAYER, POINTS_IN_ALL = 512, 20_000
+
+
+def sample(
+    rows: Sequence[Sequence[float | None]], modulus: NDArray[np.float64], layers: int
+) -> list[list[float | None]]:
+    """What a chart marks of one of some layers: its rows, or an even sample of them by |λ|.
+
+    Both ends are in it, with the digits that a chart can show.
+    """
+    most = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, layers)))
+    order = np.argsort(modulus, kind="stable")
+    kept = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int)
+    return [
+        [one if one is None else float(f"{one:.7g}") for one in rows[index]]
+        for index in order[kept].tolist()
+    ]
 
 
 MEANINGS = {
@@ -107,10 +124,9 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
     """The page of a template."""
     style = _escaped(_asset("box.css") + _asset("style.css"), "\\{:x} ")
     script = _escaped(_asset("script.js"), "\\u{{{:x}}}")
-    page: str = (
-        _environment()
-        .get_template(template)
-        .render(
+    page = _environment().get_template(template)
+    return _ascii(
+        page.render(
             style=style,
             script=script,
             style_hash=_hash(style),
@@ -120,7 +136,6 @@ def render(template: str, *, charts: object, document: object, **values: Any) ->
             **values,
         )
     )
-    return _ascii(page)
 
 
 def _ascii(page: str) -> str:

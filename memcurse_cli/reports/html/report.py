@@ -23,8 +23,8 @@ from memcurse_cli.reports.html.page import (
     fragment,
     render,
     row,
+    sample,
     verdict_cell,
-    word,
 )
 from memcurse_cli.reports.numbers import Level, count, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
@@ -35,16 +35,15 @@ from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quanti
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import LayerReport, Report
 
-Row = dict[str, Any]
-"""What a template places: of a table the cells of a row, what the first of them links to, and the
-index of its layer; else a part of the page, by the names of what it holds."""
+Part = dict[str, Any]
+"""A part of the page, by the names that the template has for what it holds."""
 
 Notes = Callable[[Report, LayerReport], Iterable[str]]
 Tab = tuple[Sequence[Column], Callable[[LayerReport], Sequence[Any]], Notes]
 """Columns of the terminal, what of a layer has a row, and what that rests on."""
 
 
-def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Row]:
+def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Part]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
     for title, (columns, entries, notes) in tabs.items():
         rows = [cells(columns, one) for one in entries(layer)]
@@ -118,9 +117,7 @@ def to_html(reports: Sequence[Report]) -> str:
     return render(
         "report.html",
         reports=[view(report, f"r{place}") for place, report in enumerate(reports)],
-        overview=[
-            {"cells": row(OVERVIEW, one), "href": f"r{place}"} for place, one in enumerate(reports)
-        ],
+        overview=[row(OVERVIEW, one, f"r{place}") for place, one in enumerate(reports)],
         columns={"overview": tuple(OVERVIEW), "layers": tuple(LAYERS)},
         charts=list(map(chart_data, reports)),
         document=documents[0] if len(documents) == 1 else documents,
@@ -188,7 +185,7 @@ def _rate(rate: float | None) -> Cell:
 
 
 OVERVIEW: Table = {
-    "checkpoint": lambda one: word(one.checkpoint.path),
+    "checkpoint": lambda one: one.checkpoint.path,
     "verdict": lambda one: verdict_cell(one.verdict),
     "your rate": lambda one: figure(one.input.learning_rate, setting),
     "usable rate": lambda one: _rate(one.usable_rate.rate),
@@ -196,7 +193,7 @@ OVERVIEW: Table = {
     "step effect": lambda one: _worst_effect(one.layers),
 }
 LAYERS: Table = {
-    "layer": lambda one: word(one.name),
+    "layer": lambda one: one.name,
     "verdict": lambda one: verdict_cell(one.verdict),
     "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
     "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
@@ -207,12 +204,12 @@ LAYERS: Table = {
     "usable rate": lambda one: _rate(one.usable_rate and one.usable_rate.rate),
 }
 GROUPS: Table = {
-    "parameter group": lambda one: word(one.name),
+    "parameter group": lambda one: one.name,
     "size": lambda one: figure(one.size, "{:,}".format),
     "sensitivity κ": lambda one: _quantile(one.relative_sensitivity, "p99"),
     "step effect": _effect,
-    "a step is": lambda one: word(one.direction),
-    "stored": lambda one: word(one.dtype),
+    "a step is": lambda one: one.direction,
+    "stored": lambda one: one.dtype,
 }
 TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
@@ -220,12 +217,12 @@ TOO_COARSE = 0.1
 """The error of the state that findings warn of."""
 
 
-def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Row]]:
+def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Part]]:
     """The table of parameter groups, with the types that are worth asking about."""
     stored = {group.dtype for group in groups}
     types = TYPES | {said: dtype for said, dtype in EIGHT_BITS.items() if dtype in stored}
     table: Table = {**GROUPS, **{said: partial(_light, dtype) for said, dtype in types.items()}}
-    return list(table), [{"cells": row(table, one), "href": ""} for one in groups]
+    return list(table), [row(table, one) for one in groups]
 
 
 def _light(dtype: str, group: ParameterSummary) -> Cell:
@@ -239,7 +236,7 @@ def _light(dtype: str, group: ParameterSummary) -> Cell:
     return Cell(f"{words}, {percent(error, 2)}", error, said)
 
 
-def view(report: Report, place: str) -> Row:
+def view(report: Report, place: str) -> Part:
     """A report as the template shows it, the worst layer first."""
     layers = report.layers
     order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
@@ -256,10 +253,7 @@ def view(report: Report, place: str) -> Row:
         "notes": [one for one in told if one.finding.severity == "info"],
         "places": {layer.name: index for index, layer in enumerate(layers)},
         "groups": _groups(list(map(together, named.values()))),
-        "rows": [
-            {"cells": row(LAYERS, layers[index]), "href": f"{place}-l{index}", "of": index}
-            for index in order
-        ],
+        "rows": [row(LAYERS, layers[index], f"{place}-l{index}", of=index) for index in order],
         "layers": [
             {
                 "report": layers[index],
@@ -300,14 +294,11 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
     yield "memcurse", report.version
 
 
-POINTS_PER_LAYER = 512
-POINTS_IN_ALL = 20_000
 CELLS = 64
 
 
 def chart_data(report: Report) -> dict[str, Any]:
     """What charts need beyond the report's JSON, rounded to what they can show."""
-    share = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, len(report.layers))))
     index = {id(layer): place for place, layer in enumerate(report.layers)}
     depth = [(one.index, one.layer and index[id(one.layer)]) for one in answer.by_depth(report)]
     return {
@@ -316,7 +307,7 @@ def chart_data(report: Report) -> dict[str, Any]:
         "curves": list(map(structs.asdict, report.curves)),
         "layers": [
             {
-                "points": _points(layer, share),
+                "points": _points(layer, len(report.layers)),
                 "hessian": None if layer.picture is None else _heat_map(layer.picture),
             }
             for layer in report.layers
@@ -324,18 +315,12 @@ def chart_data(report: Report) -> dict[str, Any]:
     }
 
 
-def _points(layer: LayerReport, most: int) -> list[list[float | None]]:
-    """[re, im, κ] of the eigenvalues, or of an even sample of them by |λ|, both ends included."""
-    values = layer.eigenvalues.values
-    if values is None:
-        return []
+def _points(layer: LayerReport, layers: int) -> list[list[float | None]]:
+    """[re, im, κ] of the eigenvalues, as far as they are drawn."""
+    values = layer.eigenvalues.values or ()
     kappas = [*(layer.eigenvalues.relative_sensitivities or ()), *[None] * len(values)]
-    order = sorted(range(len(values)), key=lambda index: math.hypot(*values[index]))
-    kept = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int)
-    return [
-        [one if one is None else float(f"{one:.7g}") for one in (*values[index], kappas[index])]
-        for index in np.array(order, int)[kept].tolist()
-    ]
+    rows = [(*value, kappa) for value, kappa in zip(values, kappas, strict=False)]
+    return sample(rows, np.array([math.hypot(*value) for value in values]), layers)
 
 
 def _heat_map(picture: HessianPicture) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +20,6 @@ from memcurse_cli.reports.html.page import (
     render,
     row,
     verdict_cell,
-    word,
 )
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
 from memcurse_cli.reports.terminal.tracking import choose, shown_columns, worst_effect
@@ -43,20 +43,25 @@ def to_html(tracking: Tracking) -> str:
     curves = sum(CURVES + len(layer.parameters) for layer in read[-1].layers) if read else 0
     most = min(STEPS_DRAWN, MARKS_DRAWN // max(curves, 1))
     drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
-    names = list(dict.fromkeys(layer.name for report in read for layer in report.layers))
+    named: dict[str, list[LayerReport]] = {}
+    for layer in (layer for report in read for layer in report.layers):
+        named.setdefault(layer.name, []).append(layer)
     whole = _layers_bytes(read) <= LAYERS_BYTES
     table: Table = {column.heading: _cell(column) for column in shown_columns(tracking)[1:]}
-    table = {**table, "file": lambda one: word(one.path)}
+    table = {**table, "file": lambda one: one.path}
     return render(
         "tracking.html",
         tracking=tracking,
         verdict=read[-1].verdict if read else "",
         facts=tuple(_facts(tracking, read)),
         step_columns=tuple(table),
-        steps=tuple({"cells": row(table, one), "href": ""} for one in tracking.steps),
+        steps=[row(table, one) for one in tracking.steps],
         unread=tuple(_unread(tracking.steps)),
         layer_columns=tuple(LAYERS),
-        layers=tuple(_layer(name, index + 1, read) for index, name in enumerate(names)),
+        layers=[
+            row(LAYERS, (states[0], states[-1]), f"l{index}", name=name)
+            for index, (name, states) in enumerate(named.items(), 1)
+        ],
         drawn=len(drawn),
         whole=whole,
         charts=[
@@ -65,7 +70,10 @@ def to_html(tracking: Tracking) -> str:
                 "verdicts": [
                     "error" if one.report is None else one.report.verdict for one in drawn
                 ],
-                "layers": [run_chart(drawn), *(layer_chart(name, drawn) for name in names)],
+                "layers": [
+                    _chart("all layers", [one.report for one in drawn], RUN),
+                    *(layer_chart(name, drawn) for name in named),
+                ],
             }
         ],
         document=to_json(tracking if whole else _without_layers(tracking)),
@@ -82,10 +90,8 @@ def _without_layers(tracking: Tracking) -> Tracking:
 
 def _layers_bytes(read: Sequence[Report]) -> int:
     """What the JSON of all layers takes, if all checkpoints are like the last."""
-    if not read:
-        return 0
-    last = json.dumps(encode(read[-1].layers), separators=(",", ":"))
-    return len(read) * len(last)
+    last = [json.dumps(encode(one.layers), separators=(",", ":")) for one in read[-1:]]
+    return len(read) * sum(map(len, last))
 
 
 def _unread(steps: Sequence[TrackedStep]) -> Iterator[tuple[str, str, str]]:
@@ -115,17 +121,17 @@ def _facts(tracking: Tracking, read: Sequence[Report]) -> Iterator[tuple[str, st
     yield "memcurse", tracking.version
 
 
-def _cell(column: Column) -> Callable[[TrackedStep], Cell]:
+def _cell(column: Column) -> Callable[[TrackedStep], Cell | str]:
     """What a column of the terminal's says of a checkpoint, with what it is sorted by."""
 
-    def cell(one: TrackedStep) -> Cell:
+    def cell(one: TrackedStep) -> Cell | str:
         if column.heading == "verdict" and one.report is not None:
             return verdict_cell(one.report.verdict)
         if column.heading == "step effect" and one.report is not None:
             return _worst(one.report.layers)
         said = column.value(one)
         text = said if isinstance(said, str) else said.text
-        return word(text) if column.align == "left" else sorted_cell(text)
+        return text if column.align == "left" else sorted_cell(text)
 
     return cell
 
@@ -143,15 +149,9 @@ def sorted_cell(text: str) -> Cell:
         return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
 
 
-def _layer(name: str, index: int, read: Sequence[Report]) -> dict[str, Any]:
-    """The row of a layer as it is at the last step that has it, beside the first."""
-    states = [layer for report in read for layer in report.layers if layer.name == name]
-    return {"cells": row(LAYERS, (states[0], states[-1])), "href": f"l{index}", "name": name}
-
-
 LAYERS: Table = {
-    "layer": lambda one: word(one[1].name),
-    "family": lambda one: word(one[1].family),
+    "layer": lambda one: one[1].name,
+    "family": lambda one: one[1].family,
     "verdict": lambda one: verdict_cell(one[1].verdict),
     "memory before": lambda one: sorted_cell(steps(one[0].memory)),
     "memory": lambda one: sorted_cell(steps(one[1].memory)),
@@ -159,6 +159,7 @@ LAYERS: Table = {
     "usable rate": lambda one: figure(one[1].usable_rate and one[1].usable_rate.rate, rate_words),
     "step effect": lambda one: _worst(one[1:]),
 }
+"""Of a layer at the first step that has it, and at the last."""
 
 LEVELS = {"90 %": "p90", "median": "p50", "shortest": "min"}
 CURVES = len(LEVELS) + 3
@@ -179,41 +180,28 @@ RUN: Mapping[str, Curves] = {
 }
 
 
-def _memory(level: str) -> Callable[[LayerReport], float | None]:
-    def value(layer: LayerReport) -> float | None:
-        spectrum = layer.eigenvalues.time_constant
-        found: float | None = getattr(spectrum, level)
-        return math.inf if found is None and spectrum.divergent else found
-
-    return value
+def _memory(level: str, layer: LayerReport) -> float | None:
+    spectrum = layer.eigenvalues.time_constant
+    found: float | None = getattr(spectrum, level)
+    return math.inf if found is None and spectrum.divergent else found
 
 
-def _effect(name: str) -> Callable[[LayerReport], float | None]:
-    def value(layer: LayerReport) -> float | None:
-        rank = max((effect_rank(one) for one in layer.parameters if one.name == name), default=-1.0)
-        return None if rank < 0 else rank
-
-    return value
-
-
-def run_chart(steps: Sequence[TrackedStep]) -> dict[str, Any]:
-    """The curves of all layers together."""
-    return _chart("all layers", [one.report for one in steps], RUN)
+def _effect(group: str, layer: LayerReport) -> float | None:
+    ranks = [effect_rank(one) for one in layer.parameters if one.name == group]
+    rank = max(ranks, default=-1.0)
+    return None if rank < 0 else rank
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of one layer; it may be missing at some of the steps."""
-    states = [
-        next((layer for layer in one.report.layers if layer.name == name), None)
-        if one.report is not None
-        else None
-        for one in steps
-    ]
+    read = [one.report.layers if one.report else () for one in steps]
+    states = [next((one for one in layers if one.name == name), None) for layers in read]
     groups = dict.fromkeys(group.name for state in states if state for group in state.parameters)
-    panels = {
-        "memory in steps": {**MEMORY, **{said: _memory(one) for said, one in LEVELS.items()}},
+    levels: Curves = {said: partial(_memory, level) for said, level in LEVELS.items()}
+    panels: Mapping[str, Curves] = {
+        "memory in steps": {**MEMORY, **levels},
         "learning rates": RATES,
-        "step effect": {group: _effect(group) for group in groups},
+        "step effect": {group: partial(_effect, group) for group in groups},
     }
     return _chart(name, states, panels)
 

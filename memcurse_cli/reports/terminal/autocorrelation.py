@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.text import Text
 
@@ -26,40 +25,35 @@ AXIS = Axis(
 )
 
 
-def to_text(
-    estimate: AutocorrelationDocument, *, file: Path | None = None, width: int | None = None
-) -> str:
+def to_text(estimate: AutocorrelationDocument, *, file: Path | None = None) -> str:
     """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
-    return text_of(partial(lines, estimate), file, width=width)
+    return text_of(partial(lines, estimate), file)
 
 
 def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
+    parts = [*Autocorrelation.from_components(estimate.components).parts]
+    oscillates = any(part.frequency > 0 for part in parts)
     yield from facts(screen, _facts(estimate))
     yield Text()
-    yield from plot(screen, AXIS, _curves(estimate))
+    yield from plot(screen, AXIS, _curves(estimate, oscillates=oscillates))
     yield Text()
-    cosine = "·cos(ωΔ)" if _oscillates(estimate) else ""
+    cosine = "·cos(ωΔ)" if oscillates else ""
     yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
-    parts = [*Autocorrelation.from_components(estimate.components).parts]
-    columns = _columns(parts, oscillates=_oscillates(estimate))
+    columns = _columns(math.fsum(part.weight for part in parts))
     yield from draw(screen, columns, [cells(columns, part) for part in parts], gutter=0).lines
     yield Text()
-    yield from facts(screen, _meaning(estimate))
-
-
-def _oscillates(estimate: AutocorrelationDocument) -> bool:
-    parts = Autocorrelation.from_components(estimate.components).parts
-    return any(part.frequency > 0 for part in parts)
+    yield from facts(screen, _meaning(estimate, oscillates=oscillates))
 
 
 def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
+    data = estimate.data
     shape = (
-        f"{count(estimate.data.sequences, 'sequence')} of {count(estimate.data.steps, 'step')}, "
-        f"{count(estimate.data.features, 'feature')}"
+        f"{count(data.sequences, 'sequence')} of {count(data.steps, 'step')}, "
+        f"{count(data.features, 'feature')}"
     )
-    if estimate.data.masked:
-        shape += f"; {count(estimate.data.masked, 'sample')} masked"
+    if data.masked:
+        shape += f"; {count(data.masked, 'sample')} masked"
     divisor = {
         "unbiased": "the number of products, unbiased",
         "biased": "the number of samples: biased by the factor 1-Δ/T, which the fit allows for",
@@ -71,28 +65,28 @@ def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
             f"{number(estimate.centring_bias)}"
         )
     return {
-        "data": f"{estimate.data.source}: {shape}",
+        "data": f"{data.source}: {shape}",
         "lags": f"0 to {len(estimate.empirical.values) - 1}; divided by {divisor}",
         "mean": mean,
     }
 
 
-def _columns(parts: Sequence[Any], *, oscillates: bool) -> list[Column]:
-    total = math.fsum(part.weight for part in parts)
-    columns = [
+def _columns(total: float) -> list[Column]:
+    """Of the parts of a mixture whose weights add up to a total."""
+    return [
         Column("weight", lambda part: number(part.weight)),
         Column("ρ", lambda part: f"{part.rho:.6g}"),
         Column("τ", lambda part: _time_constant(part.rho, part.frequency)),
+        Column(
+            "ω", lambda part: f"{part.frequency:.6g}" if part.frequency else ABSENT, optional=True
+        ),
+        Column("period", lambda part: _period(part.frequency), optional=True),
+        Column("share", lambda part: percent(part.weight / total)),
     ]
-    if oscillates:
-        columns += [
-            Column("ω", lambda part: f"{part.frequency:.6g}" if part.frequency else ABSENT),
-            Column(
-                "period",
-                lambda part: number(2 * math.pi / part.frequency) if part.frequency else ABSENT,
-            ),
-        ]
-    return [*columns, Column("share", lambda part: percent(part.weight / total))]
+
+
+def _period(frequency: float) -> str:
+    return number(2 * math.pi / frequency) if frequency else ABSENT
 
 
 def _time_constant(rho: float, frequency: float) -> str:
@@ -103,7 +97,7 @@ def _time_constant(rho: float, frequency: float) -> str:
     return number(-1 / math.log(rho))
 
 
-def _meaning(estimate: AutocorrelationDocument) -> Iterator[tuple[str, str]]:
+def _meaning(estimate: AutocorrelationDocument, *, oscillates: bool) -> Iterator[tuple[str, str]]:
     values, errors = estimate.empirical.values, estimate.empirical.standard_errors
     fit = (
         f"off by {percent(estimate.fit.relative_rms, 2)} of R(0) in the root mean square and by "
@@ -124,7 +118,7 @@ def _meaning(estimate: AutocorrelationDocument) -> Iterator[tuple[str, str]]:
     )
     yield "chance", chance
     below = [lag for lag, value in enumerate(values) if value < -3 * errors[lag]]
-    if below and not _oscillates(estimate):
+    if below and not oscillates:
         note = (
             f"R is negative beyond chance at {count(len(below), 'lag')}, first at {below[0]}: it "
             "oscillates too little to tell a frequency, or was centred over short sequences, and "
@@ -153,10 +147,10 @@ def _states(estimate: AutocorrelationDocument) -> str:
     )
 
 
-def _curves(estimate: AutocorrelationDocument) -> list[Curve]:
+def _curves(estimate: AutocorrelationDocument, *, oscillates: bool) -> list[Curve]:
     values, fitted = estimate.empirical.values, estimate.empirical.fitted
     names = "empirical R(Δ)", "the mixture"
-    if _oscillates(estimate):  # either side of zero on one logarithmic axis
+    if oscillates:  # either side of zero on one logarithmic axis
         values, fitted = tuple(map(abs, values)), tuple(map(abs, fitted))
         names = "empirical |R(Δ)|", "|the mixture|"
     variance = estimate.empirical.values[0]

@@ -12,7 +12,7 @@ from rich.text import Text
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, size
-from memcurse_cli.reports.plots import HeatMap, drawn_magnitudes, heat_map
+from memcurse_cli.reports.plots import heat_map
 from memcurse_cli.reports.terminal.report import describe_input
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN
@@ -189,9 +189,7 @@ def _layer(screen: Screen, layer: LayerHessianReport, correlation: bool) -> Iter
         return
     if layer.picture is not None:
         yield Text()
-        values, decades, unit = drawn_magnitudes(layer.picture, correlation=correlation)
-        drawn = HeatMap(values, layer.picture.groups, layer.picture.boundaries, decades, unit)
-        yield from heat_map(screen, drawn, coloured=screen.coloured and not screen.ascii_only)
+        yield from heat_map(screen, layer.picture, correlation=correlation)
     vectors = list(enumerate(layer.eigenvectors[:EIGENVECTORS_SHOWN], 1))
     for columns, entries in (
         (_GROUP_COLUMNS, _scored_groups(layer, layer.scores)),

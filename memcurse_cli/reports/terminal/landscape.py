@@ -6,20 +6,16 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import (
-    NAME,
-    VERDICT_STYLES,
-    Screen,
-    text_of,
-)
+from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, legend
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
 GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
@@ -32,8 +28,12 @@ CROSSED, NEAR = 1.0, 10.0
 """Steps of Adam across the basin from which on a parameter is called cursed, and to be watched."""
 
 
-Entry = tuple[LandscapeView, int, LandscapeParameter]
-"""A parametrisation and one of its parameters, by its place."""
+class Entry(NamedTuple):
+    """A parametrisation and one of its parameters, by its place."""
+
+    view: LandscapeView
+    place: int
+    one: LandscapeParameter
 
 
 def _verdict(steps: float | None) -> str:
@@ -43,7 +43,7 @@ def _verdict(steps: float | None) -> str:
 
 
 def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cell]:
-    return lambda entry: Cell(write(entry[2]), VERDICT_STYLES[_verdict(entry[2].steps_across)])
+    return lambda row: Cell(write(row.one), VERDICT_STYLES[_verdict(row.one.steps_across)])
 
 
 def title(view: LandscapeView) -> str:
@@ -51,52 +51,39 @@ def title(view: LandscapeView) -> str:
     return f"{view.parametrization}{GAINS[view.gain]}"
 
 
+_two_digits = partial(number_or_absent, digits=2)
 _WHICH = [
-    Column("written as", lambda row: "" if row[1] else title(row[0]), align="left"),
-    Column("parameter", lambda row: Cell(row[2].name, NAME), align="left", shrinks=True),
+    Column("written as", lambda row: "" if row.place else title(row.view), align="left"),
+    Column("parameter", lambda row: Cell(row.one.name, NAME), align="left", shrinks=True),
 ]
-COLUMNS = [
+COLUMNS = explained(
+    {
+        "κ": "κ: the loss at a small distance δ is κ δ².",
+        "max SGD lr": "Max SGD lr: 2 / E|dh/dω|², for an input of unit variance.",
+    },
     Column("", _judged(lambda one: _verdict(one.steps_across)), align="left"),
     *_WHICH,
-    Column("at", lambda row: number(row[2].value), leaves=3),
-    Column(
-        "κ",
-        lambda row: number(row[2].relative_sensitivity),
-        leaves=1,
-        meaning="κ: the loss at a small distance δ is κ δ².",
-    ),
-    Column(
-        "max SGD lr",
-        lambda row: number_or_absent(row[2].max_stable_lr, 2),
-        leaves=2,
-        meaning="Max SGD lr: 2 / E|dh/dω|², for an input of unit variance.",
-    ),
+    figure("at", "one.value", 3),
+    figure("κ", "one.relative_sensitivity", 1),
+    figure("max SGD lr", "one.max_stable_lr", 2, _two_digits),
     Column("basin", _judged(lambda one: number_or_absent(one.basin))),
-    Column("steps", _judged(lambda one: number_or_absent(one.steps_across, 2))),
-]
-START_COLUMNS = [
+    Column("steps", _judged(lambda one: _two_digits(one.steps_across))),
+)
+START_COLUMNS = explained(
+    {
+        "gradient": "Gradient: dL/dω there, for an input of unit variance.",
+        "Adam": "Adam: the way over lr, in steps.",
+        "SGD": "SGD: the way over max SGD lr times the gradient, the pace at the start; "
+        f"{ABSENT} where the gradient is 0 or leads away.",
+    },
     GUTTER_COLUMN,
     *_WHICH,
-    Column("from", lambda row: number_or_absent(row[2].start), leaves=2),
-    Column("to", lambda row: number(row[2].value), leaves=3),
-    Column(
-        "gradient",
-        lambda row: number_or_absent(row[2].gradient),
-        leaves=1,
-        meaning="Gradient: dL/dω there, for an input of unit variance.",
-    ),
-    Column(
-        "Adam",
-        lambda row: number_or_absent(row[2].adam_steps, 2),
-        meaning="Adam: the way over lr, in steps.",
-    ),
-    Column(
-        "SGD",
-        lambda row: number_or_absent(row[2].sgd_steps, 2),
-        meaning="SGD: the way over max SGD lr times the gradient, the pace at the start; "
-        f"{ABSENT} where the gradient is 0 or leads away.",
-    ),
-]
+    figure("from", "one.start", 2),
+    figure("to", "one.value", 3),
+    figure("gradient", "one.gradient", 1),
+    figure("Adam", "one.adam_steps", 0, _two_digits),
+    figure("SGD", "one.sgd_steps", 0, _two_digits),
+)
 
 
 def to_text(report: LandscapeReport, *, file: Path | None = None) -> str:
@@ -114,7 +101,7 @@ def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
     yield from facts(screen, _facts(report))
     yield Text()
-    entries = [(view, *one) for view in report.views for one in enumerate(view.parameters)]
+    entries = [Entry(view, *one) for view in report.views for one in enumerate(view.parameters)]
     drawn = draw(screen, COLUMNS, [cells(COLUMNS, entry) for entry in entries])
     yield from drawn.lines
     yield from legend(screen, drawn, note=_basins(report))
@@ -143,25 +130,19 @@ def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
 
 def _basins(report: LandscapeReport) -> str:
     """What holds of the basins whatever columns there is room for."""
-    level = percent(report.level, 2)
-    said = (
-        "Basin: how far the parameter may be off, to the nearer side, before the loss "
-        f"is {level}. Steps: of Adam, from the optimum out of the basin; below {NEAR:g} to watch, "
-        f"below {CROSSED:g} cursed."
+    step_size = "" if report.step_size is None else f" Δ of s4 is {setting(report.step_size)}."
+    return (
+        "Basin: how far the parameter may be off, to the nearer side, before the loss is "
+        f"{percent(report.level, 2)}. Steps: of Adam, from the optimum out of the basin; below "
+        f"{NEAR:g} to watch, below {CROSSED:g} cursed.{step_size}"
     )
-    if report.step_size is not None:
-        said += f" Δ of s4 is {setting(report.step_size)}."
-    return said
 
 
 def _start(report: LandscapeReport) -> str:
     """Where training starts, and the loss there: one for all γ, or from the least to the most."""
-    losses = [view.start_loss for view in report.views if view.start_loss is not None]
-    said = (
-        " to ".join(dict.fromkeys(map(number, (min(losses), max(losses)))))
-        if losses
-        else "beyond any number"
-    )
+    losses = sorted(view.start_loss for view in report.views if view.start_loss is not None)
+    ends = dict.fromkeys(map(number, (*losses[:1], *losses[-1:])))
+    said = " to ".join(ends) or "beyond any number"
     return (
         f"From |λ| = {report.start_modulus:.6g}, angle {setting(report.start_angle or 0.0)} rad, "
         f"where the loss is {said}"
@@ -184,17 +165,14 @@ def _curve(report: LandscapeReport, view: LandscapeView) -> Curve:
 def _conclusion(report: LandscapeReport) -> str:
     """The narrowest and the widest parametrisation, by their narrowest parameter."""
     found = [
-        (one.basin, f"{one.name} of {title(view)}")
+        (one.basin, one.name, title(view))
         for view in report.views
         if (one := narrowest(view)) is not None and one.basin is not None
     ]
     if not found:
         return "No parameter raises the loss to the level."
-    least, most = min(found), max(found)
-    said = f"The narrowest basin is that of {least[1]}, {number(least[0])}"
-    if len(found) > 1 and most[0] > 1.05 * least[0]:
-        said += (
-            f"; written as {most[1].partition(' of ')[2]} a student may be off "
-            f"{number(most[0] / least[0])} times as far"
-        )
+    (least, name, narrow), (most, _, wide) = min(found), max(found)
+    said = f"The narrowest basin is that of {name} of {narrow}, {number(least)}"
+    if most > 1.05 * least:
+        said += f"; written as {wide} a student may be off {number(most / least)} times as far"
     return f"{said}."

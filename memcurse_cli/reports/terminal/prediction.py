@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memcurse_cli.diagnosis.prediction import (
-    ChronoBiases,
+    ChronoBias,
     Prediction,
     PredictionRow,
     RingPrediction,
@@ -124,21 +124,20 @@ def ring_average(ring: RingPrediction, horizon: int | None) -> str:
     )
 
 
-def initialisation(chrono: ChronoBiases) -> str:
-    """How to start gates at these memories, by either convention."""
-    (shortest, longest), (low, high) = chrono.time_constants, chrono.biases
-    least, most = chrono.steps
-    if shortest == longest:
+def initialisation(low: ChronoBias, high: ChronoBias) -> str:
+    """How to start gates from one memory to another, by either convention."""
+    if low == high:
         return (
-            f"Chrono initialisation for τ = {number(longest)} steps: a bias of log(T - 1) = "
-            f"{number(high)} with T = 1/(1-λ) = {number(most)} gives this λ; log T = "
-            f"{number(chrono.printed[1])}, as often printed, gives λ = T/(1+T)."
+            f"Chrono initialisation for τ = {number(high.time_constant)} steps: a bias of "
+            f"log(T - 1) = {number(high.bias)} with T = 1/(1-λ) = {number(high.steps)} gives this "
+            f"λ; log T = {number(high.printed)}, as often printed, gives λ = T/(1+T)."
         )
     return (
-        f"Chrono initialisation for τ from {number(shortest)} to {number(longest)} steps: biases "
-        f"of log(T - 1), T = 1/(1-λ) uniform from {number(least)} to {number(most)}, give these λ: "
-        f"{number(low)} to {number(high)}; log T, as often printed, gives λ = T/(1+T): "
-        f"{number(chrono.printed[0])} to {number(chrono.printed[1])}."
+        f"Chrono initialisation for τ from {number(low.time_constant)} to "
+        f"{number(high.time_constant)} steps: biases of log(T - 1), T = 1/(1-λ) uniform from "
+        f"{number(low.steps)} to {number(high.steps)}, give these λ: {number(low.bias)} to "
+        f"{number(high.bias)}; log T, as often printed, gives λ = T/(1+T): {number(low.printed)} "
+        f"to {number(high.printed)}."
     )
 
 
@@ -237,8 +236,8 @@ def lines(prediction: Prediction, with_plot: bool, screen: Screen) -> Iterator[T
         said = ring_average(prediction.ring, prediction.horizon)
         yield from paragraph(screen, screen.sentence(said, NAME))
     chrono = chrono_biases(prediction)
-    if chrono is not None:
-        yield from paragraph(screen, screen.sentence(initialisation(chrono), NAME))
+    if chrono:
+        yield from paragraph(screen, screen.sentence(initialisation(*chrono), NAME))
     if any(row.sensitivity is None for row in prediction.rows):
         yield from paragraph(screen, screen.sentence(divergence(prediction)))
 

@@ -7,7 +7,6 @@ and LSTMs have a mean field theory that is held against the layer itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import numpy as np
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import number
 from memcurse_cli.families.reading import eigenvalues_of
-from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
+from memcurse_cli.families.recurrence import DenseDynamics, HiddenSpectra, Recurrence
 from memcurse_cli.schema.layer import (
     AGREEMENT,
     JACOBIAN,
@@ -28,7 +27,7 @@ from memcurse_cli.schema.layer import (
 )
 
 if TYPE_CHECKING:
-    from memcurse_cli.theory.mean_field import GateLevel
+    from memcurse_cli.theory.mean_field import GatedMeanField, GatedNetwork, GatedSimulation
 
 
 def linearised_at_work(
@@ -98,13 +97,8 @@ def _time_constant(radius: float) -> float | None:
     return -1 / math.log(radius) if radius > 0 else 0.0
 
 
-def summarise_hidden(
-    recurrence: Recurrence, settings: Settings
-) -> tuple[tuple[HiddenSpectrum, ...], str | None]:
-    """The spectrum of each gate's hidden matrix and of the Jacobian, and why one is missing."""
-    hidden = recurrence.hidden
-    if hidden is None or not settings.spectra:
-        return (), None
+def hidden_spectra(hidden: HiddenSpectra) -> tuple[HiddenSpectrum, ...]:
+    """The spectrum of each gate's hidden matrix and of the Jacobian."""
     every = dict(hidden.gates)
     if hidden.jacobian is not None:
         every[JACOBIAN] = hidden.jacobian
@@ -113,29 +107,25 @@ def summarise_hidden(
         modulus = np.abs(eigenvalues)
         radius, unstable = float(modulus.max()), int(np.count_nonzero(modulus >= 1))
         spectra.append(HiddenSpectrum(name, modulus.size, radius, unstable, _time_constant(radius)))
-    return tuple(spectra), hidden.reason
+    return tuple(spectra)
 
 
-def summarise_gated_operating_point(
-    recurrence: Recurrence, settings: Settings
-) -> GatedOperatingPoint | None:
-    """Both points of a layer whose hidden weights were asked for, or None for other layers."""
-    if recurrence.hidden is None or recurrence.hidden.network is None or not settings.spectra:
-        return None
+def gated_operating_point(layer: GatedNetwork, settings: Settings) -> GatedOperatingPoint:
+    """Where a GRU or an LSTM works: by mean field theory, and by a simulation of it."""
     from memcurse_cli.theory import mean_field
 
-    layer, variance, reasons = recurrence.hidden.network, settings.input_scale**2, []
+    variance, reasons = settings.input_scale**2, []
     field, predicted, simulated = mean_field.gated_mean_field(layer, variance), None, None
     if field is None:
         reasons.append("the mean field has no fixed point")
     else:
-        predicted = _state(field.second_moment, field.gates, field.growth, None)
+        predicted = _state(field, None)
     if layer.size > mean_field.LARGEST:
         reasons.append(f"layers of more than {mean_field.LARGEST} units are not simulated")
     elif (run := mean_field.simulate_gated(layer, variance)) is None:
         reasons.append("its weights are so large that a simulation overflows")
     else:
-        simulated = _state(run.second_moment, run.gates, run.growth, run.growth_error)
+        simulated = _state(run, run.growth_error)
         if not run.settled:
             reasons.append(f"the simulated state had not settled after {run.steps} steps")
         if abs(run.growth - 1) <= 2 * run.growth_error:
@@ -151,16 +141,10 @@ def summarise_gated_operating_point(
     )
 
 
-def _state(
-    second_moment: float, gates: Mapping[str, GateLevel], growth: float, error: float | None
-) -> StateAtWork:
-    return StateAtWork(
-        second_moment=second_moment,
-        gates=tuple(GateAtWork(name, one.mean, one.spread) for name, one in gates.items()),
-        growth=growth,
-        growth_error=error,
-        time_constant=_time_constant(math.sqrt(growth)),
-    )
+def _state(found: GatedMeanField | GatedSimulation, error: float | None) -> StateAtWork:
+    gates = tuple(GateAtWork(name, one.mean, one.spread) for name, one in found.gates.items())
+    memory = _time_constant(math.sqrt(found.growth))
+    return StateAtWork(found.second_moment, gates, found.growth, error, memory)
 
 
 def _agree(one: StateAtWork, other: StateAtWork) -> bool:

@@ -51,10 +51,8 @@ WIDEST_CELL = 30.0  # of c: beyond this standard deviation tanh²(c) = 1 within 
 LARGEST = 1e12  # a second moment beyond which a state is taken to grow without bound
 
 
-def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary | None:
-    """The gates of one layer under inputs of the scale that was asked for; None if not asked."""
-    if not settings.gates or not recurrence.input_dependent:
-        return None
+def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary:
+    """The gates of one input-dependent layer under inputs of the scale that was asked for."""
     drive = recurrence.gate
     if isinstance(drive, GateDrive):
         return _of_one(drive, recurrence, settings)
@@ -79,17 +77,14 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
     moving = gated_moments(drive.law, gate, under, drive.write, write)
     # λ moves one way with z, so that its quantiles are those at the quantiles of z.
     ends = [drive.law(gate.mean + place * gate.spread) for place in PLACES]
-    moduli, complements = (
-        np.array([getattr(values, name) for values in ends])
-        for name in ("eigenvalue", "complement")
-    )
-    order = np.argsort(-complements, axis=0, kind="stable")
+    moduli = np.sort([one.eigenvalue for one in ends], axis=0)
+    complements = np.sort([one.complement for one in ends], axis=0)[::-1]
     return GateSummary(
         input_scale=settings.input_scale,
         sees=drive.sees,
         spread=quantiles(gate.spread),
         hidden_second_moment=held.shown,
-        bands=_bands(*(np.take_along_axis(of, order, axis=0) for of in (moduli, complements))),
+        bands=_bands(moduli, complements),
         second_moment=_figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
     )
@@ -98,19 +93,14 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
 def _of_several(drive: JointDrive, recurrence: Recurrence, settings: Settings) -> GateSummary:
     """Gates of several pre-activations, drawn; σ_z is that of the two that move |λ|."""
     gates = drive.preactivations(settings.input_scale**2)
+    under = settings.autocorrelation
+    names = dict.fromkeys(name for name, _ in drive.motions.values())
     nominal, moving = (
-        drawn_gates(
-            drive.law,
-            at,
-            settings.autocorrelation,
-            SHARES,
-            parameters=list(dict.fromkeys(name for name, _ in drive.motions.values())),
-            kinds=drive.kinds,
-        )
+        drawn_gates(drive.law, at, under, SHARES, parameters=names, kinds=drive.kinds)
         for at in (gates.still, gates)
     )
     second_moment = None
-    if settings.autocorrelation.is_white or not drive.white_alone:
+    if under.is_white or not drive.white_alone:
         second_moment = _figure(nominal.moments.second_moment, moving.moments.second_moment)
     return GateSummary(
         input_scale=settings.input_scale,

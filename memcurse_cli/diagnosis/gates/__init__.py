@@ -1,1 +1,0 @@
-"""Gates in motion."""
