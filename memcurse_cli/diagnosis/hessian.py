@@ -66,7 +66,6 @@ PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
 MOST_OPERATIONS = 1e14  # that anyone may wait for
 PER_PAIR = 100  # for each unit, in the sum over pairs of steps, where memory is what it waits for
 RESOLVENT_PRODUCTS = 4  # in a complex inverse
-STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
 TOO_LONG = "{:,} steps are too many to sum with a memory this long"
 EXPLODES = "it leaves the range of a float: the state explodes within the horizon"
@@ -248,19 +247,20 @@ def dense_layer_hessian(
     Raises what `dense_hessian` does.
     """
     from memcurse_cli.theory.dense.hessian import dense_hessian
+    from memcurse_cli.theory.dense.sensitivity import DenseSystem
 
     assert recurrence.readin is not None
     assert recurrence.readout is not None
-    return dense_hessian(
+    system = DenseSystem(
         dynamics.matrix,
         recurrence.eigenbasis,
         recurrence.readin.real,
         recurrence.readout.real,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.loss_readout,
-        scale=dynamics.slope * dynamics.scale,
+        settings.autocorrelation,
+        settings.horizon,
+        settings.loss_readout,
     )
+    return dense_hessian(system, dynamics.slope * dynamics.scale)
 
 
 def _pairs_cost(size: int, horizon: int) -> float:
@@ -271,7 +271,7 @@ def _pairs_cost(size: int, horizon: int) -> float:
 def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> str | None:
     """Why a report does not wait for the scores, or None where it does."""
     from memcurse_cli.theory.dense.bases import ANGLES
-    from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION
+    from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION, STEIN_PRODUCTS
     from memcurse_cli.theory.dense.sensitivity import cost_without_eigenbasis
 
     assert recurrence.readin is not None

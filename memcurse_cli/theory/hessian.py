@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from memcurse_cli.theory.linalg import (
     partial_cholesky,
 )
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
-from memcurse_cli.theory.sensitivity import ParameterJacobian, SparseJacobian
+from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
@@ -33,30 +33,6 @@ HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
 # The second of a pair, as each of `tables` takes it.
 TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
-
-
-class ProjectionJacobian(SparseJacobian, Protocol):
-    """What the scalars of a part of B, C or D move: an element of the matrix of each entry.
-
-    B has a row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of
-    inputs, or of channels where each channel has an input of its own.
-    """
-
-    @property
-    def matrix(self) -> Literal["B", "C", "D"]:
-        """Which matrix."""
-
-    @property
-    def row(self) -> Integers:
-        """(entries,) of the matrix."""
-
-    @property
-    def column(self) -> Integers:
-        """(entries,) of the matrix."""
-
-    @property
-    def derivative(self) -> Complexes:
-        """(entries,) what one unit adds there: 1 for a real part, i for an imaginary one."""
 
 
 class Factors(NamedTuple):

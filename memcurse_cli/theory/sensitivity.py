@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,32 +20,36 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 FEWEST = 8  # elements below which a correlation says nothing
 
 
-class SparseJacobian(Protocol):
-    """Entry ``e`` says what one unit of scalar ``scalar[e]`` moves; tied ones have several."""
+@dataclass(frozen=True)
+class SparseJacobian:
+    """What real scalars move: entry ``e`` says what one unit of ``scalar[e]`` does.
 
-    @property
-    def size(self) -> int:
-        """The number of scalars."""
+    A tied scalar (Mamba's ``dt_bias``, S4's ``log_dt``) has several entries.
+    """
 
-    @property
-    def scalar(self) -> Integers:
-        """(entries,) which."""
+    size: int  # the number of scalars
+    scalar: Integers  # (entries,) which
 
 
-class ParameterJacobian(SparseJacobian, Protocol):
-    """How real parameters move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
+@dataclass(frozen=True)
+class ParameterJacobian(SparseJacobian):
+    """How the scalars move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
 
-    @property
-    def eigenvalue(self) -> Integers:
-        """(entries,) which."""
+    eigenvalue: Integers  # (entries,) which
+    eigenvalue_derivative: Complexes  # (entries,) dλ/dω
+    log_gain_derivative: Complexes | None = None  # (entries,) d log γ/dω; None where there is none
 
-    @property
-    def eigenvalue_derivative(self) -> Complexes:
-        """(entries,) dλ/dω."""
 
-    @property
-    def log_gain_derivative(self) -> Complexes | None:
-        """(entries,) d log γ/dω; None where γ does not depend on ω."""
+@dataclass(frozen=True)
+class ProjectionJacobian(SparseJacobian):
+    """What the scalars of a part of B, C or D move: an element of the matrix of each entry."""
+
+    # B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels where each
+    # channel has an input of its own
+    matrix: Literal["B", "C", "D"]
+    row: Integers  # (entries,) of the matrix
+    column: Integers  # (entries,) of the matrix
+    derivative: Complexes  # (entries,) 1 for a real part, i for an imaginary one
 
 
 class GroupSensitivity(NamedTuple):
