@@ -124,23 +124,12 @@ class Entries:
     rate: Complexes  # (e,) η, the weight of h
 
     @classmethod
-    def of(
-        cls,
-        jacobians: Sequence[ParameterJacobian],
-        projections: Sequence[ProjectionJacobian],
-        channels: Integers,
-        gain: Complexes,
-        amplitude: float,
-        *,
-        single_input: bool,
-    ) -> Entries:
-        """Collect them, with the channel of each eigenvalue, γ as gain and κ as amplitude.
-
-        Each channel has one ``single_input`` of its own, which a column of D names, or none.
-        """
+    def of(cls, layer: LayerHessian) -> Entries:
+        """Collect them; a column of D names the input of all, or of a channel of its own."""
+        channels = layer.channels
         parts: list[tuple[NDArray[Any], ...]] = []
         size = 0
-        for one in jacobians:
+        for one in layer.jacobians:
             absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
             if rate is None:
                 rate = np.zeros(one.scalar.size, np.complex128)
@@ -148,20 +137,20 @@ class Entries:
             scalar = one.scalar + size
             parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
             size += one.size
-        for group in projections:
+        for group in layer.projections:
             row, column, rate = group.row, group.column, group.derivative
             absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
             if group.matrix == "B":
                 channel, moved, output, given = channels[row], row, absent, column
-                rate = rate * gain[row]
+                rate = rate * np.exp(layer.log_gain[row])
             elif group.matrix == "C":
                 channel, moved, output, given = channels[column], column, row, absent
             else:
                 channel, given = np.zeros_like(column), column
-                if single_input:
+                if layer.channel is not None:
                     channel, given = given, channel
                 moved, output = np.full(row.size, channels.size), row
-                rate = rate / amplitude
+                rate = rate / (2.0 if layer.conjugate_pairs else 1.0)
             parts.append((group.scalar + size, channel, moved, output, given, still, rate))
             size += group.size
         return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -295,22 +284,16 @@ class LayerHessian:
     @cached_property
     def entries(self) -> Entries:
         """What every scalar does."""
-        return Entries.of(
-            self.jacobians,
-            self.projections,
-            self._channels,
-            np.exp(self.log_gain),
-            2.0 if self.conjugate_pairs else 1.0,
-            single_input=self.channel is not None,
-        )
+        return Entries.of(self)
 
     @cached_property
     def components(self) -> list[list[Unit]]:
         """The units of each block."""
-        return components(list(units(self.entries, self._channels)), self.entries.size)
+        return components(list(units(self.entries, self.channels)), self.entries.size)
 
     @property
-    def _channels(self) -> Integers:
+    def channels(self) -> Integers:
+        """(n,) the channel of each eigenvalue, 0 throughout where all mix."""
         count = self.log_eigenvalues.size
         return np.zeros(count, np.intp) if self.channel is None else self.channel
 

@@ -334,39 +334,6 @@ BISECTIONS = 60
 FARTHEST = 1e6  # a parameter that is moved farther than this does not raise the loss to the level
 
 
-def loss(
-    log_eigenvalues: Complexes,
-    log_gains: Complexes,
-    target: complex,
-    target_log_gain: complex,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    readout: Readout = "last",
-) -> Floats:
-    """(n,) L over that of a silent student, ½ |γ*|² E|h*|²; inf where |λ| ≥ 1 diverges.
-
-        L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
-
-    of a student ``h = λ h + γ x`` and a teacher λ*, γ*, with f of `theory.moments.bilinear`
-    (Zucchet & Orvieto 2024, section 4.1 and appendix B.2). The first four are log λ, log γ, log λ*
-    and log γ*.
-    """
-    diverges = (log_eigenvalues.real >= 0) & (horizon is None)
-    diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)
-    pairs = np.stack(
-        [np.where(diverges, target, log_eigenvalues), np.full(log_eigenvalues.shape, target)],
-        axis=-1,
-    )
-    with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
-        table = pair_moments(pairs, autocorrelation, horizon, readout)[1].hh
-        gain = np.exp(log_gains - target_log_gain)  # γ / γ*
-        own, silent = table[:, 0, 0].real, table[:, 1, 1].real
-        mixed = (gain * table[:, 0, 1]).real
-        relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
-    # What is left of the difference at the target itself is rounding, of either sign.
-    return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
-
-
 class Slope(NamedTuple):
     """The loss at one student."""
 
@@ -402,6 +369,27 @@ class Landscape:
             self._target_log_gain = complex(normalizing_log_gain(np.array([target]))[0])
         self.centre = self._values(target, self._target_log_gain)
 
+    def losses(self, logs: Complexes, log_gains: Complexes) -> Floats:
+        """(n,) L of students log λ, log γ over that of a silent one, inf where |λ| ≥ 1 diverges.
+
+            L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
+
+        of a student ``h = λ h + γ x`` and a teacher λ*, γ*, with f of `theory.moments.bilinear`
+        (Zucchet & Orvieto 2024, section 4.1 and appendix B.2).
+        """
+        diverges = (logs.real >= 0) & (self._input[1] is None)
+        diverges |= ~np.isfinite(logs.imag) | np.isnan(logs.real)
+        target = np.full(logs.shape, self._target)
+        pairs = np.stack([np.where(diverges, target, logs), target], axis=-1)
+        with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
+            table = pair_moments(pairs, *self._input)[1].hh
+            gain = np.exp(log_gains - self._target_log_gain)  # γ / γ*
+            own, silent = table[:, 0, 0].real, table[:, 1, 1].real
+            mixed = (gain * table[:, 0, 1]).real
+            relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
+        # What is left of the difference at the target itself is rounding, of either sign.
+        return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
+
     def along(self, name: str, offsets: Floats) -> Floats:
         """(n,) the loss with one parameter off by so much, over that of a silent student."""
         values = {other: np.full(offsets.shape, value) for other, value in self.centre.items()}
@@ -414,7 +402,7 @@ class Landscape:
             elif self._gain == "coupled":
                 inside = np.where(logs.real < 0, logs, -1.0)
                 gains = np.where(logs.real < 0, normalizing_log_gain(inside), -np.inf + 0j)
-        return loss(logs, gains, self._target, self._target_log_gain, *self._input)
+        return self.losses(logs, gains)
 
     def slope(self, start: complex) -> Slope:
         """The loss and its gradient at a student with another log λ, its γ normalised likewise.
@@ -439,8 +427,8 @@ class Landscape:
                 by_own = (growth * table.hh[0, 0] + turn * table.sh[0, 0]) * np.conj(own)
                 by_target = (growth * table.hh[0, 1] + turn * table.sh[0, 1]) * mixed
                 gradient[name] = float((by_own - by_target).real)
-        there = loss(logs, found.log_gain, self._target, self._target_log_gain, *self._input)
-        return Slope(float(there[0]), self._values(start, complex(found.log_gain[0])), gradient)
+        there = float(self.losses(logs, found.log_gain)[0])
+        return Slope(there, self._values(start, complex(found.log_gain[0])), gradient)
 
     def _values(self, log: complex, log_gain: complex) -> dict[str, float]:
         """The parameters at an eigenvalue."""

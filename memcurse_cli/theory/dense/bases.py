@@ -202,11 +202,13 @@ class SchurForm(NamedTuple):
     triangle: Floats  # (n, n) T, upper triangular but for a 2x2 block for each conjugate pair
     vectors: Floats  # (n, n) Q
 
-    def squares(self) -> Iterator[Floats]:
-        """T, T², T⁴, …, without end."""
+    def squares(self) -> Iterator[tuple[Floats, float]]:
+        """T, T², T⁴, …, without end, each with its ‖·‖_F."""
         power = self.triangle
         while True:
-            yield power
+            with np.errstate(over="ignore", invalid="ignore"):
+                norm = float(np.linalg.norm(power))
+            yield power, norm
             with np.errstate(over="ignore", invalid="ignore"):
                 power = power @ power
 
@@ -281,11 +283,9 @@ class DoublingStein:
         form = schur_form(matrix)
         self._vectors = form.vectors
         self._powers: list[Floats] = []
-        for power in form.squares():
+        for power, norm in form.squares():
             self._powers.append(power)
-            with np.errstate(over="ignore", invalid="ignore"):
-                norm = float(np.sum(power**2))
-            if norm <= FORGOTTEN:
+            if norm**2 <= FORGOTTEN:
                 break
             if len(self._powers) > DOUBLINGS or not math.isfinite(norm):
                 raise ArithmeticError("the powers of the matrix do not vanish")
@@ -572,10 +572,8 @@ class _SchurPowers:
     def __init__(self, matrix: Floats) -> None:
         self._squares: list[Floats] = []
         largest = 1.0
-        for square in schur_form(matrix).squares():
+        for square, bound in schur_form(matrix).squares():
             self._squares.append(square)
-            with np.errstate(over="ignore", invalid="ignore"):
-                bound = float(np.linalg.norm(square))
             if bound * largest < REMEMBERED:
                 break
             if len(self._squares) > OCTAVES or not math.isfinite(bound):

@@ -205,9 +205,7 @@ class Memory(NamedTuple):
 def remembered_lags(matrix: Floats) -> Memory:
     """After how many lags A^d is negligible, by squares of its Schur form."""
     period, growth = 1, 0.0
-    for power in schur_form(matrix).squares():
-        with np.errstate(over="ignore", invalid="ignore"):
-            norm = float(np.linalg.norm(power))
+    for _, norm in schur_form(matrix).squares():
         if norm <= 0.5:
             break
         if not math.isfinite(norm):
