@@ -328,9 +328,8 @@ def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, i
 
 def _exact_error(system: DenseSystem, change: Floats) -> float:
     """√(E‖h' - h‖² / E‖h‖²) of one change; inf where it leaves the range of a float."""
-    under = system.autocorrelation, system.horizon, system.read_at
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        moved, power = matrix_state_change(system.matrix, change, system.inputs, *under)
+        moved, power = matrix_state_change(system, change)
         error = np.sqrt(np.float64(moved) / power)
     return math.inf if np.isnan(error) else float(error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from memcurse_cli.theory.autocorrelation import GRAIN
+from memcurse_cli.theory.autocorrelation import turned
 from memcurse_cli.theory.linalg import Array, array_namespace
 
 Readout = Literal["last", "every"]
@@ -51,21 +51,10 @@ def _plus(sums: Sums, others: Sums, factor: float = 1) -> Sums:
     return tuple(a + factor * b for a, b in zip(sums, others, strict=True))
 
 
-class _Powers:
+def _power(log_modulus: Array, angle: Array | None, steps: int) -> Array:
     """λ^k from log λ each time, so that no rounding adds up; real where every λ is."""
-
-    def __init__(self, log_modulus: Array, angle: Array | None) -> None:
-        self.xp, self.log_modulus, self.angle = array_namespace(log_modulus), log_modulus, angle
-        if angle is not None:  # a multiple of the first part is exact
-            self.coarse = self.xp.round(angle * GRAIN) / GRAIN
-            self.fine = angle - self.coarse
-
-    def __call__(self, steps: int) -> Array:
-        xp, modulus = self.xp, self.xp.exp(steps * self.log_modulus)
-        if self.angle is None:
-            return modulus
-        turned = xp.exp(1j * (steps * self.coarse)) * xp.exp(1j * (steps * self.fine))
-        return modulus * turned
+    modulus = array_namespace(log_modulus).exp(steps * log_modulus)
+    return modulus if angle is None else modulus * turned(angle, steps)
 
 
 class DerivativeSums:
@@ -80,16 +69,16 @@ class DerivativeSums:
     # `rate` and `moved_power` the entries of h and s by h and by s; `coupling`, `drive` c and η.
     def __init__(self, log_modulus: Array, angle: Array | None, rho: float) -> None:
         self.xp, self.rho, self.is_real = array_namespace(log_modulus), rho, angle is None
-        self.powers = _Powers(log_modulus, angle)
+        self.logs = log_modulus, angle
         self.steps, self.decay = 1, rho
-        self.eigenvalue = self.moved = self.power = self.moved_power = self.powers(1)
+        self.eigenvalue = self.moved = self.power = self.moved_power = _power(*self.logs, 1)
         self.coupling, self.drive = 1.0, self.xp.zeros_like(self.power)
         self.rate = self.xp.ones_like(self.power)
         self.carried, self.carried_rate = rho * self.rate, rho * self.drive
 
     def first_products(self) -> Sums:
         """y(0) y(0)†."""
-        one = self.xp.ones_like(self.powers.log_modulus)
+        one = self.xp.ones_like(self.logs[0])
         return one, one, self.drive, one, self.drive, self._squared(self.drive)
 
     def products(self) -> Sums:
@@ -142,7 +131,7 @@ class DerivativeSums:
         self._step_to(self.steps + 1)
 
     def _step_to(self, steps: int) -> None:
-        before = self.powers(steps - 1)
+        before = _power(*self.logs, steps - 1)
         self.power = self.moved_power = before * self.eigenvalue
         self.rate = steps * before
         self.steps, self.decay = steps, self.rho**steps
@@ -173,7 +162,7 @@ class ChangeSums(DerivativeSums):
     ) -> None:
         first, second = (None, None) if angles is None else angles
         super().__init__(log_moduli[0], first, rho)
-        self.moved_powers = _Powers(log_moduli[1], second)
+        self.moved_logs = log_moduli[1], second
         growth = log_moduli[1] - log_moduli[0]
         self.growth = self.xp.where(self.xp.isnan(growth), 0.0, growth)  # of 0 that stays 0
         self.turn = None if angles is None else angles[1] - angles[0]
@@ -183,7 +172,7 @@ class ChangeSums(DerivativeSums):
 
     def _step_to(self, steps: int) -> None:
         xp = self.xp
-        self.power, self.moved_power = self.powers(steps), self.moved_powers(steps)
+        self.power, self.moved_power = _power(*self.logs, steps), _power(*self.moved_logs, steps)
         grows = self.growth > 0
         sign = xp.where(grows, -1.0, 1.0)
         exponent = steps * sign * self.growth

@@ -133,6 +133,14 @@ def _on_gpu(matrix: NDArray[Any], device: str) -> Any:
     return torch.from_numpy(matrix.astype(double)).to(place)
 
 
+def bisected(is_beyond: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """The upper end of an interval where a condition begins to hold, halved so often."""
+    for _ in range(halvings):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if is_beyond(middle) else (middle, high)
+    return high
+
+
 def largest_eigenpairs(
     apply: Callable[[Floats], Floats], order: int, count: int
 ) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from memcurse_cli.theory.linalg import Floats
+from memcurse_cli.theory.linalg import Floats, bisected
 
 GRU_GATES = ("reset", "update", "new")
 LSTM_GATES = ("input", "forget", "cell", "output")
@@ -239,14 +239,7 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
     width = 1.0
     while excess(lowest + width) > 0:
         width *= 2
-    below, above = 0.0, width
-    for _ in range(HALVINGS):
-        middle = 0.5 * (below + above)
-        if excess(lowest + middle) > 0:
-            below = middle
-        else:
-            above = middle
-    return lowest + above
+    return lowest + bisected(lambda above: not excess(lowest + above) > 0, 0.0, width, HALVINGS)
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")

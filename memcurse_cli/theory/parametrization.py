@@ -15,7 +15,7 @@ import numpy as np
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.linalg import Complexes, Floats
+from memcurse_cli.theory.linalg import Complexes, Floats, bisected
 from memcurse_cli.theory.moments import Readout, one_minus_exp, pair_moments
 
 Values = Mapping[str, Floats]
@@ -452,11 +452,9 @@ class Landscape:
         if not beyond.size:
             return None
         outer = beyond[0]
-        low, high = (distances[outer - 1] if outer else 0.0), distances[outer]
-        for _ in range(BISECTIONS):
-            middle = 0.5 * (low + high)
-            if self.along(name, np.array([sign * middle]))[0] >= level:
-                high = middle
-            else:
-                low = middle
-        return float(high)
+        low = distances[outer - 1] if outer else 0.0
+
+        def is_beyond(distance: float) -> bool:
+            return bool(self.along(name, np.array([sign * distance]))[0] >= level)
+
+        return float(bisected(is_beyond, low, distances[outer], BISECTIONS))

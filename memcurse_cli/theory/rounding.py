@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
 from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import bilinear, turned_parts
+
+if TYPE_CHECKING:
+    from memcurse_cli.theory.dense.sensitivity import DenseSystem
 
 Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
 
@@ -169,22 +172,16 @@ def moved_logs(
     return np.where(small, log_eigenvalues + near, far)
 
 
-def matrix_state_change(
-    matrix: Floats,
-    change: Floats,
-    readin: Floats,
-    autocorrelation: Autocorrelation,
-    horizon: int | None,
-    readout: Readout,
-) -> tuple[float, float]:
+def matrix_state_change(system: DenseSystem, change: Floats) -> tuple[float, float]:
     """E‖h' - h‖² and E‖h‖² of ``h = A h + B x`` and ``h' = (A + δA) h' + B x``.
 
     ``d = (A + δA) d + δA h`` for the difference d, so that nothing cancels; an infinite sequence
     needs every |λ| < 1.
     """
+    matrix, readin = system.matrix, system.inputs
     size, inputs = readin.shape
     moved = powers = 0.0
-    for part in autocorrelation.parts:
+    for part in system.autocorrelation.parts:
         if part.weight == 0:
             continue
         pole = part.pole * np.eye(inputs)
@@ -200,8 +197,8 @@ def matrix_state_change(
         answers = _MatrixTransition(transition[kept, kept], start[kept])
         (products,) = (
             _endless_products(answers, part.rho)
-            if horizon is None
-            else summed_products(answers, part.rho, horizon, readout)
+            if system.horizon is None
+            else summed_products(answers, part.rho, system.horizon, system.read_at)
         )
         squares = np.diagonal(products).real
         powers += part.weight * float(np.sum(squares[-2 * size : -size]))

@@ -35,7 +35,7 @@ USABLE = {
 
 @pytest.mark.parametrize("size", [201, 300])
 def test_condition_of_a_large_basis_by_lanczos(size: int) -> None:
-    assert size > module.DIRECT_SIZE
+    assert size > module.DIRECT_NORM
     for matrix in (random(size, 0.9, 3), np.eye(size), np.diag(np.linspace(0, 1, size))):
         basis = eigenbasis(matrix)
         assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-9)

@@ -9,15 +9,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
 from memcurse_cli.theory.dense.sensitivity import (
     TOO_LONG,
     DenseSystem,
+    driven,
     entries_within_horizon,
     powers,
     sensitivity_by_eigenbasis,
@@ -54,19 +53,7 @@ class StationaryHessian:
         matrix, readin, readout = system.matrix, system.inputs, system.outputs
         self._matrix, self._basis, self._readin = matrix, basis, readin
         self._stein = stein_solver(matrix, basis)
-        # Weight, ρ e^(iω), (I - ρA)⁻¹ and N of each part with ρ > 0.
-        self._coloured: list[tuple[float, complex, NDArray[Any], NDArray[Any]]] = []
-        identity = np.eye(len(matrix))
-        drive = np.zeros_like(matrix)
-        for part in system.autocorrelation.parts:
-            weight, rho = part.weight, part.pole
-            drive += weight * (readin @ readin.T)
-            if part.rho > 0 and weight > 0:
-                resolvent = np.asarray(np.linalg.inv(identity - rho * matrix))
-                answer = resolvent @ readin
-                self._coloured.append((weight, rho, resolvent, answer))
-                crossed = (weight * rho * (matrix @ answer) @ readin.T).real
-                drive += crossed + crossed.T
+        drive, self._coloured = driven(system)
         self._weight = self._stein.adjoint(readout.T @ readout)
         self._covariance = self._stein.forward(drive)
         self._source = matrix @ self._covariance
@@ -197,11 +184,10 @@ class HorizonHessian:
         pairs = self._gram_pairs
         assert pairs is not None
         values, coefficients, root = pairs
-        kept = [place for place in range(min(count, values.size)) if values[place] > 0]
+        kept = np.flatnonzero(values[:count] > 0)
         vectors = []
-        for place in kept:
-            weights = coefficients[:, place].reshape(len(root), -1)
-            seen = (root.T @ weights).reshape(self._steps, *self._channels)
+        for weights in coefficients[:, kept].T:
+            seen = (root.T @ weights.reshape(len(root), -1)).reshape(self._steps, *self._channels)
             vector = self._returned(seen)
             vectors.append(vector / np.linalg.norm(vector))
         size = self._left.shape[2]

@@ -224,23 +224,40 @@ def cost_of_lags(size: int, lags: float) -> float:
     return 2 * (stride + 3 * lags / stride) * size**3 + SLOWER * 6 * lags * size**2
 
 
+class ColouredPart(NamedTuple):
+    """A part of the input with ρ > 0, and what A makes of it."""
+
+    weight: float
+    pole: complex  # ρ e^(iω)
+    resolvent: NDArray[Any]  # (n, n) (I - ρA)⁻¹
+    answer: NDArray[Any]  # (n, inputs) N = (I - ρA)⁻¹ B
+
+
+def driven(system: DenseSystem) -> tuple[Floats, list[ColouredPart]]:
+    """(n, n) F of the covariance ``Σ = A Σ Aᵀ + F`` of the state, and the parts with ρ > 0."""
+    matrix, readin = system.matrix, system.inputs
+    coloured: list[ColouredPart] = []
+    source = system.autocorrelation.variance * (readin @ readin.T)
+    for part in system.autocorrelation.parts:
+        if part.rho > 0 and part.weight > 0:
+            resolvent = np.asarray(np.linalg.inv(np.eye(len(matrix)) - part.pole * matrix))
+            answer = resolvent @ readin
+            coloured.append(ColouredPart(part.weight, part.pole, resolvent, answer))
+            crossed = (part.weight * part.pole * (matrix @ answer) @ readin.T).real
+            source += crossed + crossed.T
+    return source, coloured
+
+
 def sensitivity_by_lags(system: DenseSystem) -> tuple[Floats, Floats | None]:
     """The same lag by lag until A^d is negligible; at inf lags only the state is known.
 
     Raises ArithmeticError: the powers of A do not vanish.
     """
     matrix, lags = system.matrix, remembered_lags(system.matrix).lags
-    drive = system.inputs @ system.inputs.T
-    identity, source = np.eye(len(matrix)), np.zeros_like(drive)
-    carried: list[tuple[complex, NDArray[Any]]] = []
     with np.errstate(over="ignore", invalid="ignore"):
-        for part in system.autocorrelation.parts:
-            share, rho = part.weight, part.pole
-            answer = np.asarray(np.linalg.solve(identity - rho * matrix, drive))  # Yᵀ
-            lagged = (rho * (matrix @ answer)).real
-            source += share * (drive + lagged + lagged.T)
-            if part.rho > 0:
-                carried.append((rho, share * answer.T))
+        source, coloured = driven(system)
+        # ρ e^(iω) and Y.
+        carried = [(of.pole, of.weight * (of.answer @ system.inputs.T).T) for of in coloured]
         solver = DoublingStein(matrix)
         right = solver.forward(source)
         if math.isinf(lags):
@@ -437,14 +454,13 @@ def dense_sensitivity(system: DenseSystem) -> DenseSensitivity:
 
 
 def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> DenseSensitivity:
-    if rise.second_moment is None or limit.second_moment is None:
+    def mixed(one: Any, other: Any) -> Any:
+        return None if one is None or other is None else share * one + (1 - share) * other
+
+    moment = mixed(rise.second_moment, limit.second_moment)
+    if moment is None:
         return rise if rise.second_moment is None else limit
-    moment = share * rise.second_moment + (1 - share) * limit.second_moment
-    entries, total = None, None
-    if rise.per_entry is not None and limit.per_entry is not None:
-        entries = share * rise.per_entry + (1 - share) * limit.per_entry
-    elif rise.total is not None and limit.total is not None:
-        total = share * rise.total + (1 - share) * limit.total
+    entries, total = mixed(rise.per_entry, limit.per_entry), mixed(rise.total, limit.total)
     return DenseSensitivity.of(moment, entries, total, rise.reason or limit.reason)
 
 
