@@ -41,15 +41,11 @@ from memcurse_cli.theory.parametrization import (
     NORMALIZATIONS,
     Landscape,
     Parametrized,
-    chrono_bias,
-    chrono_steps,
     normalizing_log_gain,
     parametrize,
-    printed_chrono_bias,
 )
 from memcurse_cli.theory.sensitivity import (
     parameter_sensitivity,
-    relative_sensitivity,
     state_second_moment,
 )
 
@@ -166,12 +162,9 @@ def _rows(
 ) -> list[PredictionRow]:
     one = np.ones_like(found.log_gain)
     states = state_second_moment(moment, found.log_gain)
-    sensitivities = parameter_sensitivity(moment, found.log_gain, one)
+    sensitivities = parameter_sensitivity(moment, found.log_gain, one).sensitivity
     columns = {
-        name: (
-            parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain),
-            relative_sensitivity(moment, moved.eigenvalue, moved.log_gain),
-        )
+        name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
         for name, moved in found.derivatives.items()
     }
     return [
@@ -328,12 +321,15 @@ def chrono_biases(prediction: Prediction) -> ChronoBiases | None:
     ]
     if prediction.parametrization != "sigmoid-gate" or not memories:
         return None
-    ends = chrono_steps(min(memories)), chrono_steps(max(memories))
+    shortest, longest = min(memories), max(memories)
+    # T = 1/(1 - λ) of λ = e^(-1/τ), longer than τ by about half a step, needs σ(b) = 1 - 1/T
+    # (Tallec & Ollivier 2018); Zucchet & Orvieto 2024, section 3.2, print log T, that of T + 1.
+    least, most = -1 / math.expm1(-1 / shortest), -1 / math.expm1(-1 / longest)
     return ChronoBiases(
-        (min(memories), max(memories)),
-        ends,
-        (chrono_bias(ends[0]), chrono_bias(ends[1])),
-        (printed_chrono_bias(ends[0]), printed_chrono_bias(ends[1])),
+        (shortest, longest),
+        (least, most),
+        (math.log(least - 1), math.log(most - 1)),
+        (math.log(least), math.log(most)),
     )
 
 
@@ -418,8 +414,12 @@ def _view(
     slope = None if start is None else around.slope(start)
     parameters = []
     for parameter, moved in found.derivatives.items():
-        derivatives = moved.eigenvalue, moved.log_gain
-        sensitivity = float(parameter_sensitivity(moment, found.log_gain, *derivatives)[0])
+        sensitivity, kappa = (
+            float(figure[0])
+            for figure in parameter_sensitivity(
+                moment, found.log_gain, moved.eigenvalue, moved.log_gain
+            )
+        )
         basin = around.basin(parameter, level) if sensitivity > 0 else None
         offsets = np.array(OFFSETS)
         losses = np.maximum(around.along(parameter, offsets), around.along(parameter, -offsets))
@@ -427,7 +427,7 @@ def _view(
             name=parameter,
             value=around.centre[parameter],
             sensitivity=sensitivity,
-            relative_sensitivity=float(relative_sensitivity(moment, *derivatives)[0]),
+            relative_sensitivity=kappa,
             max_stable_lr=2 / sensitivity if sensitivity > 0 else None,
             basin=basin,
             steps_across=None if basin is None else basin / settings.learning_rate,

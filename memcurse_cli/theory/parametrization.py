@@ -5,7 +5,6 @@ Derivatives are of λ itself, so that λ = 0 is an ordinary point; the eigenvalu
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -309,21 +308,6 @@ def _phase(log_eigenvalues: Complexes) -> Complexes:
 def _finite(log_eigenvalues: Complexes) -> Complexes:
     """log λ with 0 for λ = 0, where it is only ever multiplied by λ."""
     return np.where(np.isneginf(log_eigenvalues.real), 0.0, log_eigenvalues)
-
-
-def chrono_steps(time_constant: float) -> float:
-    """T = 1/(1 - λ) of the gate with ``λ = e^(-1/τ)``: longer than τ by about half a step."""
-    return -1 / math.expm1(-1 / time_constant)
-
-
-def chrono_bias(steps: float) -> float:
-    """``log(T - 1)``, at which σ(b) = 1 - 1/T, for T > 1 (Tallec & Ollivier 2018)."""
-    return math.log(steps - 1)
-
-
-def printed_chrono_bias(steps: float) -> float:
-    """``log T`` as Zucchet & Orvieto 2024, section 3.2, print it: the memory of T + 1 steps."""
-    return math.log(steps)
 
 
 NORMALIZATIONS = {"none": "none", "own": "lru", "coupled": "coupled"}

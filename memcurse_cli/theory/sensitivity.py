@@ -52,8 +52,8 @@ class ProjectionJacobian(SparseJacobian):
     derivative: Complexes  # (entries,) 1 for a real part, i for an imaginary one
 
 
-class GroupSensitivity(NamedTuple):
-    """The sensitivities of one parameter group, one per scalar."""
+class Sensitivity(NamedTuple):
+    """The sensitivities of some scalars, one of each; inf where E|s|² diverges."""
 
     sensitivity: Floats  # (size,) Σ_i w_i E|dh_i/dω|² over the eigenvalues that the scalar moves
     relative_sensitivity: Floats  # (size,) κ(ω) = Σ_i w_i E|dh_i/dω|² / Σ_i w_i E|h_i|²
@@ -75,8 +75,8 @@ def parameter_sensitivity(
     log_gain: Complexes,
     eigenvalue_derivative: Complexes,
     log_gain_derivative: Complexes | None = None,
-) -> Floats:
-    """E|dh/dω|² of a real parameter ω of λ and γ; inf where E|s|² diverges.
+) -> Sensitivity:
+    """E|dh/dω|² and κ of a real parameter ω of one eigenvalue λ and its γ.
 
     ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, None where γ does not depend on
     ω:
@@ -84,22 +84,21 @@ def parameter_sensitivity(
         E|dh/dω|² = |γ|² (|λ'|² E|s|² + 2 Re[λ' η̄ E[s h̄]] + |η|² E|h|²)
 
     ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected). The
-    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0.
+    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0, where γ cancels in κ too.
     """
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
-    return _with_gain(moments, log_gain, moved)
-
-
-def relative_sensitivity(
-    moments: Moments, eigenvalue_derivative: Complexes, log_gain_derivative: Complexes | None = None
-) -> Floats:
-    """κ(ω) = E|dh/dω|² / E|h|² of a parameter of one eigenvalue; γ cancels, even at γ = 0."""
-    return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sensitivity = _in_range(np.exp(2 * log_gain.real) * moved)
+    relative, known = (
+        _ratio(moved, _finite(moments.second_moment)),
+        np.isfinite(moments.sensitivity),
+    )
+    return Sensitivity(np.where(known, sensitivity, np.inf), np.where(known, relative, np.inf))
 
 
 def group_sensitivity(
     moments: Moments, log_gain: Complexes, jacobian: ParameterJacobian, weight: Floats | None = None
-) -> GroupSensitivity:
+) -> Sensitivity:
     """The sensitivities of every scalar of a parameter group.
 
     A tied scalar moves several eigenvalues. Their squares add, in both parts of κ, with the
@@ -113,15 +112,8 @@ def group_sensitivity(
         weight = None if weight is None else weight[eigenvalue]
     derivatives = (jacobian.eigenvalue_derivative, jacobian.log_gain_derivative)
 
-    if _is_range(jacobian.scalar, jacobian.size):
-        moved = _without_gain(moments, *derivatives)
-        sensitivity, relative = _with_gain(moments, log_gain, moved), _relative(moments, moved)
-        if weight is not None:
-            driven = weight > 0
-            with np.errstate(over="ignore"):
-                sensitivity = np.where(driven, sensitivity, 0.0) * weight
-            relative = np.where(driven, relative, 0.0)
-        return GroupSensitivity(sensitivity, relative)
+    if weight is None and _is_range(jacobian.scalar, jacobian.size):
+        return parameter_sensitivity(moments, log_gain, *derivatives)
 
     weight = np.ones(eigenvalue.shape) if weight is None else weight
     driven = weight > 0
@@ -140,7 +132,7 @@ def group_sensitivity(
         sensitivity = unit * moved
     relative = _ratio(moved, held)
     infinite = total(divergent.astype(np.float64)) > 0
-    return GroupSensitivity(
+    return Sensitivity(
         np.where(infinite, np.inf, sensitivity), np.where(infinite, np.inf, relative)
     )
 
@@ -159,17 +151,6 @@ def _without_gain(
     # Where λ' s and η h cancel, only rounding is left.
     cancelled = np.isfinite(scale) & (moved <= ROUNDING * scale)
     return np.where(cancelled, 0.0, _in_range(moved))
-
-
-def _with_gain(moments: Moments, log_gain: Complexes, moved: Floats) -> Floats:
-    with np.errstate(over="ignore", invalid="ignore"):
-        sensitivity = np.exp(2 * log_gain.real) * moved
-    return np.where(np.isfinite(moments.sensitivity), _in_range(sensitivity), np.inf)
-
-
-def _relative(moments: Moments, moved: Floats) -> Floats:
-    relative = _ratio(moved, _finite(moments.second_moment))
-    return np.where(np.isfinite(moments.sensitivity), relative, np.inf)
 
 
 def _in_range(values: Floats) -> Floats:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.moments import Readout, moments
 from memcurse_cli.theory.parametrization import Landscape, parametrize
-from memcurse_cli.theory.sensitivity import relative_sensitivity
+from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
 TARGET = complex(np.log(0.95), 0.4)
 NAMES = {"none": "none", "own": "lru", "coupled": "coupled"}
@@ -72,9 +72,9 @@ def test_the_curvature_at_the_optimum_is_twice_kappa(
     found = parametrize(logs, parametrization, NAMES[gain])
     assert list(around.centre) == list(found.derivatives)
     for name, moved in found.derivatives.items():
-        kappa = relative_sensitivity(
-            moments(logs, autocorrelation), moved.eigenvalue, moved.log_gain
-        )[0]
+        moment = moments(logs, autocorrelation)
+        each = parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
+        kappa = each.relative_sensitivity[0]
         step = 3e-4 / np.sqrt(kappa)
         lower, upper = around.along(name, np.array([-step, step]))
         assert 0.5 * (lower + upper) / step**2 == pytest.approx(kappa, rel=1e-5)
