@@ -84,7 +84,7 @@ def parameter_sensitivity(
         E|dh/dω|² = |γ|² (|λ'|² E|s|² + 2 Re[λ' η̄ E[s h̄]] + |η|² E|h|²)
 
     ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected). The
-    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0, where γ cancels in κ too.
+    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0, which κ does not see.
     """
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
     with np.errstate(over="ignore", invalid="ignore"):
