@@ -171,8 +171,7 @@ def _diagonal_scores(
             tally.add(blocks.hessians)
         for large in hessian.large_blocks(LARGEST_BLOCK):
             output = math.nan  # E y² is a sum over every pair of eigenvalues
-            block = large.factorise()
-            tally.add_factored(block.diagonal, block.plain, block.scaled)
+            tally.add_factored(large.factorise())
     return tally.scores(), output
 
 
@@ -359,7 +358,7 @@ class _Tally:
         self.factored = True
         self.largest = max(self.largest, found.scalars.size)
         before = self.whole.top[0].value if self.whole.top else -1.0
-        self.whole.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
+        self.whole.add_factored(found)
         group = self.group_of(found.scalars)
         if self.whole.top[0].value > before:
             chosen = evenly_chosen(group)
@@ -369,8 +368,7 @@ class _Tally:
         factors = [found.plain.factor[run] for run in runs]
         grams = [factor.T @ factor for factor in factors]
         for index, run, gram in zip(present, runs, grams, strict=True):
-            own = found.diagonal[run], found.plain.of(run), found.scaled.of(run)
-            self.own[index].add_factored(*own)
+            self.own[index].add_factored(found.of(run))
             for other, another in zip(present, grams, strict=True):
                 self.squares[index, other] += float(np.sum(gram * another))
 

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.diagonality import largest
+from memcurse_cli.theory.diagonality import FactoredBlock, largest
 from memcurse_cli.theory.linalg import (
     Complexes,
     Floats,
     Integers,
-    PartialCholesky,
     partial_cholesky,
 )
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
@@ -380,16 +379,6 @@ class LayerHessian:
             self.entries.derivative[entry],
             self.entries.rate[entry],
         )
-
-
-@dataclass(frozen=True)
-class FactoredBlock:
-    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
-
-    scalars: Integers  # (N,) its scalars, ascending
-    diagonal: Floats  # (N,) its exact diagonal
-    plain: PartialCholesky  # of H
-    scaled: PartialCholesky  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
 
 
 @dataclass(frozen=True)

@@ -235,10 +235,6 @@ class PartialCholesky:
     factor: Floats  # (N, r) L
     residual: Floats  # (N,) the diagonal of H - L Lᵀ, non-negative
 
-    def of(self, rows: slice) -> PartialCholesky:
-        """The same of a principal submatrix."""
-        return PartialCholesky(self.factor[rows], self.residual[rows])
-
     @property
     def error(self) -> float:
         """tr(H - L Lᵀ): no eigenvalue of H is further above that of L Lᵀ."""

@@ -89,10 +89,8 @@ def parameter_sensitivity(
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
     with np.errstate(over="ignore", invalid="ignore"):
         sensitivity = _in_range(np.exp(2 * log_gain.real) * moved)
-    relative, known = (
-        _ratio(moved, _finite(moments.second_moment)),
-        np.isfinite(moments.sensitivity),
-    )
+    relative = _ratio(moved, _finite(moments.second_moment))
+    known = np.isfinite(moments.sensitivity)
     return Sensitivity(np.where(known, sensitivity, np.inf), np.where(known, relative, np.inf))
 
 

@@ -280,13 +280,10 @@ def _summed_products(
     With s powers of A at hand, every s-th product alone is formed.
     """
     size, stride = len(matrix), _stride(len(matrix), lags)
-    powers = np.empty((stride, size, size))
-    powers[0] = np.eye(size)
-    for step in range(1, stride):
-        powers[step] = powers[step - 1] @ matrix
-    leap = powers[-1] @ matrix
-    rows = np.ascontiguousarray(powers.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
-    columns = np.ascontiguousarray(powers.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
+    held = powers(matrix, np.eye(size), stride)
+    leap = held[-1] @ matrix
+    rows = np.ascontiguousarray(held.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
+    columns = np.ascontiguousarray(held.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
     answers = [answer for _, answer in carried]
     echoes = [np.zeros(size, answer.dtype) for answer in answers]
     total = np.zeros((size, size))
