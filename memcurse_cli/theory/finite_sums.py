@@ -68,7 +68,7 @@ class DerivativeSums:
     # `carried` and `carried_rate` are g and q, what h and s hold of an input k steps ago; `power`,
     # `rate` and `moved_power` the entries of h and s by h and by s; `coupling`, `drive` c and η.
     def __init__(self, log_modulus: Array, angle: Array | None, rho: float) -> None:
-        self.xp, self.rho, self.is_real = array_namespace(log_modulus), rho, angle is None
+        self.xp, self.rho = array_namespace(log_modulus), rho
         self.logs = log_modulus, angle
         self.steps, self.decay = 1, rho
         self.eigenvalue = self.moved = self.power = self.moved_power = _power(*self.logs, 1)
@@ -86,12 +86,12 @@ class DerivativeSums:
         h = self.carried + self.power
         s = self.carried_rate + self.rate + self.moved_power * self.drive
         r, squared = self.decay, self._squared
-        return r**2, r * h, r * s, squared(h), s * self._conjugate(h), squared(s)
+        return r**2, r * h, r * s, squared(h), s * self.xp.conj(h), squared(s)
 
     def applied(self, sums: Sums) -> Sums:
         """M^k X M^k†."""
         power, rate, moved, decay = self.power, self.rate, self.moved_power, self.decay
-        conjugate, real, squared = self._conjugate, self._real, self._squared
+        conjugate, real, squared = self.xp.conj, self.xp.real, self._squared
         rr, hr, sr, hh, sh, ss = sums
         new_hh = squared(power) * hh
         new_sh = conjugate(power) * (rate * hh + moved * sh)
@@ -136,14 +136,8 @@ class DerivativeSums:
         self.rate = steps * before
         self.steps, self.decay = steps, self.rho**steps
 
-    def _conjugate(self, z: Array) -> Array:
-        return z if self.is_real else self.xp.conj(z)
-
-    def _real(self, z: Array) -> Array:
-        return z if self.is_real else self.xp.real(z)
-
     def _squared(self, z: Array) -> Array:
-        return z * z if self.is_real else self.xp.real(z) ** 2 + self.xp.imag(z) ** 2
+        return self.xp.real(z * self.xp.conj(z))
 
 
 class ChangeSums(DerivativeSums):

@@ -73,18 +73,16 @@ def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
 
 
 def rounding_steps(
-    values: Floats, dtype: Dtype, *, stored: bool | None = False, largest: float | None = None
+    values: Floats, dtype: Dtype, *, stored: bool = False, largest: float | None = None
 ) -> Floats:
     """δω = round(ω) - ω of every element when ω is stored in a type; not finite beyond its range.
 
     Of values stored in the type already the error is uniform over one spacing, of variance
-    spacing²/12 whose root this is, and a zero was a zero. ``stored`` is None where they are if the
-    type holds every ω; ``largest`` is that of the tensor, where the values are a part of it.
+    spacing²/12 whose root this is, and a zero was a zero. ``largest`` is that of the tensor, where
+    the values are a part of it.
     """
     if not stored:
-        steps = rounded(values, dtype, largest) - values
-        if stored is False or steps.any():
-            return np.asarray(steps)
+        return np.asarray(rounded(values, dtype, largest) - values)
     return np.where(values == 0, 0.0, spacing(values, dtype, largest) / np.sqrt(12))
 
 
