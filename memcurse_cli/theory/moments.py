@@ -185,17 +185,11 @@ def _stationary_moments(
     modulus = xp.exp(log_modulus)
     u = -xp.expm1(log_modulus) * (1 + modulus)
     numerator, slope, variance = _of_product(u, rho)
-    if angle is None:
-        conjugate, p = modulus, (1 - rho) + rho * one_minus_exp(log_modulus)
-        p_squared = p**2
-        rate = rho * (p / p_squared) + conjugate * slope
-        rate_squared = rate**2
-    else:
-        conjugate = modulus * xp.exp(-1j * angle)
-        p = (1 - rho) + rho * one_minus_exp(log_modulus + 1j * angle)
-        p_squared = xp.real(p) ** 2 + xp.imag(p) ** 2
-        rate = rho * (xp.conj(p) / p_squared) + conjugate * slope
-        rate_squared = xp.real(rate) ** 2 + xp.imag(rate) ** 2
+    log = log_modulus if angle is None else log_modulus + 1j * angle
+    p = (1 - rho) + rho * one_minus_exp(log)
+    p_squared = xp.real(p * xp.conj(p))
+    rate = rho * (xp.conj(p) / p_squared) + xp.conj(xp.exp(log)) * slope
+    rate_squared = xp.real(rate * xp.conj(rate))
     # 1/p² where the input is constant: u itself may be subnormal, which has fewer digits.
     f = 1 / p_squared if rho == 1 else (numerator / p_squared) / u
     return (
@@ -239,16 +233,13 @@ def pair_moments(
     the input's AR(1) filters: T-k outputs see a lag of k steps, one of them from the first
     innovation, of variance 1.
     """
+    batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
+    columns = np.arange(size) if columns is None else columns
     if horizon is None:
-        chosen = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
-        first, second = log_eigenvalues[..., :, None], chosen[..., None, :]
+        first, second = log_eigenvalues[..., :, None], log_eigenvalues[..., None, columns]
         plain = _stationary_pairs(first, second, autocorrelation)
         return plain, _stationary_pairs(first, second.conj(), autocorrelation)
-    batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
-    width = size if columns is None else columns.size
-    seconds = None
-    if columns is not None:
-        seconds = (columns + size * np.arange(4)[:, None]).ravel()
+    width, seconds = columns.size, (columns + size * np.arange(4)[:, None]).ravel()
     products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
@@ -258,7 +249,7 @@ def pair_moments(
         for of in range(len(part.quadratures(np.zeros(1))))
     ]
     for part, of in processes:
-        weight, rho = part.weight, part.rho
+        later = (1 - part.rho) * (1 + part.rho)
         state = np.zeros_like(eigenvalue)
         derivative = np.zeros_like(eigenvalue)
         for start in range(0, horizon, chunk):
@@ -271,13 +262,12 @@ def pair_moments(
                 response[place] = np.concatenate(
                     [derivative.real, state.real, derivative.imag, state.imag], axis=-1
                 )
+            share = np.where(lags == horizon - 1, 1.0, later)
             if readout == "every":
-                share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
-            else:
-                share = weight * np.where(lags == horizon - 1, 1.0, (1 - rho) * (1 + rho))
+                share = (later * (horizon - 1 - lags) + 1) / horizon
             response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
-            second = response if seconds is None else response[..., seconds, :]
-            products += (response * share) @ np.swapaxes(second, -1, -2)
+            second = np.swapaxes(response[..., seconds, :], -1, -2)
+            products += (response * (part.weight * share)) @ second
             if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
                 break
     upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
