@@ -143,23 +143,15 @@ class DerivativeSums:
 class ChangeSums(DerivativeSums):
     """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,λ'^k-λ^k,λ'^k]] of s = h' - h, whose h' has λ' and γ'.
 
-    Of log|λ| and log|λ'|, both angles (None where all and γ' are real and non-negative), and γ' -
-    1.
+    Of complex log λ and log λ', and γ' - 1.
     """
 
-    def __init__(
-        self,
-        log_moduli: tuple[Array, Array],
-        angles: tuple[Array, Array] | None,
-        gain_change: Array,
-        rho: float,
-    ) -> None:
-        first, second = (None, None) if angles is None else angles
-        super().__init__(log_moduli[0], first, rho)
-        self.moved_logs = log_moduli[1], second
-        growth = log_moduli[1] - log_moduli[0]
+    def __init__(self, log: Array, log_moved: Array, gain_change: Array, rho: float) -> None:
+        super().__init__(log.real, log.imag, rho)
+        self.moved_logs = log_moved.real, log_moved.imag
+        growth = log_moved.real - log.real
         self.growth = self.xp.where(self.xp.isnan(growth), 0.0, growth)  # of 0 that stays 0
-        self.turn = None if angles is None else angles[1] - angles[0]
+        self.turn = log_moved.imag - log.imag
         self._step_to(1)
         self.moved, self.coupling, self.drive = self.moved_power, self.rate, gain_change
         self.carried_rate = rho * gain_change
@@ -169,9 +161,7 @@ class ChangeSums(DerivativeSums):
         self.power, self.moved_power = _power(*self.logs, steps), _power(*self.moved_logs, steps)
         grows = self.growth > 0
         sign = xp.where(grows, -1.0, 1.0)
-        exponent = steps * sign * self.growth
-        if self.turn is not None:
-            exponent = exponent + 1j * (steps * sign * self.turn)
+        exponent = steps * sign * self.growth + 1j * (steps * sign * self.turn)
         # Of the larger of the two, a share that does not cancel.
         larger = xp.where(grows, self.moved_power, self.power)
         self.rate = sign * larger * xp.expm1(exponent)

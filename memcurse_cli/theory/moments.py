@@ -182,8 +182,7 @@ def _stationary_moments(
     xp = array_namespace(log_modulus)
     stable = log_modulus < 0
     log_modulus = xp.where(stable, log_modulus, -1.0)
-    modulus = xp.exp(log_modulus)
-    u = -xp.expm1(log_modulus) * (1 + modulus)
+    u = -xp.expm1(2 * log_modulus)
     numerator, slope, variance = _of_product(u, rho)
     log = log_modulus if angle is None else log_modulus + 1j * angle
     p = (1 - rho) + rho * one_minus_exp(log)
@@ -237,8 +236,8 @@ def pair_moments(
     columns = np.arange(size) if columns is None else columns
     if horizon is None:
         first, second = log_eigenvalues[..., :, None], log_eigenvalues[..., None, columns]
-        plain = _stationary_pairs(first, second, autocorrelation)
-        return plain, _stationary_pairs(first, second.conj(), autocorrelation)
+        plain = stationary_pairs(first, second, autocorrelation)
+        return plain, stationary_pairs(first, second.conj(), autocorrelation)
     width, seconds = columns.size, (columns + size * np.arange(4)[:, None]).ravel()
     products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
@@ -279,9 +278,10 @@ def pair_moments(
     )
 
 
-def _stationary_pairs(
+def stationary_pairs(
     log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
 ) -> PairMoments:
+    """`bilinear` and its derivatives at every α and β, summed over the parts of the input."""
     tables = PairMoments(*np.zeros((4, *np.broadcast(log_alpha, log_beta).shape), np.complex128))
     for weight, rho, frequency in autocorrelation.parts:
         pair = bilinear(log_alpha, log_beta, rho, frequency)

@@ -10,7 +10,7 @@ import numpy as np
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
 from memcurse_cli.theory.linalg import Complexes, Floats
-from memcurse_cli.theory.moments import bilinear, turned_parts
+from memcurse_cli.theory.moments import stationary_pairs, turned_parts
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.sensitivity import DenseSystem
@@ -112,17 +112,9 @@ def state_change(
     E[h_α h̄_β] at γ = 1 and g = γ'/γ, where a relative change of 1e-3 has ten digits left.
     On a finite one nothing cancels.
     """
-    is_real = not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any())
-    if is_real:
-        log_eigenvalues, log_moved = log_eigenvalues.real, log_moved.real  # type: ignore[assignment]
-        log_gain_ratio = log_gain_ratio.real  # type: ignore[assignment]
 
     def joint(one: Complexes, other: Complexes) -> Complexes:
-        total = np.zeros(one.shape, one.dtype)
-        for weight, rho, frequency in autocorrelation.parts:
-            if weight > 0:
-                total = total + weight * bilinear(one, other.conj(), rho, frequency).value
-        return total
+        return stationary_pairs(one, other.conj(), autocorrelation).hh
 
     change = np.zeros(log_eigenvalues.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -135,12 +127,9 @@ def state_change(
             )
             change = np.where((log_eigenvalues.real < 0) & (log_moved.real < 0), change, np.inf)
         else:
-            moduli, gain_change = (log_eigenvalues.real, log_moved.real), np.expm1(log_gain_ratio)
             for weight, rho, turn in turned_parts(autocorrelation):
-                angles = None
-                if not is_real or turn != 0:
-                    angles = log_eigenvalues.imag + turn, log_moved.imag + turn
-                sums = ChangeSums(moduli, angles, gain_change, rho)
+                turned = log_eigenvalues + 1j * turn, log_moved + 1j * turn
+                sums = ChangeSums(*turned, np.expm1(log_gain_ratio), rho)
                 change = change + weight * summed_products(sums, rho, horizon, readout)[-1]
     return np.where(np.isfinite(change), np.maximum(change, 0.0), np.inf)
 
