@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
 from memcurse_cli.theory.linalg import Floats
 
-Booleans = NDArray[np.bool_]
 
 BLOCK_ELEMENTS = 2**22  # samples that are transformed at once
 EVALUATED_LAGS = 48  # lags at which the sampling error of one sequence is summed, others between
@@ -135,7 +134,7 @@ def gaussian_standard_error(
     return np.interp(np.arange(lags + 1), some, np.sqrt(np.maximum(variances, 0.0)))
 
 
-def padded_steps(block: NDArray[Any], value: float) -> Booleans:
+def padded_steps(block: NDArray[Any], value: float) -> NDArray[np.bool_]:
     """(n, T) the steps at either end of a sequence whose features all have a value."""
     same = np.all(block == value, axis=2)
     head = np.logical_and.accumulate(same, axis=1)

@@ -455,8 +455,8 @@ def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> Dens
         return None if one is None or other is None else share * one + (1 - share) * other
 
     moment = mixed(rise.second_moment, limit.second_moment)
-    if moment is None:
-        return rise if rise.second_moment is None else limit
+    if moment is None:  # the rise costs too much
+        return rise
     entries, total = mixed(rise.per_entry, limit.per_entry), mixed(rise.total, limit.total)
     return DenseSensitivity.of(moment, entries, total, rise.reason or limit.reason)
 
