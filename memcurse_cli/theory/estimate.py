@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
 from memcurse_cli.theory.linalg import Floats
 
-
 BLOCK_ELEMENTS = 2**22  # samples that are transformed at once
 EVALUATED_LAGS = 48  # lags at which the sampling error of one sequence is summed, others between
 

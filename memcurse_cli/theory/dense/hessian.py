@@ -36,7 +36,8 @@ HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what 
 NORM_CONDITION = 1e4  # κ(P) up to which ‖H‖_F² in closed form keeps six digits
 GRAM_ORDER = 1000  # impulse-response samples up to which their Gram matrix is formed
 LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
-FORMED_FLOPS = 2e10  # of all its products, up to which ‖H‖_F² is taken from H itself: seconds
+FORMED_ORDER = 1024  # up to here ‖H‖_F² is taken from H itself, where
+FORMED_FLOPS = 2e10  # is enough for all its columns: seconds
 STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 PROBES = 16  # random vectors behind an estimated ‖H‖_F²
 DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside its bounds
@@ -344,9 +345,10 @@ def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
 def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
     """The scores, from products with H alone, and the eigenpairs of the ten largest eigenvalues.
 
-    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and where H costs little to form.
-    Otherwise its share outside the top eigenvectors, E‖H z‖² over random signs z there, is
-    estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++). None where H is zero.
+    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A where all
+    columns of H take seconds. Otherwise its share outside the top eigenvectors, E‖H z‖² over random
+    signs z there, is estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++). None where H
+    is zero.
     Raises ArithmeticError: the Lanczos iteration has not converged, or ‖H‖_F is lost in rounding.
     """
     if not hessian.trace > 0:
@@ -381,7 +383,7 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
 
 def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
     """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
-    if hessian.order * hessian.cost <= FORMED_FLOPS:
+    if hessian.order <= FORMED_ORDER and hessian.order * hessian.cost <= FORMED_FLOPS:
         return float(np.sum(hessian.to_matrix() ** 2)), 0.0
     generator = np.random.default_rng(0)  # the same report every time
     draws = []
