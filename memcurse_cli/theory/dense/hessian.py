@@ -6,7 +6,6 @@ Its products with a change of A cost a few of n×n matrices, which docs/theory/d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -253,13 +252,14 @@ class HorizonHessian:
 class DenseHessian:
     """H over the entries of A, or over those of its diagonal blocks."""
 
-    apply: Callable[[Floats], Floats]  # (n, n) X → (n, n) H[X]
+    operator: StationaryHessian | HorizonHessian
     diagonal: Floats  # (n, n) H_ij,ij = E‖dy/dA_ij‖²
     output_second_moment: float  # E|y|², the outputs summed
     squared_norm: float | None  # ‖H‖_F², or None where no closed form is at hand
-    # what `top` returns, where the Gram matrix of all responses is small enough
-    gram_top: Callable[[int], tuple[Floats, Floats]] | None
-    cost: float  # about the floating-point operations of a product
+
+    def apply(self, change: Floats) -> Floats:
+        """(n, n) H[X] of an (n, n) X."""
+        return self.operator.apply(change)
 
     @property
     def order(self) -> int:
@@ -281,8 +281,8 @@ class DenseHessian:
 
         Raises ArithmeticError: the Lanczos iteration has not converged.
         """
-        if self.gram_top is not None:
-            return self.gram_top(count)
+        if self.squared_norm is not None and isinstance(self.operator, HorizonHessian):
+            return self.operator.top(count)
         values, vectors = largest_eigenpairs(self._applied, self.order, count)
         return values, np.ascontiguousarray(vectors.T).reshape(-1, *self.diagonal.shape)
 
@@ -315,12 +315,10 @@ def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
     system = replace(system, readout=scale * system.outputs)
     operator: StationaryHessian | HorizonHessian
     diagonal: Floats | None
-    gram_top = None
     with np.errstate(over="ignore", invalid="ignore"):
         if system.horizon is not None:
             operator = HorizonHessian(system)
             _, diagonal = entries_within_horizon(system)
-            gram_top = operator.top
         elif basis.condition < HESSIAN_CONDITION:
             operator = StationaryHessian(system, basis)
             _, diagonal = sensitivity_by_eigenbasis(system)
@@ -333,12 +331,10 @@ def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
     if not np.isfinite(float(np.sum(diagonal**2))):
         raise OverflowError("the squares of a Hessian's elements have no finite sum")
     return DenseHessian(
-        operator.apply,
+        operator,
         diagonal,
         operator.output_second_moment / scale**2 if scale else 0.0,
         squared_norm,
-        None if squared_norm is None else gram_top,
-        operator.cost,
     )
 
 
@@ -383,7 +379,8 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
 
 def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
     """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
-    if hessian.order <= FORMED_ORDER and hessian.order * hessian.cost <= FORMED_FLOPS:
+    order, cost = hessian.order, hessian.operator.cost
+    if order <= FORMED_ORDER and order * cost <= FORMED_FLOPS:
         return float(np.sum(hessian.to_matrix() ** 2)), 0.0
     generator = np.random.default_rng(0)  # the same report every time
     draws = []
