@@ -218,6 +218,17 @@ def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, ho
     return min(horizon, int(min(2 * np.log(NEGLIGIBLE) / slowest, float(horizon))) + 1)
 
 
+def innovations(lags: Integers | Floats, rho: float, horizon: int, readout: Readout) -> Floats:
+    """The variance of the innovation that is k steps old, or its mean over every step.
+
+    T-k steps see a lag of k, one of them from the first innovation, of variance 1.
+    """
+    later = (1 - rho) * (1 + rho)
+    if readout == "every":
+        return np.asarray((later * (horizon - 1 - lags) + 1) / horizon)
+    return np.where(lags == horizon - 1, 1.0, later)
+
+
 def pair_moments(
     log_eigenvalues: Complexes,
     autocorrelation: Autocorrelation,
@@ -229,8 +240,7 @@ def pair_moments(
 
     Of (..., m) log λ all come second, or (c,) ``columns``. Over T steps they are
     ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T`` with z(k) the responses to an innovation, through
-    the input's AR(1) filters: T-k outputs see a lag of k steps, one of them from the first
-    innovation, of variance 1.
+    the input's AR(1) filters.
     """
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     columns = np.arange(size) if columns is None else columns
@@ -242,33 +252,26 @@ def pair_moments(
     products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
-    processes = [
-        (part, of)
-        for part in autocorrelation.parts
-        for of in range(len(part.quadratures(np.zeros(1))))
-    ]
-    for part, of in processes:
-        later = (1 - part.rho) * (1 + part.rho)
-        state = np.zeros_like(eigenvalue)
-        derivative = np.zeros_like(eigenvalue)
-        for start in range(0, horizon, chunk):
-            lags = np.arange(start, min(start + chunk, horizon))
-            response = np.empty((lags.size, *batch, 4 * size))
-            echo = part.quadratures(lags.astype(np.float64))[of]
-            for place in range(lags.size):
-                derivative = eigenvalue * derivative + state
-                state = eigenvalue * state + echo[place]
-                response[place] = np.concatenate(
-                    [derivative.real, state.real, derivative.imag, state.imag], axis=-1
-                )
-            share = np.where(lags == horizon - 1, 1.0, later)
-            if readout == "every":
-                share = (later * (horizon - 1 - lags) + 1) / horizon
-            response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
-            second = np.swapaxes(response[..., seconds, :], -1, -2)
-            products += (response * (part.weight * share)) @ second
-            if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
-                break
+    for part in autocorrelation.parts:
+        for of in range(len(part.quadratures(np.zeros(1)))):
+            state = np.zeros_like(eigenvalue)
+            derivative = np.zeros_like(eigenvalue)
+            for start in range(0, horizon, chunk):
+                lags = np.arange(start, min(start + chunk, horizon))
+                response = np.empty((lags.size, *batch, 4 * size))
+                echo = part.quadratures(lags.astype(np.float64))[of]
+                for place in range(lags.size):
+                    derivative = eigenvalue * derivative + state
+                    state = eigenvalue * state + echo[place]
+                    response[place] = np.concatenate(
+                        [derivative.real, state.real, derivative.imag, state.imag], axis=-1
+                    )
+                share = part.weight * innovations(lags, part.rho, horizon, readout)
+                response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
+                second = np.swapaxes(response[..., seconds, :], -1, -2)
+                products += (response * share) @ second
+                if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
+                    break
     upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
     both, mixed = upper[..., : 2 * width], upper[..., 2 * width :]
     across, turned = lower[..., : 2 * width], lower[..., 2 * width :]

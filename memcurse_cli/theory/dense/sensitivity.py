@@ -31,7 +31,7 @@ from memcurse_cli.theory.dense.bases import (
     schur_form,
 )
 from memcurse_cli.theory.linalg import Complexes, Floats
-from memcurse_cli.theory.moments import Readout, one_minus_exp, pair_moments
+from memcurse_cli.theory.moments import Readout, innovations, one_minus_exp, pair_moments
 
 FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
 STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
@@ -544,9 +544,8 @@ def entries_within_horizon(system: DenseSystem) -> tuple[Floats, Floats]:
     lags = np.arange(horizon, dtype=np.float64)
     for weight, rho, echo in echoes(system.autocorrelation, lags):
         answers = _answers(matrix, system.inputs, echo)
-        second_moment += weight * np.einsum(
-            "k,kjm,kjm->j", _innovations(system, rho), answers, answers
-        )
+        share = weight * innovations(lags, rho, horizon, system.read_at)
+        second_moment += np.einsum("k,kjm,kjm->j", share, answers, answers)
         rows = np.ascontiguousarray(answers.transpose(1, 0, 2))
         states.append((weight, rho, _Products(rows, rows)))
     entries = np.zeros(matrix.shape)
@@ -579,7 +578,7 @@ def total_within_horizon(system: DenseSystem) -> tuple[Floats, float]:
     states = []
     for weight, rho, echo in echoes(system.autocorrelation, lags):
         answers = _modal_answers(basis.logs, echo)
-        shared = answers * _innovations(system, rho)[:, None]
+        shared = answers * innovations(lags, rho, system.steps, system.read_at)[:, None]
         covariance = PairTables(
             (shared.T @ answers.conj()) * drive.conjugated, (shared.T @ answers) * drive.plain
         )
@@ -650,16 +649,6 @@ def _answers(matrix: Floats, drive: Floats, echo: Floats) -> Floats:
         if held != 0:
             answers[lag] += held * drive
     return answers
-
-
-def _innovations(system: DenseSystem, rho: float) -> Floats:
-    """(T,) the variance of the innovation that is k steps old, or its mean over every step."""
-    later = (1 - rho) * (1 + rho)
-    if system.read_at == "every":
-        return (later * np.arange(system.steps - 1, -1, -1) + 1) / system.steps
-    variance = np.full(system.steps, later)
-    variance[-1] = 1.0
-    return variance
 
 
 def _modal_answers(logs: Complexes, echo: Floats) -> Complexes:
