@@ -12,7 +12,12 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from memcurse_cli.experiments.training import Network, Parameters, causal_convolution, draw_teacher
+from memcurse_cli.experiments.training import (
+    Network,
+    Parameters,
+    causal_convolution,
+    teacher_kernel,
+)
 
 RATES = tuple(float(10 ** (exponent / 3)) for exponent in range(-15, -2))
 """1e-5 to 1e-1, three to a decade."""
@@ -69,7 +74,7 @@ def sweep(
         report: called with the steps done.
     """
     initial = initialise(network, units, modulus, seed)
-    teacher = draw_teacher(TEACHER_UNITS, modulus, seed).kernel(horizon)
+    teacher = teacher_kernel(TEACHER_UNITS, modulus, seed, horizon)
     rates = jnp.asarray(RATES, jnp.float32)
     optimizer = optax.scale_by_adam()
     key = jax.random.key(seed)

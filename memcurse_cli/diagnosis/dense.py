@@ -35,6 +35,7 @@ from memcurse_cli.theory.dense.bases import (
 from memcurse_cli.theory.dense.hessian import HorizonHessian, StationaryHessian
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
+    DenseSystem,
     SensitivitySplit,
     dense_sensitivity,
     sensitivity_split,
@@ -102,13 +103,18 @@ def sensitivity_of(
     recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
 ) -> DenseSensitivity:
     """E h_i² and E‖dh/dA_ij‖² of a dense layer."""
-    return dense_sensitivity(
+    return dense_sensitivity(_system(recurrence, dynamics, settings))
+
+
+def _system(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> DenseSystem:
+    """Its state, seen as it is."""
+    return DenseSystem(
         dynamics.matrix,
         recurrence.eigenbasis,
         None if recurrence.readin is None else recurrence.readin.real,
-        settings.autocorrelation,
-        settings.horizon,
-        settings.state_readout,
+        autocorrelation=settings.autocorrelation,
+        horizon=settings.horizon,
+        read_at=settings.state_readout,
     )
 
 
@@ -161,7 +167,7 @@ def _structure(
     if size > LARGEST:
         limit = f"its parts and transients are taken up to {LARGEST} units"
         return DenseStructure(None, None, None, conditions, None, None, None, limit)
-    split, reason = _split(recurrence, sensitivity, settings)
+    split, reason = _split(_system(recurrence, dynamics, settings), sensitivity)
     growth, step, kreiss = None, None, None
     if is_undetermined(matrix, basis):
         reason = TOO_UNCERTAIN
@@ -178,24 +184,17 @@ def _structure(
 
 
 def _split(
-    recurrence: Recurrence, sensitivity: DenseSensitivity, settings: Settings
+    system: DenseSystem, sensitivity: DenseSensitivity
 ) -> tuple[SensitivitySplit | None, str | None]:
     """The parts as shares of the whole, or why they are missing."""
-    total, horizon = sensitivity.total, settings.horizon
+    total, horizon = sensitivity.total, system.horizon
     if total is None or not 0 < total < math.inf:
         return None, sensitivity.reason
-    if not recurrence.eigenbasis.is_usable:
+    if not system.basis.is_usable:
         return None, "its eigenvectors are too ill-conditioned to be told apart"
-    if horizon is not None and 32.0 * recurrence.size**2 * horizon > SPLIT_FLOPS:
+    if horizon is not None and 32.0 * system.matrix.size * horizon > SPLIT_FLOPS:
         return None, f"{horizon} steps are too many for a matrix of this size to be split"
-    split = sensitivity_split(
-        recurrence.eigenbasis,
-        total,
-        None if recurrence.readin is None else recurrence.readin.real,
-        settings.autocorrelation,
-        horizon,
-        settings.state_readout,
-    )
+    split = sensitivity_split(system, total)
     if split.eigenvalues > OPPOSED * total:
         return None, "its eigenvalues and eigenvectors undo each other's parts of the sensitivity"
     return SensitivitySplit(*(part / total for part in split)), None
@@ -270,13 +269,14 @@ def _rounding(
     known = {name: change for name, change in changes.items() if np.isfinite(change).all()}
     crossing = leaving_disk(recurrence, dynamics) if settings.horizon is None else {}
     gone = {name for name, count in crossing.items() if count}
+    system = _system(recurrence, dynamics, settings)
     if recurrence.size > EXACT:
-        errors |= _coherent_errors(recurrence, dynamics, known, settings)
+        errors |= _coherent_errors(system, known)
     if recurrence.size <= LARGEST:
         for name, change in known.items():
             large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
             if large and name not in gone:
-                errors[name] = _exact_error(recurrence, dynamics, change, settings)
+                errors[name] = _exact_error(system, change)
     errors |= {name: 0.0 for name, change in known.items() if not change.any()}
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
@@ -324,39 +324,28 @@ def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, i
     return found
 
 
-def _readin(recurrence: Recurrence) -> Floats:
-    return np.eye(recurrence.size) if recurrence.readin is None else recurrence.readin.real
-
-
-def _exact_error(
-    recurrence: Recurrence, dynamics: DenseDynamics, change: Floats, settings: Settings
-) -> float:
+def _exact_error(system: DenseSystem, change: Floats) -> float:
     """√(E‖h' - h‖² / E‖h‖²) of one change; inf where it leaves the range of a float."""
-    under = settings.autocorrelation, settings.horizon, settings.state_readout
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        moved, power = matrix_state_change(dynamics.matrix, change, _readin(recurrence), *under)
+        moved, power = matrix_state_change(system, change)
         error = np.sqrt(np.float64(moved) / power)
     return math.inf if np.isnan(error) else float(error)
 
 
-def _coherent_errors(
-    recurrence: Recurrence, dynamics: DenseDynamics, changes: dict[str, Floats], settings: Settings
-) -> dict[str, float]:
+def _coherent_errors(system: DenseSystem, changes: dict[str, Floats]) -> dict[str, float]:
     """√(Σ δA ∘ H[δA] / E‖h‖²) by type; empty where H is too large or not to be had."""
-    matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
-    horizon, inputs = settings.horizon, settings.autocorrelation
-    readin, states = _readin(recurrence), np.eye(size)
-    if size > LARGEST or (horizon or 1) * min(readin.shape) * size**2 > LONGEST:
+    size, inputs = system.inputs.shape
+    steps = 1 if system.horizon is None else system.horizon
+    if size > LARGEST or steps * min(inputs, size) * size**2 > LONGEST:
         return {}
     hessian: HorizonHessian | StationaryHessian
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            if horizon is None:
-                usable = basis if basis.is_usable else None
-                hessian = StationaryHessian(matrix, usable, readin, states, inputs)
+            if system.horizon is None:
+                usable = system.basis if system.basis.is_usable else None
+                hessian = StationaryHessian(system, usable)
             else:
-                radius, read_at = math.exp(basis.log_radius), settings.state_readout
-                hessian = HorizonHessian(matrix, readin, states, inputs, horizon, read_at, radius)
+                hessian = HorizonHessian(system)
             moved = {
                 name: float(np.sum(change * hessian.apply(change)))
                 for name, change in changes.items()

@@ -66,7 +66,6 @@ PRODUCTS_OF_TEN = 100  # until ten have, and nothing larger is left beside them
 MOST_OPERATIONS = 1e14  # that anyone may wait for
 PER_PAIR = 100  # for each unit, in the sum over pairs of steps, where memory is what it waits for
 RESOLVENT_PRODUCTS = 4  # in a complex inverse
-STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 
 EXPLODES = "it leaves the range of a float: the state explodes within the horizon"
 
@@ -141,8 +140,7 @@ def _summary(recurrence: Recurrence, settings: Settings) -> HessianSummary | Non
                 tally.add(blocks.hessians)
             for large in hessian.large_blocks(LARGEST_BLOCK):
                 output = math.nan  # E y² is a sum over every pair of eigenvalues
-                block = large.factorise()
-                tally.add_factored(block.diagonal, block.plain, block.scaled)
+                tally.add_factored(large.factorise())
         scores = tally.scores()
     if scores is None:
         return None
@@ -218,19 +216,20 @@ def dense_layer_hessian(
     Raises what `dense_hessian` does.
     """
     from memcurse_cli.theory.dense.hessian import dense_hessian
+    from memcurse_cli.theory.dense.sensitivity import DenseSystem
 
     assert recurrence.readin is not None
     assert recurrence.readout is not None
-    return dense_hessian(
+    system = DenseSystem(
         dynamics.matrix,
         recurrence.eigenbasis,
         recurrence.readin.real,
         recurrence.readout.real,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.loss_readout,
-        scale=dynamics.slope * dynamics.scale,
+        settings.autocorrelation,
+        settings.horizon,
+        settings.loss_readout,
     )
+    return dense_hessian(system, dynamics.slope * dynamics.scale)
 
 
 def _pairs_cost(size: int, horizon: int) -> float:
@@ -241,7 +240,7 @@ def _pairs_cost(size: int, horizon: int) -> float:
 def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> str | None:
     """Why a report does not wait for the scores, or None where it does."""
     from memcurse_cli.theory.dense.bases import ANGLES
-    from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION
+    from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION, STEIN_PRODUCTS
     from memcurse_cli.theory.dense.sensitivity import cost_without_eigenbasis
 
     assert recurrence.readin is not None
@@ -322,7 +321,7 @@ class _Tally:
         self.blocks += 1
         self.factored = True
         self.largest = max(self.largest, found.scalars.size)
-        self.whole.add_factored(found.diagonal, found.plain, found.scaled, found.scalars)
+        self.whole.add_factored(found)
         group = self.group_of(found.scalars)
         if self._has_top(found.scalars):
             chosen = evenly_chosen(group)
@@ -330,9 +329,9 @@ class _Tally:
             self.sharpest = some, found.scalars[chosen], found.scalars.size
         grams = np.zeros((len(self.groups), found.plain.factor.shape[1] ** 2))
         for index, run in _runs(group):
-            part = found.plain.of(run)
-            self.own[index].add_factored(found.diagonal[run], part, found.scaled.of(run))
-            grams[index] = (part.factor.T @ part.factor).ravel()
+            part = found.of(run)
+            self.own[index].add_factored(part)
+            grams[index] = (part.plain.factor.T @ part.plain.factor).ravel()
         self.squares += grams @ grams.T
 
     def _has_top(self, scalars: Integers) -> NDArray[np.bool_]:

@@ -43,15 +43,11 @@ from memcurse_cli.theory.parametrization import (
     NORMALIZATIONS,
     Landscape,
     Parametrized,
-    chrono_bias,
-    chrono_steps,
     normalizing_log_gain,
     parametrize,
-    printed_chrono_bias,
 )
 from memcurse_cli.theory.sensitivity import (
     parameter_sensitivity,
-    relative_sensitivity,
     state_second_moment,
 )
 
@@ -167,12 +163,12 @@ def _rows(
     found: Parametrized,
 ) -> Iterator[PredictionRow]:
     states = state_second_moment(moment, found.log_gain)
-    sensitivities = parameter_sensitivity(moment, found.log_gain, np.ones_like(found.log_gain))
-    columns = {}
-    for name, moved in found.derivatives.items():
-        derivatives = moved.eigenvalue, moved.log_gain
-        absolute = parameter_sensitivity(moment, found.log_gain, *derivatives)
-        columns[name] = absolute, relative_sensitivity(moment, *derivatives)
+    one = np.ones_like(found.log_gain)
+    sensitivities = parameter_sensitivity(moment, found.log_gain, one).sensitivity
+    columns = {
+        name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
+        for name, moved in found.derivatives.items()
+    }
     for index, (magnitude, angle) in enumerate(eigenvalues):
         parameters = {
             name: ParameterPrediction(*(finite(column[index]) for column in pair))
@@ -310,8 +306,10 @@ def chrono_biases(prediction: Prediction) -> list[ChronoBias]:
     ]
     if prediction.parametrization != "sigmoid-gate" or not memories:
         return []
-    ends = [(memory, chrono_steps(memory)) for memory in (min(memories), max(memories))]
-    return [ChronoBias(*one, chrono_bias(one[1]), printed_chrono_bias(one[1])) for one in ends]
+    # T = 1/(1 - λ) of λ = e^(-1/τ), longer than τ by about half a step, needs σ(b) = 1 - 1/T
+    # (Tallec & Ollivier 2018); Zucchet & Orvieto 2024, section 3.2, print log T, that of T + 1.
+    ends = [(one, -1 / math.expm1(-1 / one)) for one in (min(memories), max(memories))]
+    return [ChronoBias(*one, math.log(one[1] - 1), math.log(one[1])) for one in ends]
 
 
 def landscape(
@@ -396,7 +394,8 @@ def _view(
     parameters, offsets = [], np.array(OFFSETS)
     for parameter, moved in found.derivatives.items():
         derivatives = moved.eigenvalue, moved.log_gain
-        sensitivity = float(parameter_sensitivity(moment, found.log_gain, *derivatives)[0])
+        figures = parameter_sensitivity(moment, found.log_gain, *derivatives)
+        sensitivity, kappa = (float(figure[0]) for figure in figures)
         stable, basin = None, None
         if sensitivity > 0:
             stable, basin = 2 / sensitivity, around.basin(parameter, level)
@@ -405,7 +404,7 @@ def _view(
             name=parameter,
             value=around.centre[parameter],
             sensitivity=sensitivity,
-            relative_sensitivity=float(relative_sensitivity(moment, *derivatives)[0]),
+            relative_sensitivity=kappa,
             max_stable_lr=stable,
             basin=basin,
             steps_across=None if basin is None else basin / settings.learning_rate,

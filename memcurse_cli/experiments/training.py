@@ -63,42 +63,13 @@ def ring_eigenvalues(random: np.random.Generator, units: int, modulus: float) ->
     return np.sqrt(squared_moduli) * np.exp(1j * random.uniform(0, np.pi, units))
 
 
-def single_channel(random: np.random.Generator, units: int) -> dict[str, Floats]:
+def single_channel(random: np.random.Generator, units: int) -> InitialValues:
     """B (n, 1), C (1, n) and D (1, 1) of a real system with one input and one output."""
     return {
         "B": truncated_normal(random, (units, 1), fan_in=1),
         "C": truncated_normal(random, (1, units), fan_in=units),
         "D": truncated_normal(random, (1, 1), fan_in=1),
     }
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """``h[t] = A h[t-1] + B x[t]``, ``y[t] = C h[t] + D x[t]`` with one input and one output.
-
-    Zucchet & Orvieto 2024, section 4.2 and appendix B.4.
-    """
-
-    A: Floats  # (n, n) transition
-    B: Floats  # (n, 1) readin
-    C: Floats  # (1, n) readout
-    D: Floats  # (1, 1) skip connection
-
-    def kernel(self, horizon: int) -> Floats:
-        """The response to an impulse: ``D + C B, C A B, C A² B, …``, one number per step."""
-        response = np.empty(horizon)
-        state = self.B[:, 0]
-        for step in range(horizon):
-            response[step] = self.C[0] @ state
-            state = self.A @ state
-        response[0] += self.D[0, 0]
-        return response
-
-
-def draw_teacher(units: int, modulus: float, seed: int) -> Teacher:
-    """A random teacher with every |λ| between ν and 1."""
-    random = np.random.default_rng([seed, 0])
-    return Teacher(dense_transition(random, units, modulus), **single_channel(random, units))
 
 
 def impulse_states(transition: Array, readin: Array, horizon: int) -> Array:
@@ -266,6 +237,20 @@ class GRU(Network):
         return outputs.T + parameters["head.bias"][0]
 
 
+def teacher_kernel(units: int, modulus: float, seed: int, horizon: int) -> Floats:
+    """(T,) the response of a random linear teacher to an impulse: ``D + C B, C A B, C A² B, …``.
+
+    Its |λ| are between ν and 1: Zucchet & Orvieto 2024, section 4.2 and appendix B.4.
+    """
+    teacher = DenseLinearRNN().initialise(np.random.default_rng([seed, 0]), units, modulus)
+    response, state = np.empty(horizon), teacher["B"][:, 0]
+    for step in range(horizon):
+        response[step] = teacher["C"][0] @ state
+        state = teacher["A"] @ state
+    response[0] += teacher["D"][0, 0]
+    return response
+
+
 NETWORKS: dict[NetworkName, Network] = {
     NetworkName.DENSE_LINEAR_RNN: DenseLinearRNN(),
     NetworkName.COMPLEX_DIAGONAL_RNN: ComplexDiagonalRNN(),
@@ -368,9 +353,8 @@ def _require_finite(loss: float, settings: TrainingSettings, step: int) -> None:
         )
 
 
-def _teacher_kernel(settings: TrainingSettings) -> NDArray[np.float64]:
-    teacher = draw_teacher(settings.teacher_units, settings.modulus, settings.seed)
-    return teacher.kernel(settings.horizon)
+def _teacher_kernel(settings: TrainingSettings) -> Floats:
+    return teacher_kernel(settings.teacher_units, settings.modulus, settings.seed, settings.horizon)
 
 
 def _loss(network: Network, parameters: Parameters, kernel: Array, inputs: Array) -> Array:

@@ -376,6 +376,7 @@ def parameter_group(
     return ParameterGroup(
         name=name,
         tensor=tensor,
+        size=values.size,
         values=values.ravel(),
         dtype=dtype,
         scalar=scalar,

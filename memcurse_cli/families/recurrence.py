@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
 if TYPE_CHECKING:
     from memcurse_cli.families.gate_inputs import Drive
@@ -24,55 +26,31 @@ Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class ParameterGroup:
-    """The scalars of one tensor, and how each of them moves the recurrence.
-
-    The Jacobian is sparse and kept by coordinates. Entry ``e`` says that one unit of scalar
-    ``scalar[e]`` changes the eigenvalue ``eigenvalue[e]`` by ``eigenvalue_derivative[e]`` and the
-    logarithm of its gain by ``log_gain_derivative[e]``. A tied parameter (Mamba's ``dt_bias``,
-    S4's ``log_dt``) is one scalar with several entries.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ParameterGroup(ParameterJacobian):
+    """The scalars of one tensor, and how each of them moves the recurrence."""
 
     name: str  # in its family, e.g. ``nu_log``
     tensor: str  # in the checkpoint
     values: Floats  # (size,) as stored, one per scalar
     dtype: str  # as stored: `TensorSpec.dtype`
-    scalar: Integers  # (entries,) index into ``values``
-    eigenvalue: Integers  # (entries,) index into the recurrence's eigenvalues
-    eigenvalue_derivative: Complexes  # (entries,) dλ/dω
-    log_gain_derivative: Complexes | None = None  # (entries,) d log γ/dω; None where there is none
     # No value of this group brings a stable eigenvalue to |λ| >= 1, though other groups of the
     # layer may (S5's step size, beside a Re Λ of either sign).
     keeps_stable: bool = False
     tensor_largest: float | None = None  # largest |ω| of the whole tensor, if not in the group
 
-    @property
-    def size(self) -> int:
-        """The number of scalars."""
-        return self.values.size
 
-
-@dataclass(frozen=True)
-class ProjectionGroup:
+@dataclass(frozen=True, kw_only=True)
+class ProjectionGroup(ProjectionJacobian):
     """The scalars of one stored part of B, C or D, and the element that each of them moves.
 
-    Entry ``e`` says that one unit of scalar ``scalar[e]`` changes the matrix at (``row[e]``,
-    ``column[e]``) by ``derivative[e]``. B that several channels share is tied: one scalar has an
-    entry in each of them. A Hessian at a perfect fit needs no value of D, so that none is kept.
+    B that several channels share is tied: one scalar has an entry in each of them. A Hessian at a
+    perfect fit needs no value of D, so that none is kept.
     """
 
     name: str  # as of `ParameterGroup`, e.g. ``B_re``
     tensor: str
     dtype: str
-    # B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels where each
-    # channel has an input of its own.
-    matrix: Literal["B", "C", "D"]
-    size: int  # the number of scalars
-    scalar: Integers  # (entries,), as the next three
-    row: Integers
-    column: Integers
-    derivative: Complexes  # 1 for a real part, i for an imaginary one
 
 
 @dataclass(frozen=True)

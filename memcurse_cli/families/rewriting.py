@@ -157,6 +157,7 @@ def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
         groups.append(
             replace(
                 group,
+                size=scalars.size,
                 values=group.values[scalars],
                 scalar=scalar,
                 eigenvalue=place[group.eigenvalue[entries]],

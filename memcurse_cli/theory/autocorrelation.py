@@ -11,13 +11,20 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.theory.linalg import Complexes, Floats
+from memcurse_cli.theory.linalg import Array, Complexes, Floats, array_namespace
 
 _EXAMPLE = "write WEIGHT:RHO pairs such as '0.332:0,0.044:0.997', or WEIGHT:RHO:FREQUENCY"
 GRAIN = 2.0**22  # angles in whole 1/GRAIN keep every digit times a number of steps
 
 Component = tuple[float, float] | tuple[float, float, float]
 """(weight, ρ) of what only decays, (weight, ρ, ω) of a cosine."""
+
+
+def turned(angle: Array, steps: Floats | int) -> Array:
+    """e^(i angle k), whose angles are not rounded at large k."""
+    xp = array_namespace(angle)
+    coarse = xp.round(angle * GRAIN) / GRAIN
+    return xp.exp(1j * (steps * coarse)) * xp.exp(1j * (steps * (angle - coarse)))
 
 
 class Decay(NamedTuple):
@@ -39,10 +46,8 @@ class Decay(NamedTuple):
         return self.rho * complex(math.cos(self.frequency), math.sin(self.frequency))
 
     def powers(self, lags: Floats) -> Complexes:
-        """The pole to powers Δ ≥ 0, whose angles are not rounded at large ones."""
-        coarse = round(self.frequency * GRAIN) / GRAIN
-        turned = np.exp(1j * (coarse * lags)) * np.exp(1j * ((self.frequency - coarse) * lags))
-        return np.asarray(np.power(self.rho, lags) * turned)
+        """The pole to powers Δ ≥ 0."""
+        return np.asarray(np.power(self.rho, lags) * turned(np.asarray(self.frequency), lags))
 
     def quadratures(self, lags: Floats) -> list[Floats]:
         """ρ^k cos(ωk), and ρ^k sin(ωk) where it is not zero: what an innovation has left.

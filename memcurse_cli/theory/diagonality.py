@@ -59,6 +59,24 @@ class Eigenpair:
         return float(1 / (self.dimension * np.sum(self.shares**2)))
 
 
+@dataclass(frozen=True)
+class FactoredBlock:
+    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
+
+    scalars: Integers  # (N,) its scalars, ascending
+    diagonal: Floats  # (N,) its exact diagonal
+    plain: PartialCholesky  # of H
+    scaled: PartialCholesky  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
+
+    def of(self, rows: slice) -> FactoredBlock:
+        """The same of a principal submatrix."""
+        parts = (
+            PartialCholesky(one.factor[rows], one.residual[rows])
+            for one in (self.plain, self.scaled)
+        )
+        return FactoredBlock(self.scalars[rows], self.diagonal[rows], *parts)
+
+
 class DiagonalityTally:
     """The scores of a block-diagonal H whose blocks are seen one after the other.
 
@@ -119,17 +137,12 @@ class DiagonalityTally:
                 break
             self._take(pairs(index), scalars, index)
 
-    def add_factored(
-        self,
-        diagonal: Floats,
-        plain: PartialCholesky,
-        scaled: PartialCholesky,
-        scalars: Integers | None = None,
-    ) -> None:
-        """One block that was not formed: its diagonal, and H and D^-½ H D^-½ by partial Cholesky.
+    def add_factored(self, block: FactoredBlock) -> None:
+        """One block that was not formed.
 
         The eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
         """
+        diagonal, plain, scaled = block.diagonal, block.plain, block.scaled
         self.complete = False
         self.order += diagonal.size
         self.trace += float(diagonal.sum())
@@ -137,7 +150,6 @@ class DiagonalityTally:
         gram = plain.factor.T @ plain.factor
         off = np.sum(gram**2) - np.sum((diagonal - plain.residual) ** 2)
         self._everywhere += float(np.sum(diagonal**2) + max(off, 0.0))
-        own = None if scalars is None else scalars[None]
         sharpest = 0.0
         if gram.size:
 
@@ -149,13 +161,14 @@ class DiagonalityTally:
 
             pairs = top_eigenpairs(spanned, len(gram), plain.error)
             sharpest = pairs[0].value if pairs else 0.0
-            self._take(pairs, own, 0)
+            self._take(pairs, block.scalars[None], 0)
         self._sharpest_possible = max(self._sharpest_possible, sharpest + plain.error)
         steepest = int(np.argmax(diagonal))
         if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
             alone = np.zeros((diagonal.size, 1))
             alone[steepest] = 1
-            self._take(top_eigenpairs(lambda _: (diagonal[[steepest]], alone), 1), own, 0)
+            pairs = top_eigenpairs(lambda _: (diagonal[[steepest]], alone), 1)
+            self._take(pairs, block.scalars[None], 0)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
         if scaled.factor.size:

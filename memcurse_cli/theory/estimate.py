@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
 from memcurse_cli.theory.linalg import Floats
 
-Booleans = NDArray[np.bool_]
-
 BLOCK_ELEMENTS = 2**22  # samples that are transformed at once
 EVALUATED_LAGS = 48  # lags at which the sampling error of one sequence is summed, others between
 
@@ -63,8 +61,7 @@ def empirical_autocorrelation(
     sequences, steps, features = data.shape
     transform = scipy.fft.next_fast_len(steps + lags, real=True)
     means = _means(data, transform, padding) if centred else np.zeros(features)
-    total, pairs = np.zeros(lags + 1), np.zeros(lags + 1)
-    squares, mixed, pair_squares = np.zeros(lags + 1), np.zeros(lags + 1), np.zeros(lags + 1)
+    sums = np.zeros((5, lags + 1))
     complete = features * (steps - np.arange(lags + 1.0))
     observed = 0
     for rows, columns in _blocks(data.shape, transform):
@@ -81,11 +78,9 @@ def empirical_autocorrelation(
             products = products + _correlate(block, transform, lags)
         if padding is None:
             counts = np.broadcast_to(complete, products.shape)
-        total += products.sum(axis=0)
-        pairs += counts.sum(axis=0)
-        squares += np.sum(products**2, axis=0)
-        mixed += np.sum(products * counts, axis=0)
-        pair_squares += np.sum(counts**2, axis=0)
+        every = products, counts, products**2, products * counts, counts**2
+        sums += [each.sum(axis=0) for each in every]
+    total, pairs, squares, mixed, pair_squares = sums
     with np.errstate(invalid="ignore", divide="ignore"):
         values = total / pairs
         errors = None
@@ -138,7 +133,7 @@ def gaussian_standard_error(
     return np.interp(np.arange(lags + 1), some, np.sqrt(np.maximum(variances, 0.0)))
 
 
-def padded_steps(block: NDArray[Any], value: float) -> Booleans:
+def padded_steps(block: NDArray[Any], value: float) -> NDArray[np.bool_]:
     """(n, T) the steps at either end of a sequence whose features all have a value."""
     same = np.all(block == value, axis=2)
     head = np.logical_and.accumulate(same, axis=1)

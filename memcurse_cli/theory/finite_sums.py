@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from memcurse_cli.theory.autocorrelation import GRAIN
+from memcurse_cli.theory.autocorrelation import turned
 from memcurse_cli.theory.linalg import Array, array_namespace
 
 Readout = Literal["last", "every"]
@@ -51,21 +51,10 @@ def _plus(sums: Sums, others: Sums, factor: float = 1) -> Sums:
     return tuple(a + factor * b for a, b in zip(sums, others, strict=True))
 
 
-class _Powers:
+def _power(log_modulus: Array, angle: Array | None, steps: int) -> Array:
     """λ^k from log λ each time, so that no rounding adds up; real where every λ is."""
-
-    def __init__(self, log_modulus: Array, angle: Array | None) -> None:
-        self.xp, self.log_modulus, self.angle = array_namespace(log_modulus), log_modulus, angle
-        if angle is not None:  # a multiple of the first part is exact
-            self.coarse = self.xp.round(angle * GRAIN) / GRAIN
-            self.fine = angle - self.coarse
-
-    def __call__(self, steps: int) -> Array:
-        xp, modulus = self.xp, self.xp.exp(steps * self.log_modulus)
-        if self.angle is None:
-            return modulus
-        turned = xp.exp(1j * (steps * self.coarse)) * xp.exp(1j * (steps * self.fine))
-        return modulus * turned
+    modulus = array_namespace(log_modulus).exp(steps * log_modulus)
+    return modulus if angle is None else modulus * turned(angle, steps)
 
 
 class DerivativeSums:
@@ -79,17 +68,17 @@ class DerivativeSums:
     # `carried` and `carried_rate` are g and q, what h and s hold of an input k steps ago; `power`,
     # `rate` and `moved_power` the entries of h and s by h and by s; `coupling`, `drive` c and η.
     def __init__(self, log_modulus: Array, angle: Array | None, rho: float) -> None:
-        self.xp, self.rho, self.is_real = array_namespace(log_modulus), rho, angle is None
-        self.powers = _Powers(log_modulus, angle)
+        self.xp, self.rho = array_namespace(log_modulus), rho
+        self.logs = log_modulus, angle
         self.steps, self.decay = 1, rho
-        self.eigenvalue = self.moved = self.power = self.moved_power = self.powers(1)
+        self.eigenvalue = self.moved = self.power = self.moved_power = _power(*self.logs, 1)
         self.coupling, self.drive = 1.0, self.xp.zeros_like(self.power)
         self.rate = self.xp.ones_like(self.power)
         self.carried, self.carried_rate = rho * self.rate, rho * self.drive
 
     def first_products(self) -> Sums:
         """y(0) y(0)†."""
-        one = self.xp.ones_like(self.powers.log_modulus)
+        one = self.xp.ones_like(self.logs[0])
         return one, one, self.drive, one, self.drive, self._squared(self.drive)
 
     def products(self) -> Sums:
@@ -97,12 +86,12 @@ class DerivativeSums:
         h = self.carried + self.power
         s = self.carried_rate + self.rate + self.moved_power * self.drive
         r, squared = self.decay, self._squared
-        return r**2, r * h, r * s, squared(h), s * self._conjugate(h), squared(s)
+        return r**2, r * h, r * s, squared(h), s * self.xp.conj(h), squared(s)
 
     def applied(self, sums: Sums) -> Sums:
         """M^k X M^k†."""
         power, rate, moved, decay = self.power, self.rate, self.moved_power, self.decay
-        conjugate, real, squared = self._conjugate, self._real, self._squared
+        conjugate, real, squared = self.xp.conj, self.xp.real, self._squared
         rr, hr, sr, hh, sh, ss = sums
         new_hh = squared(power) * hh
         new_sh = conjugate(power) * (rate * hh + moved * sh)
@@ -142,53 +131,37 @@ class DerivativeSums:
         self._step_to(self.steps + 1)
 
     def _step_to(self, steps: int) -> None:
-        before = self.powers(steps - 1)
+        before = _power(*self.logs, steps - 1)
         self.power = self.moved_power = before * self.eigenvalue
         self.rate = steps * before
         self.steps, self.decay = steps, self.rho**steps
 
-    def _conjugate(self, z: Array) -> Array:
-        return z if self.is_real else self.xp.conj(z)
-
-    def _real(self, z: Array) -> Array:
-        return z if self.is_real else self.xp.real(z)
-
     def _squared(self, z: Array) -> Array:
-        return z * z if self.is_real else self.xp.real(z) ** 2 + self.xp.imag(z) ** 2
+        return self.xp.real(z * self.xp.conj(z))
 
 
 class ChangeSums(DerivativeSums):
     """M^k = [[ρ^k,0,0],[g,λ^k,0],[q,λ'^k-λ^k,λ'^k]] of s = h' - h, whose h' has λ' and γ'.
 
-    Of log|λ| and log|λ'|, both angles (None where all and γ' are real and non-negative), and γ' -
-    1.
+    Of complex log λ and log λ', and γ' - 1.
     """
 
-    def __init__(
-        self,
-        log_moduli: tuple[Array, Array],
-        angles: tuple[Array, Array] | None,
-        gain_change: Array,
-        rho: float,
-    ) -> None:
-        first, second = (None, None) if angles is None else angles
-        super().__init__(log_moduli[0], first, rho)
-        self.moved_powers = _Powers(log_moduli[1], second)
-        growth = log_moduli[1] - log_moduli[0]
+    def __init__(self, log: Array, log_moved: Array, gain_change: Array, rho: float) -> None:
+        super().__init__(log.real, log.imag, rho)
+        self.moved_logs = log_moved.real, log_moved.imag
+        growth = log_moved.real - log.real
         self.growth = self.xp.where(self.xp.isnan(growth), 0.0, growth)  # of 0 that stays 0
-        self.turn = None if angles is None else angles[1] - angles[0]
+        self.turn = log_moved.imag - log.imag
         self._step_to(1)
         self.moved, self.coupling, self.drive = self.moved_power, self.rate, gain_change
         self.carried_rate = rho * gain_change
 
     def _step_to(self, steps: int) -> None:
         xp = self.xp
-        self.power, self.moved_power = self.powers(steps), self.moved_powers(steps)
+        self.power, self.moved_power = _power(*self.logs, steps), _power(*self.moved_logs, steps)
         grows = self.growth > 0
         sign = xp.where(grows, -1.0, 1.0)
-        exponent = steps * sign * self.growth
-        if self.turn is not None:
-            exponent = exponent + 1j * (steps * sign * self.turn)
+        exponent = steps * sign * self.growth + 1j * (steps * sign * self.turn)
         # Of the larger of the two, a share that does not cancel.
         larger = xp.where(grows, self.moved_power, self.power)
         self.rate = sign * larger * xp.expm1(exponent)

@@ -9,22 +9,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.diagonality import largest
+from memcurse_cli.theory.diagonality import FactoredBlock, largest
 from memcurse_cli.theory.linalg import (
     Complexes,
     Floats,
     Integers,
-    PartialCholesky,
     partial_cholesky,
 )
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
-from memcurse_cli.theory.sensitivity import ParameterJacobian, SparseJacobian
+from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
@@ -33,30 +32,6 @@ HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
 # The second of a pair, as each of `tables` takes it.
 TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
-
-
-class ProjectionJacobian(SparseJacobian, Protocol):
-    """What the scalars of a part of B, C or D move: an element of the matrix of each entry.
-
-    B has a row per eigenvalue, C a column per eigenvalue; D has rows of outputs and columns of
-    inputs, or of channels where each channel has an input of its own.
-    """
-
-    @property
-    def matrix(self) -> Literal["B", "C", "D"]:
-        """Which matrix."""
-
-    @property
-    def row(self) -> Integers:
-        """(entries,) of the matrix."""
-
-    @property
-    def column(self) -> Integers:
-        """(entries,) of the matrix."""
-
-    @property
-    def derivative(self) -> Complexes:
-        """(entries,) what one unit adds there: 1 for a real part, i for an imaginary one."""
 
 
 class Factors(NamedTuple):
@@ -148,23 +123,12 @@ class Entries:
     rate: Complexes  # (e,) η, the weight of h
 
     @classmethod
-    def of(
-        cls,
-        jacobians: Sequence[ParameterJacobian],
-        projections: Sequence[ProjectionJacobian],
-        channels: Integers,
-        gain: Complexes,
-        amplitude: float,
-        *,
-        single_input: bool,
-    ) -> Entries:
-        """Collect them, with the channel of each eigenvalue, γ as gain and κ as amplitude.
-
-        Each channel has one ``single_input`` of its own, which a column of D names, or none.
-        """
+    def of(cls, layer: LayerHessian) -> Entries:
+        """Collect them; a column of D names the input of all, or of a channel of its own."""
+        channels = layer.channels
         parts: list[tuple[NDArray[Any], ...]] = []
         size = 0
-        for one in jacobians:
+        for one in layer.jacobians:
             absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
             if rate is None:
                 rate = np.zeros(one.scalar.size, np.complex128)
@@ -172,20 +136,20 @@ class Entries:
             scalar = one.scalar + size
             parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
             size += one.size
-        for group in projections:
+        for group in layer.projections:
             row, column, rate = group.row, group.column, group.derivative
             absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
             if group.matrix == "B":
                 channel, moved, output, given = channels[row], row, absent, column
-                rate = rate * gain[row]
+                rate = rate * np.exp(layer.log_gain[row])
             elif group.matrix == "C":
                 channel, moved, output, given = channels[column], column, row, absent
             else:
                 channel, given = np.zeros_like(column), column
-                if single_input:
+                if layer.channel is not None:
                     channel, given = given, channel
                 moved, output = np.full(row.size, channels.size), row
-                rate = rate / amplitude
+                rate = rate / (2.0 if layer.conjugate_pairs else 1.0)
             parts.append((group.scalar + size, channel, moved, output, given, still, rate))
             size += group.size
         return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -319,22 +283,16 @@ class LayerHessian:
     @cached_property
     def entries(self) -> Entries:
         """What every scalar does."""
-        return Entries.of(
-            self.jacobians,
-            self.projections,
-            self._channels,
-            np.exp(self.log_gain),
-            2.0 if self.conjugate_pairs else 1.0,
-            single_input=self.channel is not None,
-        )
+        return Entries.of(self)
 
     @cached_property
     def components(self) -> list[list[Unit]]:
         """The units of each block."""
-        return components(list(units(self.entries, self._channels)), self.entries.size)
+        return components(list(units(self.entries, self.channels)), self.entries.size)
 
     @property
-    def _channels(self) -> Integers:
+    def channels(self) -> Integers:
+        """(n,) the channel of each eigenvalue, 0 throughout where all mix."""
         count = self.log_eigenvalues.size
         return np.zeros(count, np.intp) if self.channel is None else self.channel
 
@@ -421,16 +379,6 @@ class LayerHessian:
             self.entries.derivative[entry],
             self.entries.rate[entry],
         )
-
-
-@dataclass(frozen=True)
-class FactoredBlock:
-    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
-
-    scalars: Integers  # (N,) its scalars, ascending
-    diagonal: Floats  # (N,) its exact diagonal
-    plain: PartialCholesky  # of H
-    scaled: PartialCholesky  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
 
 
 @dataclass(frozen=True)

@@ -59,15 +59,6 @@ def may_be_traced(array: Any) -> bool:
     return bool(array_api_compat.is_jax_array(array))
 
 
-@dataclass(frozen=True)
-class Eigendecomposition:
-    """``A = P diag(λ) P⁻¹``."""
-
-    values: NDArray[np.complex128]  # (..., n) complex eigenvalues
-    vectors: NDArray[np.complex128]  # (..., n, n) complex right eigenvectors, columns of norm 1
-    engine: str  # what computed it: ``numpy`` or ``torch:cuda:0``
-
-
 def validate_device(device: str) -> None:
     """Refuse a device that is none of auto, cpu, cuda and cuda:i, with a UsageError."""
     if not _DEVICE.fullmatch(device):
@@ -75,27 +66,28 @@ def validate_device(device: str) -> None:
         raise UsageError(what, where="--device", remedy=remedy)
 
 
-def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> Eigendecomposition:
-    """Eigenvalues and right eigenvectors of a finite (..., n, n) matrix, in double precision.
+def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> tuple[Complexes, Complexes]:
+    """λ and P of ``A = P diag(λ) P⁻¹``, columns of norm 1, of a finite (..., n, n) matrix.
 
-    ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise the processor.
-    Raises UsageError: an unknown device, or a GPU was asked for and torch sees none.
+    In double precision: ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise
+    the processor. Raises UsageError: an unknown device, or a GPU was asked for and torch sees none.
     """
     use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
     if tensor is None:
-        values, vectors = (part.astype(np.complex128, copy=False) for part in np.linalg.eig(matrix))
-        return Eigendecomposition(values, vectors, "numpy")
-    values, vectors = importlib.import_module("torch").linalg.eig(tensor)
-    return Eigendecomposition(values.cpu().numpy(), vectors.cpu().numpy(), f"torch:{tensor.device}")
+        values, vectors = np.linalg.eig(matrix)
+    else:
+        found = importlib.import_module("torch").linalg.eig(tensor)
+        values, vectors = (part.cpu().numpy() for part in found)
+    return values.astype(np.complex128, copy=False), vectors.astype(np.complex128, copy=False)
 
 
-def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> NDArray[np.complex128]:
+def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> Complexes:
     """Those of `eigendecompose` alone, at half the cost."""
     use_threads_for(matrix.shape[-1])
     tensor = _on_gpu(matrix, device)
     if tensor is None:
-        return np.linalg.eigvals(matrix).astype(np.complex128)
+        return np.linalg.eigvals(matrix).astype(np.complex128, copy=False)
     return np.asarray(importlib.import_module("torch").linalg.eigvals(tensor).cpu().numpy())
 
 
@@ -139,6 +131,14 @@ def _on_gpu(matrix: NDArray[Any], device: str) -> Any:
     place = torch.device("cuda:0" if device in ("auto", "cuda") else device)
     double = np.complex128 if np.iscomplexobj(matrix) else np.float64
     return torch.from_numpy(matrix.astype(double)).to(place)
+
+
+def bisected(is_beyond: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """The upper end of an interval where a condition begins to hold, halved so often."""
+    for _ in range(halvings):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if is_beyond(middle) else (middle, high)
+    return high
 
 
 def largest_eigenpairs(
@@ -234,11 +234,6 @@ class PartialCholesky:
 
     factor: Floats  # (N, r) L
     residual: Floats  # (N,) the diagonal of H - L Lᵀ, non-negative
-    pivots: Integers  # (r,) the columns of the whole that L was made from
-
-    def of(self, rows: slice) -> PartialCholesky:
-        """The same of a principal submatrix."""
-        return PartialCholesky(self.factor[rows], self.residual[rows], self.pivots)
 
     @property
     def error(self) -> float:
@@ -251,7 +246,7 @@ def partial_cholesky(
     columns: Callable[[Integers], Floats],
     *,
     rank: int,
-    enough: float = 0.0,
+    enough: float,
     candidates: int = CANDIDATES,
 ) -> PartialCholesky:
     """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
@@ -265,25 +260,25 @@ def partial_cholesky(
     rank = min(rank, order)
     factor = np.empty((order, rank), order="F")
     residual = np.maximum(diagonal, 0.0)
-    pivots: list[int] = []
-    while len(pivots) < rank and residual.sum() > enough:
-        count = min(candidates, rank - len(pivots), order)
+    found = 0
+    while found < rank and residual.sum() > enough:
+        count = min(candidates, rank - found, order)
         best = np.argpartition(-residual, count - 1)[:count]
         outside = residual.copy()
         outside[best] = 0
         best = best[residual[best] > 0]
-        done = factor[:, : len(pivots)]
+        done = factor[:, :found]
         left = columns(best) - done @ done[best].T
         lower, chosen = _pivot(left[best], GREED * float(outside.max()))
         if chosen.size == 0:
             break
         new = solve_triangular(lower, left[:, chosen].T, lower=True, check_finite=False).T
-        factor[:, len(pivots) : len(pivots) + chosen.size] = new
+        factor[:, found : found + chosen.size] = new
         residual -= np.einsum("ij,ij->i", new, new)
         residual[residual < ROUNDING * diagonal] = 0
         residual[best[chosen]] = 0
-        pivots.extend(best[chosen].tolist())
-    return PartialCholesky(factor[:, : len(pivots)], residual, np.array(pivots, np.intp))
+        found += chosen.size
+    return PartialCholesky(factor[:, :found], residual)
 
 
 def _pivot(matrix: Floats, least: float) -> tuple[Floats, Integers]:

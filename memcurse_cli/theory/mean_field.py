@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from memcurse_cli.theory.linalg import Floats
+from memcurse_cli.theory.linalg import Floats, bisected
 
 GRU_GATES = ("reset", "update", "new")
 LSTM_GATES = ("input", "forget", "cell", "output")
@@ -239,14 +239,7 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
     width = 1.0
     while excess(lowest + width) > 0:
         width *= 2
-    below, above = 0.0, width
-    for _ in range(HALVINGS):
-        middle = 0.5 * (below + above)
-        if excess(lowest + middle) > 0:
-            below = middle
-        else:
-            above = middle
-    return lowest + above
+    return lowest + bisected(lambda above: not excess(lowest + above) > 0, 0.0, width, HALVINGS)
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -508,18 +501,15 @@ class GatedSimulation:
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def simulate_gated(
-    network: GatedNetwork, input_variance: float = 1.0, steps: int | None = None
-) -> GatedSimulation | None:
+def simulate_gated(network: GatedNetwork, input_variance: float = 1.0) -> GatedSimulation | None:
     """Run a layer on inputs N(0, R(0)), drawn anew for every step, sequence and component.
 
     Every sequence carries a tangent vector of the state along, set back to norm 1 at every step.
-    The mean logarithm of its growth is the largest Lyapunov exponent; twice that is log χ. By
-    default there are as many steps as the size allows. None where products overflow.
+    The mean logarithm of its growth is the largest Lyapunov exponent; twice that is log χ. There
+    are as many steps as the size allows. None where products overflow.
     """
     size, width = network.size, next(iter(network.inputs.values())).shape[1]
-    if steps is None:
-        steps = int(min(LONGEST, max(SHORTEST, WORK / size**2)))
+    steps = int(min(LONGEST, max(SHORTEST, WORK / size**2)))
     random = np.random.default_rng(SEED)
     state = np.zeros((2, size, SEQUENCES))  # h, and c of an LSTM
     tangent = random.standard_normal(state.shape)

@@ -182,20 +182,13 @@ def _stationary_moments(
     xp = array_namespace(log_modulus)
     stable = log_modulus < 0
     log_modulus = xp.where(stable, log_modulus, -1.0)
-    modulus = xp.exp(log_modulus)
-    u = -xp.expm1(log_modulus) * (1 + modulus)
+    u = -xp.expm1(2 * log_modulus)
     numerator, slope, variance = _of_product(u, rho)
-    if angle is None:
-        conjugate, p = modulus, (1 - rho) + rho * one_minus_exp(log_modulus)
-        p_squared = p**2
-        rate = rho * (p / p_squared) + conjugate * slope
-        rate_squared = rate**2
-    else:
-        conjugate = modulus * xp.exp(-1j * angle)
-        p = (1 - rho) + rho * one_minus_exp(log_modulus + 1j * angle)
-        p_squared = xp.real(p) ** 2 + xp.imag(p) ** 2
-        rate = rho * (xp.conj(p) / p_squared) + conjugate * slope
-        rate_squared = xp.real(rate) ** 2 + xp.imag(rate) ** 2
+    log = log_modulus if angle is None else log_modulus + 1j * angle
+    p = (1 - rho) + rho * one_minus_exp(log)
+    p_squared = xp.real(p * xp.conj(p))
+    rate = rho * (xp.conj(p) / p_squared) + xp.conj(xp.exp(log)) * slope
+    rate_squared = xp.real(rate * xp.conj(rate))
     # 1/p² where the input is constant: u itself may be subnormal, which has fewer digits.
     f = 1 / p_squared if rho == 1 else (numerator / p_squared) / u
     return (
@@ -225,6 +218,17 @@ def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, ho
     return min(horizon, int(min(2 * np.log(NEGLIGIBLE) / slowest, float(horizon))) + 1)
 
 
+def innovations(lags: Integers | Floats, rho: float, horizon: int, readout: Readout) -> Floats:
+    """The variance of the innovation that is k steps old, or its mean over every step.
+
+    T-k steps see a lag of k, one of them from the first innovation, of variance 1.
+    """
+    later = (1 - rho) * (1 + rho)
+    if readout == "every":
+        return np.asarray((later * (horizon - 1 - lags) + 1) / horizon)
+    return np.where(lags == horizon - 1, 1.0, later)
+
+
 def pair_moments(
     log_eigenvalues: Complexes,
     autocorrelation: Autocorrelation,
@@ -236,50 +240,38 @@ def pair_moments(
 
     Of (..., m) log λ all come second, or (c,) ``columns``. Over T steps they are
     ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T`` with z(k) the responses to an innovation, through
-    the input's AR(1) filters: T-k outputs see a lag of k steps, one of them from the first
-    innovation, of variance 1.
+    the input's AR(1) filters.
     """
-    if horizon is None:
-        chosen = log_eigenvalues if columns is None else log_eigenvalues[..., columns]
-        first, second = log_eigenvalues[..., :, None], chosen[..., None, :]
-        plain = _stationary_pairs(first, second, autocorrelation)
-        return plain, _stationary_pairs(first, second.conj(), autocorrelation)
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
-    width = size if columns is None else columns.size
-    seconds = None
-    if columns is not None:
-        seconds = (columns + size * np.arange(4)[:, None]).ravel()
+    columns = np.arange(size) if columns is None else columns
+    if horizon is None:
+        first, second = log_eigenvalues[..., :, None], log_eigenvalues[..., None, columns]
+        plain = stationary_pairs(first, second, autocorrelation)
+        return plain, stationary_pairs(first, second.conj(), autocorrelation)
+    width, seconds = columns.size, (columns + size * np.arange(4)[:, None]).ravel()
     products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
-    processes = [
-        (part, of)
-        for part in autocorrelation.parts
-        for of in range(len(part.quadratures(np.zeros(1))))
-    ]
-    for part, of in processes:
-        weight, rho = part.weight, part.rho
-        state = np.zeros_like(eigenvalue)
-        derivative = np.zeros_like(eigenvalue)
-        for start in range(0, horizon, chunk):
-            lags = np.arange(start, min(start + chunk, horizon))
-            response = np.empty((lags.size, *batch, 4 * size))
-            echo = part.quadratures(lags.astype(np.float64))[of]
-            for place in range(lags.size):
-                derivative = eigenvalue * derivative + state
-                state = eigenvalue * state + echo[place]
-                response[place] = np.concatenate(
-                    [derivative.real, state.real, derivative.imag, state.imag], axis=-1
-                )
-            if readout == "every":
-                share = weight * ((1 - rho) * (1 + rho) * (horizon - 1 - lags) + 1) / horizon
-            else:
-                share = weight * np.where(lags == horizon - 1, 1.0, (1 - rho) * (1 + rho))
-            response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
-            second = response if seconds is None else response[..., seconds, :]
-            products += (response * share) @ np.swapaxes(second, -1, -2)
-            if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
-                break
+    for part in autocorrelation.parts:
+        for of in range(len(part.quadratures(np.zeros(1)))):
+            state = np.zeros_like(eigenvalue)
+            derivative = np.zeros_like(eigenvalue)
+            for start in range(0, horizon, chunk):
+                lags = np.arange(start, min(start + chunk, horizon))
+                response = np.empty((lags.size, *batch, 4 * size))
+                echo = part.quadratures(lags.astype(np.float64))[of]
+                for place in range(lags.size):
+                    derivative = eigenvalue * derivative + state
+                    state = eigenvalue * state + echo[place]
+                    response[place] = np.concatenate(
+                        [derivative.real, state.real, derivative.imag, state.imag], axis=-1
+                    )
+                share = part.weight * innovations(lags, part.rho, horizon, readout)
+                response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
+                second = np.swapaxes(response[..., seconds, :], -1, -2)
+                products += (response * share) @ second
+                if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
+                    break
     upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
     both, mixed = upper[..., : 2 * width], upper[..., 2 * width :]
     across, turned = lower[..., : 2 * width], lower[..., 2 * width :]
@@ -289,9 +281,10 @@ def pair_moments(
     )
 
 
-def _stationary_pairs(
+def stationary_pairs(
     log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
 ) -> PairMoments:
+    """`bilinear` and its derivatives at every α and β, summed over the parts of the input."""
     tables = PairMoments(*np.zeros((4, *np.broadcast(log_alpha, log_beta).shape), np.complex128))
     for weight, rho, frequency in autocorrelation.parts:
         pair = bilinear(log_alpha, log_beta, rho, frequency)

@@ -5,7 +5,6 @@ Derivatives are of λ itself, so that λ = 0 is an ordinary point; the eigenvalu
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.linalg import Complexes, Floats
+from memcurse_cli.theory.linalg import Complexes, Floats, bisected
 from memcurse_cli.theory.moments import Readout, one_minus_exp, pair_moments
 
 Values = Mapping[str, Floats]
@@ -311,60 +310,12 @@ def _finite(log_eigenvalues: Complexes) -> Complexes:
     return np.where(np.isneginf(log_eigenvalues.real), 0.0, log_eigenvalues)
 
 
-def chrono_steps(time_constant: float) -> float:
-    """T = 1/(1 - λ) of the gate with ``λ = e^(-1/τ)``: longer than τ by about half a step."""
-    return -1 / math.expm1(-1 / time_constant)
-
-
-def chrono_bias(steps: float) -> float:
-    """``log(T - 1)``, at which σ(b) = 1 - 1/T, for T > 1 (Tallec & Ollivier 2018)."""
-    return math.log(steps - 1)
-
-
-def printed_chrono_bias(steps: float) -> float:
-    """``log T`` as Zucchet & Orvieto 2024, section 3.2, print it: the memory of T + 1 steps."""
-    return math.log(steps)
-
-
 NORMALIZATIONS = {"none": "none", "own": "lru", "coupled": "coupled"}
 """The gains of a landscape, and what `theory.parametrization` calls them."""
 
 GRID = 24 * 12 + 1  # a dozen distances per decade, from 1e-18 on
 BISECTIONS = 60
 FARTHEST = 1e6  # a parameter that is moved farther than this does not raise the loss to the level
-
-
-def loss(
-    log_eigenvalues: Complexes,
-    log_gains: Complexes,
-    target: complex,
-    target_log_gain: complex,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    readout: Readout = "last",
-) -> Floats:
-    """(n,) L over that of a silent student, ½ |γ*|² E|h*|²; inf where |λ| ≥ 1 diverges.
-
-        L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
-
-    of a student ``h = λ h + γ x`` and a teacher λ*, γ*, with f of `theory.moments.bilinear`
-    (Zucchet & Orvieto 2024, section 4.1 and appendix B.2). The first four are log λ, log γ, log λ*
-    and log γ*.
-    """
-    diverges = (log_eigenvalues.real >= 0) & (horizon is None)
-    diverges |= ~np.isfinite(log_eigenvalues.imag) | np.isnan(log_eigenvalues.real)
-    pairs = np.stack(
-        [np.where(diverges, target, log_eigenvalues), np.full(log_eigenvalues.shape, target)],
-        axis=-1,
-    )
-    with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
-        table = pair_moments(pairs, autocorrelation, horizon, readout)[1].hh
-        gain = np.exp(log_gains - target_log_gain)  # γ / γ*
-        own, silent = table[:, 0, 0].real, table[:, 1, 1].real
-        mixed = (gain * table[:, 0, 1]).real
-        relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
-    # What is left of the difference at the target itself is rounding, of either sign.
-    return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
 
 
 class Slope(NamedTuple):
@@ -402,6 +353,27 @@ class Landscape:
             self._target_log_gain = complex(normalizing_log_gain(np.array([target]))[0])
         self.centre = self._values(target, self._target_log_gain)
 
+    def losses(self, logs: Complexes, log_gains: Complexes) -> Floats:
+        """(n,) L of students log λ, log γ over that of a silent one, inf where |λ| ≥ 1 diverges.
+
+            L = ½ E|h - h*|² = ½ [ |γ|² f(λ,λ̄) + |γ*|² f(λ*,λ̄*) - 2 Re γ γ̄* f(λ,λ̄*) ]
+
+        of a student ``h = λ h + γ x`` and a teacher λ*, γ*, with f of `theory.moments.bilinear`
+        (Zucchet & Orvieto 2024, section 4.1 and appendix B.2).
+        """
+        diverges = (logs.real >= 0) & (self._input[1] is None)
+        diverges |= ~np.isfinite(logs.imag) | np.isnan(logs.real)
+        target = np.full(logs.shape, self._target)
+        pairs = np.stack([np.where(diverges, target, logs), target], axis=-1)
+        with np.errstate(all="ignore"):  # where a number leaves its range, the loss is inf
+            table = pair_moments(pairs, *self._input)[1].hh
+            gain = np.exp(log_gains - self._target_log_gain)  # γ / γ*
+            own, silent = table[:, 0, 0].real, table[:, 1, 1].real
+            mixed = (gain * table[:, 0, 1]).real
+            relative = (np.abs(gain) ** 2 * own + silent - 2 * mixed) / silent
+        # What is left of the difference at the target itself is rounding, of either sign.
+        return np.where(diverges | ~np.isfinite(relative), np.inf, np.maximum(relative, 0.0))
+
     def along(self, name: str, offsets: Floats) -> Floats:
         """(n,) the loss with one parameter off by so much, over that of a silent student."""
         values = {other: np.full(offsets.shape, value) for other, value in self.centre.items()}
@@ -414,7 +386,7 @@ class Landscape:
             elif self._gain == "coupled":
                 inside = np.where(logs.real < 0, logs, -1.0)
                 gains = np.where(logs.real < 0, normalizing_log_gain(inside), -np.inf + 0j)
-        return loss(logs, gains, self._target, self._target_log_gain, *self._input)
+        return self.losses(logs, gains)
 
     def slope(self, start: complex) -> Slope:
         """The loss and its gradient at a student with another log λ, its γ normalised likewise.
@@ -439,8 +411,8 @@ class Landscape:
                 by_own = (growth * table.hh[0, 0] + turn * table.sh[0, 0]) * np.conj(own)
                 by_target = (growth * table.hh[0, 1] + turn * table.sh[0, 1]) * mixed
                 gradient[name] = float((by_own - by_target).real)
-        there = loss(logs, found.log_gain, self._target, self._target_log_gain, *self._input)
-        return Slope(float(there[0]), self._values(start, complex(found.log_gain[0])), gradient)
+        there = float(self.losses(logs, found.log_gain)[0])
+        return Slope(there, self._values(start, complex(found.log_gain[0])), gradient)
 
     def _values(self, log: complex, log_gain: complex) -> dict[str, float]:
         """The parameters at an eigenvalue."""
@@ -464,11 +436,9 @@ class Landscape:
         if not beyond.size:
             return None
         outer = beyond[0]
-        low, high = (distances[outer - 1] if outer else 0.0), distances[outer]
-        for _ in range(BISECTIONS):
-            middle = 0.5 * (low + high)
-            if self.along(name, np.array([sign * middle]))[0] >= level:
-                high = middle
-            else:
-                low = middle
-        return float(high)
+        low = distances[outer - 1] if outer else 0.0
+
+        def is_beyond(distance: float) -> bool:
+            return bool(self.along(name, np.array([sign * distance]))[0] >= level)
+
+        return float(bisected(is_beyond, low, distances[outer], BISECTIONS))

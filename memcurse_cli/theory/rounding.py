@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
 from memcurse_cli.theory.linalg import Complexes, Floats
-from memcurse_cli.theory.moments import bilinear, turned_parts
+from memcurse_cli.theory.moments import stationary_pairs, turned_parts
+
+if TYPE_CHECKING:
+    from memcurse_cli.theory.dense.sensitivity import DenseSystem
 
 Dtype = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8"]
 
@@ -70,18 +73,16 @@ def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
 
 
 def rounding_steps(
-    values: Floats, dtype: Dtype, *, stored: bool | None = False, largest: float | None = None
+    values: Floats, dtype: Dtype, *, stored: bool = False, largest: float | None = None
 ) -> Floats:
     """δω = round(ω) - ω of every element when ω is stored in a type; not finite beyond its range.
 
     Of values stored in the type already the error is uniform over one spacing, of variance
-    spacing²/12 whose root this is, and a zero was a zero. ``stored`` is None where they are if the
-    type holds every ω; ``largest`` is that of the tensor, where the values are a part of it.
+    spacing²/12 whose root this is, and a zero was a zero. ``largest`` is that of the tensor, where
+    the values are a part of it.
     """
     if not stored:
-        steps = rounded(values, dtype, largest) - values
-        if stored is False or steps.any():
-            return np.asarray(steps)
+        return np.asarray(rounded(values, dtype, largest) - values)
     return np.where(values == 0, 0.0, spacing(values, dtype, largest) / np.sqrt(12))
 
 
@@ -111,17 +112,9 @@ def state_change(
     E[h_α h̄_β] at γ = 1 and g = γ'/γ, where a relative change of 1e-3 has ten digits left.
     On a finite one nothing cancels.
     """
-    is_real = not (log_eigenvalues.imag.any() or log_moved.imag.any() or log_gain_ratio.imag.any())
-    if is_real:
-        log_eigenvalues, log_moved = log_eigenvalues.real, log_moved.real  # type: ignore[assignment]
-        log_gain_ratio = log_gain_ratio.real  # type: ignore[assignment]
 
     def joint(one: Complexes, other: Complexes) -> Complexes:
-        total = np.zeros(one.shape, one.dtype)
-        for weight, rho, frequency in autocorrelation.parts:
-            if weight > 0:
-                total = total + weight * bilinear(one, other.conj(), rho, frequency).value
-        return total
+        return stationary_pairs(one, other.conj(), autocorrelation).hh
 
     change = np.zeros(log_eigenvalues.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -134,12 +127,9 @@ def state_change(
             )
             change = np.where((log_eigenvalues.real < 0) & (log_moved.real < 0), change, np.inf)
         else:
-            moduli, gain_change = (log_eigenvalues.real, log_moved.real), np.expm1(log_gain_ratio)
             for weight, rho, turn in turned_parts(autocorrelation):
-                angles = None
-                if not is_real or turn != 0:
-                    angles = log_eigenvalues.imag + turn, log_moved.imag + turn
-                sums = ChangeSums(moduli, angles, gain_change, rho)
+                turned = log_eigenvalues + 1j * turn, log_moved + 1j * turn
+                sums = ChangeSums(*turned, np.expm1(log_gain_ratio), rho)
                 change = change + weight * summed_products(sums, rho, horizon, readout)[-1]
     return np.where(np.isfinite(change), np.maximum(change, 0.0), np.inf)
 
@@ -169,22 +159,16 @@ def moved_logs(
     return np.where(small, log_eigenvalues + near, far)
 
 
-def matrix_state_change(
-    matrix: Floats,
-    change: Floats,
-    readin: Floats,
-    autocorrelation: Autocorrelation,
-    horizon: int | None,
-    readout: Readout,
-) -> tuple[float, float]:
+def matrix_state_change(system: DenseSystem, change: Floats) -> tuple[float, float]:
     """E‖h' - h‖² and E‖h‖² of ``h = A h + B x`` and ``h' = (A + δA) h' + B x``.
 
     ``d = (A + δA) d + δA h`` for the difference d, so that nothing cancels; an infinite sequence
     needs every |λ| < 1.
     """
+    matrix, readin = system.matrix, system.inputs
     size, inputs = readin.shape
     moved = powers = 0.0
-    for part in autocorrelation.parts:
+    for part in system.autocorrelation.parts:
         if part.weight == 0:
             continue
         pole = part.pole * np.eye(inputs)
@@ -200,8 +184,8 @@ def matrix_state_change(
         answers = _MatrixTransition(transition[kept, kept], start[kept])
         (products,) = (
             _endless_products(answers, part.rho)
-            if horizon is None
-            else summed_products(answers, part.rho, horizon, readout)
+            if system.horizon is None
+            else summed_products(answers, part.rho, system.horizon, system.read_at)
         )
         squares = np.diagonal(products).real
         powers += part.weight * float(np.sum(squares[-2 * size : -size]))

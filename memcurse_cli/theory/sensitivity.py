@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,36 +20,40 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 FEWEST = 8  # elements below which a correlation says nothing
 
 
-class SparseJacobian(Protocol):
-    """Entry ``e`` says what one unit of scalar ``scalar[e]`` moves; tied ones have several."""
+@dataclass(frozen=True)
+class SparseJacobian:
+    """What real scalars move: entry ``e`` says what one unit of ``scalar[e]`` does.
 
-    @property
-    def size(self) -> int:
-        """The number of scalars."""
+    A tied scalar (Mamba's ``dt_bias``, S4's ``log_dt``) has several entries.
+    """
 
-    @property
-    def scalar(self) -> Integers:
-        """(entries,) which."""
-
-
-class ParameterJacobian(SparseJacobian, Protocol):
-    """How real parameters move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
-
-    @property
-    def eigenvalue(self) -> Integers:
-        """(entries,) which."""
-
-    @property
-    def eigenvalue_derivative(self) -> Complexes:
-        """(entries,) dλ/dω."""
-
-    @property
-    def log_gain_derivative(self) -> Complexes | None:
-        """(entries,) d log γ/dω; None where γ does not depend on ω."""
+    size: int  # the number of scalars
+    scalar: Integers  # (entries,) which
 
 
-class GroupSensitivity(NamedTuple):
-    """The sensitivities of one parameter group, one per scalar."""
+@dataclass(frozen=True)
+class ParameterJacobian(SparseJacobian):
+    """How the scalars move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
+
+    eigenvalue: Integers  # (entries,) which
+    eigenvalue_derivative: Complexes  # (entries,) dλ/dω
+    log_gain_derivative: Complexes | None = None  # (entries,) d log γ/dω; None where there is none
+
+
+@dataclass(frozen=True)
+class ProjectionJacobian(SparseJacobian):
+    """What the scalars of a part of B, C or D move: an element of the matrix of each entry."""
+
+    # B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels where each
+    # channel has an input of its own
+    matrix: Literal["B", "C", "D"]
+    row: Integers  # (entries,) of the matrix
+    column: Integers  # (entries,) of the matrix
+    derivative: Complexes  # (entries,) 1 for a real part, i for an imaginary one
+
+
+class Sensitivity(NamedTuple):
+    """The sensitivities of some scalars, one of each; inf where E|s|² diverges."""
 
     sensitivity: Floats  # (size,) Σ_i w_i E|dh_i/dω|² over the eigenvalues that the scalar moves
     relative_sensitivity: Floats  # (size,) κ(ω) = Σ_i w_i E|dh_i/dω|² / Σ_i w_i E|h_i|²
@@ -70,8 +75,8 @@ def parameter_sensitivity(
     log_gain: Complexes,
     eigenvalue_derivative: Complexes,
     log_gain_derivative: Complexes | None = None,
-) -> Floats:
-    """E|dh/dω|² of a real parameter ω of λ and γ; inf where E|s|² diverges.
+) -> Sensitivity:
+    """E|dh/dω|² and κ of a real parameter ω of one eigenvalue λ and its γ.
 
     ``dh/dω = γ (λ' s + η h)`` with λ' = dλ/dω and η = d log γ/dω, None where γ does not depend on
     ω:
@@ -79,22 +84,19 @@ def parameter_sensitivity(
         E|dh/dω|² = |γ|² (|λ'|² E|s|² + 2 Re[λ' η̄ E[s h̄]] + |η|² E|h|²)
 
     ω is real: no factor from Wirtinger calculus (Zucchet & Orvieto 2024, eq. 56-60, corrected). The
-    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0.
+    moments are those of each eigenvalue at γ = 1; log γ is -inf for γ = 0, which κ does not see.
     """
     moved = _without_gain(moments, eigenvalue_derivative, log_gain_derivative)
-    return _with_gain(moments, log_gain, moved)
-
-
-def relative_sensitivity(
-    moments: Moments, eigenvalue_derivative: Complexes, log_gain_derivative: Complexes | None = None
-) -> Floats:
-    """κ(ω) = E|dh/dω|² / E|h|² of a parameter of one eigenvalue; γ cancels, even at γ = 0."""
-    return _relative(moments, _without_gain(moments, eigenvalue_derivative, log_gain_derivative))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sensitivity = _in_range(np.exp(2 * log_gain.real) * moved)
+    relative = _ratio(moved, _finite(moments.second_moment))
+    known = np.isfinite(moments.sensitivity)
+    return Sensitivity(np.where(known, sensitivity, np.inf), np.where(known, relative, np.inf))
 
 
 def group_sensitivity(
     moments: Moments, log_gain: Complexes, jacobian: ParameterJacobian, weight: Floats | None = None
-) -> GroupSensitivity:
+) -> Sensitivity:
     """The sensitivities of every scalar of a parameter group.
 
     A tied scalar moves several eigenvalues. Their squares add, in both parts of κ, with the
@@ -108,15 +110,8 @@ def group_sensitivity(
         weight = None if weight is None else weight[eigenvalue]
     derivatives = (jacobian.eigenvalue_derivative, jacobian.log_gain_derivative)
 
-    if _is_range(jacobian.scalar, jacobian.size):
-        moved = _without_gain(moments, *derivatives)
-        sensitivity, relative = _with_gain(moments, log_gain, moved), _relative(moments, moved)
-        if weight is not None:
-            driven = weight > 0
-            with np.errstate(over="ignore"):
-                sensitivity = np.where(driven, sensitivity, 0.0) * weight
-            relative = np.where(driven, relative, 0.0)
-        return GroupSensitivity(sensitivity, relative)
+    if weight is None and _is_range(jacobian.scalar, jacobian.size):
+        return parameter_sensitivity(moments, log_gain, *derivatives)
 
     weight = np.ones(eigenvalue.shape) if weight is None else weight
     driven = weight > 0
@@ -135,7 +130,7 @@ def group_sensitivity(
         sensitivity = unit * moved
     relative = _ratio(moved, held)
     infinite = total(divergent.astype(np.float64)) > 0
-    return GroupSensitivity(
+    return Sensitivity(
         np.where(infinite, np.inf, sensitivity), np.where(infinite, np.inf, relative)
     )
 
@@ -154,17 +149,6 @@ def _without_gain(
     # Where λ' s and η h cancel, only rounding is left.
     cancelled = np.isfinite(scale) & (moved <= ROUNDING * scale)
     return np.where(cancelled, 0.0, _in_range(moved))
-
-
-def _with_gain(moments: Moments, log_gain: Complexes, moved: Floats) -> Floats:
-    with np.errstate(over="ignore", invalid="ignore"):
-        sensitivity = np.exp(2 * log_gain.real) * moved
-    return np.where(np.isfinite(moments.sensitivity), _in_range(sensitivity), np.inf)
-
-
-def _relative(moments: Moments, moved: Floats) -> Floats:
-    relative = _ratio(moved, _finite(moments.second_moment))
-    return np.where(np.isfinite(moments.sensitivity), relative, np.inf)
 
 
 def _in_range(values: Floats) -> Floats:

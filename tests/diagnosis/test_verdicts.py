@@ -33,6 +33,7 @@ def recurrence(
     group = ParameterGroup(
         name="omega",
         tensor="omega",
+        size=1,
         values=np.zeros(1),
         dtype="float32",
         scalar=np.zeros(1, np.intp),

@@ -9,11 +9,12 @@ import pytest
 
 from memcurse_cli.experiments.settings import NetworkName, Precision, TrainingSettings
 from memcurse_cli.experiments.training import (
+    DenseLinearRNN,
     DivergenceError,
     dense_transition,
-    draw_teacher,
     evaluate,
     initialise,
+    teacher_kernel,
     teacher_power,
     train,
 )
@@ -32,12 +33,10 @@ def test_moduli_are_mapped_and_angles_kept(modulus):
 
 
 def test_kernel_is_the_response_to_an_impulse():
-    teacher = draw_teacher(4, 0.9, seed=3)
-    expected = [
-        (teacher.C @ np.linalg.matrix_power(teacher.A, lag) @ teacher.B).item() for lag in range(9)
-    ]
-    expected[0] += teacher.D.item()
-    np.testing.assert_allclose(teacher.kernel(9), expected, rtol=1e-12)
+    a, b, c, d = DenseLinearRNN().initialise(np.random.default_rng([3, 0]), 4, 0.9).values()
+    expected = [(c @ np.linalg.matrix_power(a, lag) @ b).item() for lag in range(9)]
+    expected[0] += d.item()
+    np.testing.assert_allclose(teacher_kernel(4, 0.9, 3, 9), expected, rtol=1e-12)
 
 
 TINY = TrainingSettings(

@@ -16,49 +16,29 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.hessian import LayerHessian
+from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
 Complexes = NDArray[np.complex128]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class Group:
-    """A parameter group by its sparse Jacobian."""
-
-    size: int
-    scalar: Integers
-    eigenvalue: Integers
-    eigenvalue_derivative: Complexes
-    log_gain_derivative: Complexes | None = None
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A part of B, C or D by its sparse Jacobian."""
-
-    matrix: Literal["B", "C", "D"]
-    size: int
-    scalar: Integers
-    row: Integers
-    column: Integers
-    derivative: Complexes
-
-
-def group(eigenvalue_derivative: NDArray, log_gain_derivative: NDArray | None = None) -> Group:
+def group(
+    eigenvalue_derivative: NDArray, log_gain_derivative: NDArray | None = None
+) -> ParameterJacobian:
     """One scalar for each eigenvalue."""
     every = np.arange(len(eigenvalue_derivative))
     rate = None if log_gain_derivative is None else log_gain_derivative.astype(complex)
-    return Group(every.size, every, every, eigenvalue_derivative.astype(complex), rate)
+    return ParameterJacobian(every.size, every, every, eigenvalue_derivative.astype(complex), rate)
 
 
 def projection(
     matrix: Literal["B", "C", "D"], shape: tuple[int, int], derivative: complex = 1
-) -> Projection:
+) -> ProjectionJacobian:
     """One scalar for each element, row by row."""
     row, column = np.indices(shape).reshape(2, -1)
-    return Projection(
-        matrix, row.size, np.arange(row.size), row, column, np.full(row.size, complex(derivative))
+    return ProjectionJacobian(
+        row.size, np.arange(row.size), matrix, row, column, np.full(row.size, complex(derivative))
     )
 
 
@@ -68,12 +48,12 @@ class Layer:
 
     log_eigenvalues: Complexes
     log_gain: Complexes
-    groups: Sequence[Group]
+    groups: Sequence[ParameterJacobian]
     readin: Complexes
     readout: Complexes
     channel: Integers | None = None
     conjugate_pairs: bool = False
-    projections: Sequence[Projection] = ()
+    projections: Sequence[ProjectionJacobian] = ()
 
     def hessian(
         self, autocorrelation: Autocorrelation = WHITE, horizon: int | None = None
@@ -135,7 +115,7 @@ class Layer:
         ]
         return np.array(found)
 
-    def projected(self, one: Projection, scalar: int, h: Complexes) -> Floats:
+    def projected(self, one: ProjectionJacobian, scalar: int, h: Complexes) -> Floats:
         """(channels, outputs, inputs, steps) dy/dω of a scalar of B, C or D."""
         entries = np.flatnonzero(one.scalar == scalar)
         at = one.row[entries], one.column[entries]

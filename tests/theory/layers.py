@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from theory.impulse_hessian import Group, Layer, Projection, group, projection
+from theory.impulse_hessian import Layer, group, projection
+
+from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
 
 def _random(seed: int, size: int, radius: tuple[float, float]) -> tuple[np.random.Generator, tuple]:
@@ -42,7 +44,9 @@ def coupled(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     """Scalars that move λ and γ, one that moves γ alone, and one that moves every eigenvalue."""
     generator, (logs, gain) = _random(2, 4, radius)
     every = np.arange(4)
-    tied = Group(1, np.zeros(4, np.intp), every, np.exp(logs) * logs, _complex(generator, 4))
+    tied = ParameterJacobian(
+        1, np.zeros(4, np.intp), every, np.exp(logs) * logs, _complex(generator, 4)
+    )
     groups = (
         group(_complex(generator, 4), _complex(generator, 4)),
         group(np.zeros(4), np.ones(4)),
@@ -55,7 +59,7 @@ def channels(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     """Three single-input channels of 2, 3 and 2 states, each with a step size of its own."""
     generator, (logs, gain) = _random(3, 7, radius)
     channel = np.array([0, 0, 1, 1, 1, 2, 2])
-    step = Group(3, channel, np.arange(7), np.exp(logs) * logs, np.ones(7, complex))
+    step = ParameterJacobian(3, channel, np.arange(7), np.exp(logs) * logs, np.ones(7, complex))
     groups = (step, group(_complex(generator, 7)))
     readin, readout = _complex(generator, 7, 1), _complex(generator, 1, 7)
     return Layer(logs, gain, groups, readin, readout, channel, conjugate_pairs=True)
@@ -65,7 +69,9 @@ def shared_between_channels(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     """Channels 0 and 2 have one A between them; channel 1 stands alone."""
     generator, (logs, gain) = _random(4, 6, radius)
     channel = np.array([0, 0, 1, 1, 2, 2])
-    shared = Group(4, np.array([0, 1, 2, 3, 0, 1]), np.arange(6), _complex(generator, 6), None)
+    shared = ParameterJacobian(
+        4, np.array([0, 1, 2, 3, 0, 1]), np.arange(6), _complex(generator, 6), None
+    )
     readin, readout = _complex(generator, 6, 1), _complex(generator, 1, 6)
     return Layer(logs, gain, (shared,), readin, readout, channel)
 
@@ -84,9 +90,9 @@ def tied_readin(radius: tuple[float, float] = (0.3, 0.9)) -> Layer:
     """Three channels that share one real B of two elements; channel 1 has no C."""
     layer = shared_between_channels(radius)
     row, column = np.indices(layer.readin.shape).reshape(2, -1)
-    shared = Projection("B", 2, np.arange(6) % 2, row, column, np.ones(6, complex))
+    shared = ProjectionJacobian(2, np.arange(6) % 2, "B", row, column, np.ones(6, complex))
     at = np.array([0, 1, 4, 5])
-    readout = Projection("C", 4, np.arange(4), np.zeros(4, int), at, np.full(4, 1j))
+    readout = ProjectionJacobian(4, np.arange(4), "C", np.zeros(4, int), at, np.full(4, 1j))
     return replace(layer, projections=(shared, readout))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense.bases import Eigenbasis
+from memcurse_cli.theory.dense.sensitivity import DenseSystem
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +20,11 @@ def eigenbasis(matrix: Floats) -> Eigenbasis:
     with np.errstate(divide="ignore"):
         logs = np.log(values.astype(complex))
     return Eigenbasis(logs, vectors.astype(complex))
+
+
+def system(matrix: Floats, *given: Any, **others: Any) -> DenseSystem:
+    """A matrix with its eigenbasis: B, C, R, T and what is read, as far as they are given."""
+    return DenseSystem(matrix, eigenbasis(matrix), *given, **others)
 
 
 def random(size: int, radius: float, seed: int = 0) -> Floats:

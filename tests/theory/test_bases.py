@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random, sums
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random, sums, system
 from theory.non_normal import CASES, exact_powers, exact_sensitivity, far_from_normal
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -35,7 +35,7 @@ USABLE = {
 
 @pytest.mark.parametrize("size", [201, 300])
 def test_condition_of_a_large_basis_by_lanczos(size: int) -> None:
-    assert size > module.DIRECT_SIZE
+    assert size > module.DIRECT_NORM
     for matrix in (random(size, 0.9, 3), np.eye(size), np.diag(np.linspace(0, 1, size))):
         basis = eigenbasis(matrix)
         assert basis.condition == pytest.approx(np.linalg.cond(basis.vectors), rel=1e-9)
@@ -81,7 +81,7 @@ def test_every_figure_is_that_of_the_stored_matrix(case: tuple[float, int]) -> N
 
     readin = np.random.default_rng(1).normal(size=(12, 3))
     moment, entries = exact_sensitivity(powers, readin)
-    found = dense_sensitivity(matrix, basis, readin)
+    found = dense_sensitivity(system(matrix, readin))
     assert found.second_moment is not None
     assert found.per_entry is not None
     assert found.reason is None
@@ -100,8 +100,7 @@ def test_frequencies_are_the_sum_over_responses(
     generator = np.random.default_rng(2)
     readin, readout = generator.normal(size=(size, 2)), generator.normal(size=(3, size))
     moment, entries = sums(matrix, readin, autocorrelation, 700, readout)
-    decay = -np.log(max(float(np.abs(np.linalg.eigvals(matrix)).max()), 1e-3))
-    found = sensitivity_by_frequencies(matrix, readin, autocorrelation, decay, readout)
+    found = sensitivity_by_frequencies(system(matrix, readin, readout, autocorrelation))
     assert_allclose(found[0], moment, rtol=1e-10)
     assert_allclose(found[1], entries, atol=1e-10 * entries.max())
 
@@ -113,7 +112,7 @@ def test_what_rounding_decides_is_refused(seed: int) -> None:
     basis = eigenbasis(matrix)
     assert is_undetermined(matrix, basis)
     for horizon in (None, 100):
-        found = dense_sensitivity(matrix, basis, None, horizon=horizon)
+        found = dense_sensitivity(system(matrix, horizon=horizon))
         assert found.total is None
         assert found.second_moment is None
         assert "rounding it" in str(found.reason)

@@ -20,17 +20,19 @@ from theory.matrices import (
     mean_sums,
     random,
     sums,
+    system,
 )
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import sensitivity as sensitivity_module
+from memcurse_cli.theory.dense.bases import Eigenbasis
 from memcurse_cli.theory.dense.sensitivity import (
     DenseSensitivity,
+    DenseSystem,
     SensitivitySplit,
     dense_sensitivity,
     entries_within_horizon,
     finite_dense_sensitivity,
-    remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_by_lags,
     sensitivity_split,
@@ -70,14 +72,11 @@ def test_an_infinite_sequence_is_the_sum_over_responses(
     matrix = MATRICES[name]
     readin = readin_of(matrix)
     wanted = sums(matrix, readin, autocorrelation, LONG)
-    basis = eigenbasis(matrix)
-    assert_is(dense_sensitivity(matrix, basis, readin, autocorrelation), *wanted, 1e-10)
-    lags = remembered_lags(matrix).lags
-    summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, autocorrelation, lags))
-    assert_is(summed, *wanted, 1e-10)
+    given = system(matrix, readin, None, autocorrelation)
+    assert_is(dense_sensitivity(given), *wanted, 1e-10)
+    assert_is(DenseSensitivity.of(*sensitivity_by_lags(given)), *wanted, 1e-10)
     if name in DIAGONALISABLE:
-        closed = DenseSensitivity.of(*sensitivity_by_eigenbasis(basis, readin, autocorrelation))
-        assert_is(closed, *wanted, 1e-10)
+        assert_is(DenseSensitivity.of(*sensitivity_by_eigenbasis(given)), *wanted, 1e-10)
 
 
 @pytest.mark.parametrize(("read_at", "by_sums"), [("last", sums), ("every", mean_sums)])
@@ -86,18 +85,16 @@ def test_an_infinite_sequence_is_the_sum_over_responses(
 def test_a_finite_sequence_is_the_sum_over_responses(
     name: str, steps: int, read_at: Readout, by_sums: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    matrix, basis = EVERY[name], eigenbasis(EVERY[name])
-    readin = readin_of(matrix)
+    matrix, readin = EVERY[name], readin_of(EVERY[name])
     for autocorrelation in (WHITE, COSINES, INPUTS[-2], MIXTURE):
         second_moment, entries = by_sums(matrix, readin, autocorrelation, steps)
-        given = readin, autocorrelation, steps, read_at
-        found = dense_sensitivity(matrix, basis, *given)
-        assert_is(found, second_moment, entries, 1e-10)
+        given = system(matrix, readin, None, autocorrelation, steps, read_at)
+        assert_is(dense_sensitivity(given), second_moment, entries, 1e-10)
         if name in ("nilpotent", "defective", "unstable jordan"):
             continue
         with monkeypatch.context() as limited:
             limited.setattr(sensitivity_module, "ENTRY_FLOPS", 0)
-            total = finite_dense_sensitivity(matrix, basis, *given)
+            total = finite_dense_sensitivity(given)
         assert total.per_entry is None
         assert "each entry" in str(total.reason)
         assert_allclose(total.second_moment, second_moment, rtol=1e-11)
@@ -108,11 +105,11 @@ def test_without_a_readin_every_state_is_driven_alone() -> None:
     matrix = MATRICES["random"]
     for horizon in (None, 7):
         found, same = (
-            dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE, horizon)
+            dense_sensitivity(system(matrix, readin, None, MIXTURE, horizon))
             for readin in (None, np.eye(5))
         )
         assert_allclose(found.per_entry, same.per_entry, rtol=1e-12)
-    silent = dense_sensitivity(matrix, eigenbasis(matrix), np.zeros((5, 1)))
+    silent = dense_sensitivity(system(matrix, np.zeros((5, 1))))
     assert silent.total == silent.relative == 0
 
 
@@ -120,9 +117,9 @@ def test_without_a_readin_every_state_is_driven_alone() -> None:
 def test_a_long_horizon_is_an_infinite_one(name: str) -> None:
     matrix = MATRICES[name]
     readin = readin_of(matrix)
-    limit = dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE)
+    limit = dense_sensitivity(system(matrix, readin, None, MIXTURE))
     for horizon in (700, 10**9):
-        found = dense_sensitivity(matrix, eigenbasis(matrix), readin, MIXTURE, horizon)
+        found = dense_sensitivity(system(matrix, readin, None, MIXTURE, horizon))
         assert_is(found, limit.second_moment, limit.per_entry, 1e-9)
 
 
@@ -131,7 +128,7 @@ def test_a_long_horizon_is_an_infinite_one(name: str) -> None:
     [*((matrix, None) for matrix in UNSTABLE.values()), (random(3, 3.0), 1000)],
 )
 def test_what_diverges_is_infinite_and_never_nan(matrix: np.ndarray, horizon: int | None) -> None:
-    found = dense_sensitivity(matrix, eigenbasis(matrix), horizon=horizon)
+    found = dense_sensitivity(system(matrix, horizon=horizon))
     assert found.total == found.relative == math.inf
     assert np.isposinf(found.second_moment).all()
     assert found.per_entry is None or np.isposinf(found.per_entry).all()
@@ -146,7 +143,7 @@ def test_what_diverges_is_infinite_and_never_nan(matrix: np.ndarray, horizon: in
     ],
 )
 def test_what_costs_too_much_says_so(matrix: np.ndarray, horizon: int | None, reason: str) -> None:
-    found = dense_sensitivity(matrix, eigenbasis(matrix), horizon=horizon)
+    found = dense_sensitivity(system(matrix, horizon=horizon))
     assert (found.total, found.relative, found.per_entry) == (None, None, None)
     assert reason in str(found.reason)
 
@@ -157,8 +154,7 @@ def test_near_the_unit_circle() -> None:
     logs = np.array([-decay + 1j * angle, -decay - 1j * angle])
     vectors = np.array([[1, 1], [-1j, 1j]]) / math.sqrt(2)
     matrix = (vectors @ np.diag(np.exp(logs)) @ np.linalg.inv(vectors)).real
-    basis = type(eigenbasis(matrix))(logs, vectors)
-    found = dense_sensitivity(matrix, basis)
+    found = dense_sensitivity(DenseSystem(matrix, Eigenbasis(logs, vectors)))
     variance = -1 / math.expm1(-2 * decay)
     assert_allclose(found.second_moment, variance, rtol=1e-12)
     # For a rotation A^aᵀA^b has the diagonal |λ|^(a+b) cos((b-a)θ), and so has the covariance.
@@ -171,9 +167,9 @@ def test_near_the_unit_circle() -> None:
 def test_memory_does_not_grow_with_the_square_of_the_horizon() -> None:
     """A table over all pairs of times would be 8 × 1500² elements, 144 MB."""
     matrix = random(8, 0.999, 2)
-    finite_dense_sensitivity(matrix, None, None, WHITE, 2)
+    finite_dense_sensitivity(system(matrix, horizon=2))
     tracemalloc.start()
-    finite_dense_sensitivity(matrix, None, None, WHITE, 1500)
+    finite_dense_sensitivity(system(matrix, horizon=1500))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60 * 2**20
@@ -185,14 +181,13 @@ def test_a_few_at_a_time_give_the_same(elements: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sensitivity_module, "TABLE", elements)
     monkeypatch.setattr(sensitivity_module, "POWER_ELEMENTS", elements)
     matrix, readin = MATRICES["random"], np.random.default_rng(2).normal(size=(5, 2))
-    lags = remembered_lags(matrix).lags
-    summed = DenseSensitivity.of(*sensitivity_by_lags(matrix, readin, MIXTURE, lags))
+    summed = DenseSensitivity.of(*sensitivity_by_lags(system(matrix, readin, None, MIXTURE)))
     assert_is(summed, *sums(matrix, readin, MIXTURE, LONG), 1e-10)
-    mean = finite_dense_sensitivity(matrix, None, readin, INPUTS[-1], 23, "every")
+    mean = finite_dense_sensitivity(system(matrix, readin, None, MIXTURE, 23, "every"))
     assert_allclose(mean.per_entry, mean_sums(matrix, readin, MIXTURE, 23)[1], rtol=1e-12)
     for readout in (None, np.random.default_rng(3).normal(size=(7, 5)), np.ones((2, 5))):
         wanted = sums(matrix, readin, INPUTS[-1], 17, readout)
-        found = entries_within_horizon(matrix, readin, INPUTS[-1], 17, "last", readout)
+        found = entries_within_horizon(system(matrix, readin, readout, INPUTS[-1], 17))
         assert_allclose(found[0], wanted[0], rtol=1e-12)
         assert_allclose(found[1], wanted[1], rtol=1e-12)
 
@@ -203,9 +198,9 @@ def test_a_matrix_without_eigenvectors_has_more_time(monkeypatch: pytest.MonkeyP
     readin = np.ones((20, 1))
     monkeypatch.setattr(sensitivity_module, "ENTRY_FLOPS", 0)
     assert eigenbasis(matrix).condition > 1e8
-    found = dense_sensitivity(matrix, eigenbasis(matrix), readin, WHITE, 300)
+    found = dense_sensitivity(system(matrix, readin, horizon=300))
     assert found.reason is None
-    limit = dense_sensitivity(matrix, eigenbasis(matrix), readin)
+    limit = dense_sensitivity(system(matrix, readin))
     assert found.total == pytest.approx(limit.total, rel=1e-9)
 
 
@@ -228,11 +223,11 @@ def parts(matrix: np.ndarray, readin: np.ndarray, part: Autocorrelation, steps: 
     return [squares[: matrix.size].sum(), squares[matrix.size :].sum(), 2 * both]
 
 
-def split(matrix: np.ndarray, *given: Any) -> SensitivitySplit:
-    basis = eigenbasis(matrix)
-    total = dense_sensitivity(matrix, basis, *given).total
+def split(matrix: np.ndarray, readin: np.ndarray, *given: Any) -> SensitivitySplit:
+    of = system(matrix, readin, None, *given)
+    total = dense_sensitivity(of).total
     assert total is not None
-    return sensitivity_split(basis, total, *given)
+    return sensitivity_split(of, total)
 
 
 @pytest.mark.parametrize("autocorrelation", [WHITE, COSINES, INPUTS[-2], MIXTURE], ids=str)

@@ -10,9 +10,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from theory.brute_force import COSINES, MIXTURE
 from theory.impulse_hessian import expected
-from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random
+from theory.matrices import MATRICES, UNSTABLE, jordan, random, system
 
-import memcurse_cli.theory.dense.hessian
 from memcurse_cli.theory import linalg
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import hessian as dense_hessian_horizon
@@ -83,8 +82,7 @@ def test_a_finite_sequence(name: str, steps: int, read_at: Readout) -> None:
     for autocorrelation in INPUTS:
         for inputs, outputs in ((3, 1), (1, 2)):
             b, c = channels(matrix, inputs, outputs)
-            options = {"autocorrelation": autocorrelation, "horizon": steps, "read_at": read_at}
-            found = dense_hessian(matrix, eigenbasis(matrix), b, c, **options)
+            found = dense_hessian(system(matrix, b, c, autocorrelation, steps, read_at))
             assert found.squared_norm is not None
             assert_is(found, explicit(matrix, b, c, autocorrelation, steps, read_at), 1e-11)
 
@@ -94,7 +92,7 @@ def test_a_finite_sequence(name: str, steps: int, read_at: Readout) -> None:
 def test_an_infinite_sequence(name: str, autocorrelation: Autocorrelation) -> None:
     matrix = MATRICES[name]
     b, c = channels(matrix, 2, 3)
-    found = dense_hessian(matrix, eigenbasis(matrix), b, c, autocorrelation=autocorrelation)
+    found = dense_hessian(system(matrix, b, c, autocorrelation=autocorrelation))
     wanted = explicit(matrix, b, c, autocorrelation, None, "last")
     assert_is(found, wanted, 1e-9)
     diagonalisable = name not in ("nilpotent", "defective")
@@ -114,8 +112,8 @@ def test_the_norm_of_nearly_defective_matrices(
     matrix = rotation @ matrix @ rotation.T
     b, c = channels(matrix, 3, 2)
     if not whole:
-        monkeypatch.setattr(memcurse_cli.theory.dense.hessian, "FORMED_ORDER", 0)
-    found, _ = dense_hessian_scores(dense_hessian(matrix, eigenbasis(matrix), b, c))
+        monkeypatch.setattr(dense_hessian_horizon, "FORMED_FLOPS", 0)
+    found, _ = dense_hessian_scores(dense_hessian(system(matrix, b, c)))
     wanted = diagonality_scores([explicit(matrix, b, c, WHITE, None, "every")[0][None]])
     assert (found.diagonality_error == 0) == whole
     within = 5 * found.diagonality_error + 2e-5 * wanted.diagonality
@@ -127,7 +125,7 @@ def test_the_norm_of_nearly_defective_matrices(
 @pytest.mark.parametrize("share", [-1.0, 0.5, 1e6])
 def test_a_norm_that_no_matrix_has_is_refused(share: float) -> None:
     matrix = random(7, 0.9, 3)
-    found = dense_hessian(matrix, eigenbasis(matrix), *channels(matrix, 2, 1))
+    found = dense_hessian(system(matrix, *channels(matrix, 2, 1)))
     norm = share * float(np.sum(found.diagonal**2)) * (1 if share < 1 else found.order)
     with pytest.raises(ArithmeticError, match="lost in the rounding"):
         dense_hessian_scores(replace(found, squared_norm=norm))
@@ -136,12 +134,12 @@ def test_a_norm_that_no_matrix_has_is_refused(share: float) -> None:
 def test_products_find_whole_eigenspaces() -> None:
     """Every power of an orthogonal A is, and each eigenvalue of H has as many vectors as units."""
     matrix = 0.9 * np.linalg.qr(np.random.default_rng(0).normal(size=(20, 20)))[0]
-    hessian = dense_hessian(matrix, eigenbasis(matrix), np.eye(20), np.eye(20))
+    hessian = dense_hessian(system(matrix))
     scores, top = dense_hessian_scores(hessian)
     wanted = diagonality_scores([formed(hessian)[None]])
     assert {pair.dimension for pair in top} == {20}
     assert scores.concentration == pytest.approx(wanted.concentration, rel=1e-6)
-    multiple = dense_hessian(0.9 * np.eye(20), eigenbasis(0.9 * np.eye(20)), np.eye(20), np.eye(20))
+    multiple = dense_hessian(system(0.9 * np.eye(20)))
     beyond, _ = dense_hessian_scores(multiple)
     assert beyond.concentration is None  # 400 vectors are too many to be found
 
@@ -152,12 +150,12 @@ def test_scores_without_the_matrix_are_those_of_the_matrix(
     horizon: int | None, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linalg, "EXPLICIT_ORDER", 0)
-    monkeypatch.setattr(memcurse_cli.theory.dense.hessian, "FORMED_ORDER", 0)
+    monkeypatch.setattr(dense_hessian_horizon, "FORMED_FLOPS", 0)
     matrix = random(7, 0.95, 3)
     b, c = channels(matrix, 2, 1)
-    found = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon)
+    found = dense_hessian(system(matrix, b, c, horizon=horizon))
     if not exact:
-        found = DenseHessian(found.apply, found.diagonal, found.output_second_moment, None)
+        found = replace(found, squared_norm=None)
     scores, top = dense_hessian_scores(found)
     wanted = diagonality_scores([formed(found)[None]])
     assert scores.order == 49
@@ -177,8 +175,8 @@ def test_a_large_gram_matrix_is_not_formed(monkeypatch: pytest.MonkeyPatch) -> N
     matrix = MATRICES["random"]
     b, c = channels(matrix, 1, 1)
     monkeypatch.setattr(dense_hessian_horizon, "GRAM_ORDER", 10)
-    assert dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=11).squared_norm is not None
-    assert dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=12).squared_norm is None
+    assert dense_hessian(system(matrix, b, c, horizon=11)).squared_norm is not None
+    assert dense_hessian(system(matrix, b, c, horizon=12)).squared_norm is None
 
 
 @pytest.mark.parametrize("horizon", [None, 9])
@@ -186,8 +184,8 @@ def test_a_leak_scales_it(horizon: int | None) -> None:
     """Over W of A = (1-α) I + α W every derivative has the factor α."""
     matrix = MATRICES["random"]
     b, c = channels(matrix, 1, 1)
-    plain = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon)
-    leaky = dense_hessian(matrix, eigenbasis(matrix), b, c, horizon=horizon, scale=0.25)
+    plain = dense_hessian(system(matrix, b, c, horizon=horizon))
+    leaky = dense_hessian(system(matrix, b, c, horizon=horizon), scale=0.25)
     assert_is(leaky, (formed(plain) / 16, plain.output_second_moment), 1e-12)
     assert_allclose(leaky.top(3)[0], plain.top(3)[0] / 16, rtol=1e-12)
 
@@ -196,14 +194,14 @@ def test_what_has_no_hessian() -> None:
     matrix = UNSTABLE["explosive"]
     b, c = channels(matrix, 1, 1)
     with pytest.raises(ValueError, match="infinite sequence"):
-        dense_hessian(matrix, eigenbasis(matrix), b, c)
+        dense_hessian(system(matrix, b, c))
     with pytest.raises(OverflowError):
-        dense_hessian(10 * matrix, eigenbasis(10 * matrix), b, c, horizon=400)
+        dense_hessian(system(10 * matrix, b, c, horizon=400))
     slow = jordan(2, 1 - 1e-12)
     with pytest.raises(ArithmeticError, match="ill-conditioned"):
-        dense_hessian(slow, eigenbasis(slow), *channels(slow, 1, 1))
+        dense_hessian(system(slow, *channels(slow, 1, 1)))
     stable = MATRICES["random"]
-    silent = dense_hessian(stable, eigenbasis(stable), np.zeros((5, 1)), np.ones((1, 5)))
+    silent = dense_hessian(system(stable, np.zeros((5, 1)), np.ones((1, 5))))
     assert dense_hessian_scores(silent) is None
 
 

@@ -119,7 +119,7 @@ def test_eq_56_to_60_have_no_factor_from_wirtinger_calculus(
     logs = log.reshape(1)
     moved = parametrize(logs, parametrization).derivatives[name].eigenvalue
     moment = moments(logs, Autocorrelation.from_rho(rho))
-    found = parameter_sensitivity(moment, np.zeros(1, complex), moved)[0]
+    found = parameter_sensitivity(moment, np.zeros(1, complex), moved).sensitivity[0]
     assert found == pytest.approx(wanted, rel=1e-10)
     right = abs(moved[0]) ** 2 * moment.sensitivity[0]
     assert right == pytest.approx(wanted, rel=1e-10)

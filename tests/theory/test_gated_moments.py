@@ -56,7 +56,7 @@ def test_without_spread_it_is_the_theory_of_a_constant_eigenvalue(name: str, mix
         assert found.sensitivities.keys() == values.motions.keys()
         for parameter, motion in values.motions.items():
             by_gain = (motion.gain / values.gain).astype(complex)
-            sensitivity = parameter_sensitivity(
+            sensitivity, _ = parameter_sensitivity(
                 expected, log_gain, motion.eigenvalue.astype(complex), by_gain
             )
             # A constant input that γ = 1 - λ passes on is not moved: there d² E h² and the rest

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.moments import Readout, moments
-from memcurse_cli.theory.parametrization import Landscape, loss, parametrize
-from memcurse_cli.theory.sensitivity import relative_sensitivity
+from memcurse_cli.theory.parametrization import Landscape, parametrize
+from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
 TARGET = complex(np.log(0.95), 0.4)
 NAMES = {"none": "none", "own": "lru", "coupled": "coupled"}
@@ -50,16 +50,15 @@ def test_the_loss_is_the_explicit_sum(
     log: complex, horizon: int | None, autocorrelation: Autocorrelation
 ) -> None:
     for gain in (1.0, 0.7 * np.exp(0.3j)):
-        found = loss(
-            np.array([log]), np.log(np.array([gain + 0j])), TARGET, 0j, autocorrelation, horizon
-        )
+        student = np.array([log]), np.log(np.array([gain + 0j]))
+        found = Landscape(TARGET, "polar", "none", autocorrelation, horizon).losses(*student)
         ours, silent = explicit(log, gain, autocorrelation, horizon or 900)
         assert found[0] == pytest.approx(ours / silent, rel=1e-10, abs=1e-13)
         if horizon == 7:
             each = [explicit(log, gain, autocorrelation, step) for step in range(1, 8)]
             ours, silent = np.sum(each, axis=0)
-            gains = np.log(np.array([gain + 0j]))
-            mean = loss(np.array([log]), gains, TARGET, 0j, autocorrelation, 7, "every")
+            around = Landscape(TARGET, "polar", "none", autocorrelation, 7, "every")
+            mean = around.losses(*student)
             assert mean[0] == pytest.approx(ours / silent, rel=1e-10, abs=1e-13)
 
 
@@ -73,9 +72,9 @@ def test_the_curvature_at_the_optimum_is_twice_kappa(
     found = parametrize(logs, parametrization, NAMES[gain])
     assert list(around.centre) == list(found.derivatives)
     for name, moved in found.derivatives.items():
-        kappa = relative_sensitivity(
-            moments(logs, autocorrelation), moved.eigenvalue, moved.log_gain
-        )[0]
+        moment = moments(logs, autocorrelation)
+        each = parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
+        kappa = each.relative_sensitivity[0]
         step = 3e-4 / np.sqrt(kappa)
         lower, upper = around.along(name, np.array([-step, step]))
         assert 0.5 * (lower + upper) / step**2 == pytest.approx(kappa, rel=1e-5)

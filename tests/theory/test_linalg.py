@@ -104,20 +104,19 @@ def test_where_it_runs_and_what_it_finds(
 ) -> None:
     """On a GPU in double precision too, whatever precision a matrix is stored in."""
     whole = matrix(size, batch).astype(np.float32)
-    found = eigendecompose(whole, device)
-    assert found.engine == engine
+    values, vectors = eigendecompose(whole, device)
     on_gpu = engine != "numpy"
     assert [(f"torch:{place}", dtype) for place, _, dtype in torch.ran] == (
         [(engine, np.float64)] * on_gpu
     )
     assert torch.asked == on_gpu or device == "cuda"  # looking for a GPU takes long
-    assert found.values.dtype == found.vectors.dtype == np.complex128
-    again = found.vectors * found.values[..., None, :] @ np.linalg.inv(found.vectors)
+    assert values.dtype == vectors.dtype == np.complex128
+    again = vectors * values[..., None, :] @ np.linalg.inv(vectors)
     assert_allclose(again, whole, atol=1e-6)
-    assert_allclose(np.linalg.norm(found.vectors, axis=-2), 1)
+    assert_allclose(np.linalg.norm(vectors, axis=-2), 1)
     alone = eigenvalues(whole, device)
     assert alone.dtype == np.complex128
-    assert_allclose(np.sort(alone), np.sort(found.values), rtol=1e-6)
+    assert_allclose(np.sort(alone), np.sort(values), rtol=1e-6)
     assert len(torch.ran) == 2 * on_gpu
 
 
@@ -130,9 +129,9 @@ def test_a_gpu_that_cannot_be_had_is_refused(torch: Torch, monkeypatch: pytest.M
         with pytest.raises(UsageError) as caught:
             eigendecompose(matrix(2), device)
         assert str(caught.value) == f"--device {device}: torch sees no CUDA GPU; use --device cpu"
-    assert eigendecompose(matrix(8), "auto").engine == "numpy"
+    eigendecompose(matrix(8), "auto")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert eigendecompose(matrix(8), "auto").engine == "numpy"
+    eigendecompose(matrix(8), "auto")
     with pytest.raises(UsageError, match=r"torch is not installed; .*memcurse-cli\[gpu\]"):
         eigendecompose(matrix(2), "cuda")
 
@@ -238,7 +237,7 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     assert np.linalg.eigvalsh(left)[0] >= -1e-10 * scale
     assert_allclose(np.diag(left), found.residual, atol=1e-10 * scale)
     assert found.error == pytest.approx(np.trace(left), abs=1e-10 * scale)
-    assert len(set(found.pivots.tolist())) == found.factor.shape[1] <= rank
+    assert found.factor.shape[1] <= rank
     exact = np.linalg.eigvalsh(whole)
     lower = np.linalg.eigvalsh(found.factor @ found.factor.T)
     assert np.all(lower <= exact + 1e-10 * scale)

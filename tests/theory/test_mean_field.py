@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
+from memcurse_cli.theory import mean_field as mean_field_module
 from memcurse_cli.theory.mean_field import (
     GRU_GATES,
     LSTM_GATES,
@@ -174,11 +175,12 @@ def test_gates_that_never_forget() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_the_simulation_is_that_of_torch(kind: str) -> None:
+def test_the_simulation_is_that_of_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its state, and the growth of a tangent by torch's forward derivatives."""
     torch = pytest.importorskip("torch")
     network, size, steps = random_network((kind, 1.2, 0.8, 1.0, 0.5), 12), 12, 24
-    found = simulate_gated(network, steps=steps)
+    monkeypatch.setattr(mean_field_module, "LONGEST", steps)
+    found = simulate_gated(network)
     assert found is not None
     cell = (torch.nn.GRUCell if kind == "gru" else torch.nn.LSTMCell)(INPUTS, size).double()
     gates = tuple(network.hidden)
@@ -217,12 +219,13 @@ def test_the_simulation_is_that_of_torch(kind: str) -> None:
     )
 
 
-def test_a_run_that_has_not_settled_says_so() -> None:
+def test_a_run_that_has_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mean_field_module, "LONGEST", 200)
     network = random_network(("gru", 0.1, 1.0, 7.0, 0.0), 16)
-    short = simulate_gated(network, steps=200)
+    short = simulate_gated(network)
     assert short is not None
     assert not short.settled
-    settled = simulate_gated(random_network(("gru", 0.1, 1.0, 0.0, 0.0), 16), steps=200)
+    settled = simulate_gated(random_network(("gru", 0.1, 1.0, 0.0, 0.0), 16))
     assert settled is not None
     assert settled.settled
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from theory.matrices import system
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.moments import Readout, moments
@@ -156,11 +157,12 @@ def test_it_is_the_sum_over_all_lags(
     random = np.random.default_rng(1)
     matrix, change = 0.4 * random.normal(size=(5, 5)), 0.1 * random.normal(size=(5, 5))
     readin = random.normal(size=(5, 2))
+    dense = system(matrix, readin, None, autocorrelation, steps, readout)
     states, moved = (
         np.array([np.linalg.matrix_power(each, lag) @ readin for lag in lags.ravel()])
         for each in (matrix, matrix + change)
     )
-    found = matrix_state_change(matrix, change, readin, autocorrelation, steps, readout)
+    found = matrix_state_change(dense, change)
     for figure, response in zip(found, (moved - states, states), strict=True):
         wanted = explicit(response, autocorrelation.at, readout)
         assert figure == pytest.approx(wanted, rel=1e-9, abs=1e-12)

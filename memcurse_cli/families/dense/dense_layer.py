@@ -76,19 +76,19 @@ def dense_layer(
             f"its shape {shown_shape(layer.shape(role))} is that of no recurrent matrix", tensor
         )
     require_order(matrix.shape[0], tensor)
-    decomposition = eigendecompose(matrix, layer.options.device)
+    values, vectors = eigendecompose(matrix, layer.options.device)
     dense = DenseDynamics(
         matrix=matrix,
         tensor=tensor,
         dtype=layer.store.tensors[tensor].dtype,
-        eigenvectors=decomposition.vectors,
+        eigenvectors=vectors,
         activation=activation,
         scale=scale,
         bias=bias,
         heads=heads,
     )
     return layer.recurrence(
-        log_of_eigenvalues(decomposition.values),
+        log_of_eigenvalues(values),
         (),
         readin=None if readin is None else readin.astype(np.complex128, copy=False),
         dense=dense,

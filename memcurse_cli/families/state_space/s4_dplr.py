@@ -343,8 +343,8 @@ def _eigensystem(
     matrix: NDArray[Any], device: str, tensor: str, keys: Callable[[Complexes], tuple[Floats, ...]]
 ) -> tuple[Complexes, Complexes, Complexes]:
     """Eigenvalues in the order of the keys, left eigenvectors and right ones, as rows."""
-    spectrum = eigendecompose(matrix, device)
-    order = np.lexsort(keys(spectrum.values))
-    vectors = np.take_along_axis(spectrum.vectors, order[:, None], axis=-1)
-    values = np.take_along_axis(spectrum.values, order, axis=-1)
+    values, vectors = eigendecompose(matrix, device)
+    order = np.lexsort(keys(values))
+    vectors = np.take_along_axis(vectors, order[:, None], axis=-1)
+    values = np.take_along_axis(values, order, axis=-1)
     return values, left_eigenvectors(vectors, tensor), np.swapaxes(vectors, -1, -2)

@@ -16,13 +16,19 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import Complexes, Floats, Integers, largest_eigenvalue
+from memcurse_cli.theory.linalg import (
+    Complexes,
+    Floats,
+    Integers,
+    bisected,
+    largest_eigenvalue,
+)
 from memcurse_cli.theory.moments import one_minus_exp
 
 Kept = TypeVar("Kept")
 
 EIGENBASIS_CONDITION = 1e8  # κ(P) from which the eigenbasis has lost half of float64's digits
-DIRECT_SIZE = 200  # up to here all eigenvalues cost less than a Lanczos iteration
+DIRECT_NORM = 100  # up to here a singular value decomposition costs less than an iteration
 FORGOTTEN = 1e-17  # ‖A^k‖_F² from which a doubling adds nothing
 DOUBLINGS = 60  # 2^60 steps: a decay of 1e-17, below the rounding of |λ|
 
@@ -114,8 +120,7 @@ class Eigenbasis:
             return math.inf
         # P is the real basis times a matrix with orthogonal rows, of norm √2 for a pair.
         scale = np.sqrt(np.r_[self.weight, self.weight[self.paired]])
-        across = np.outer(scale, scale)
-        return math.sqrt(_largest(self._gram * across) * _largest(self._inverse_gram / across))
+        return _norm(self.real_vectors * scale) * _norm(self.real_inverse / scale[:, None])
 
     @property
     def is_usable(self) -> bool:
@@ -186,14 +191,17 @@ class Eigenbasis:
             return self.real_inverse @ self.real_inverse.T
 
 
-def _largest(gram: Floats) -> float:
-    """The largest eigenvalue of MᵀM: as accurate as the square of ‖M‖₂ can be."""
-    size = len(gram)
-    if not np.all(np.isfinite(gram)):
-        return math.inf
-    if size <= DIRECT_SIZE:
-        return float(np.linalg.eigvalsh(gram)[-1]) if size else 1.0
-    return largest_eigenvalue(gram.__matmul__, size)
+def _norm(matrix: Floats) -> float:
+    """‖M‖₂."""
+    if len(matrix) <= DIRECT_NORM:
+        return float(np.linalg.norm(matrix, 2))
+    scale = float(np.abs(matrix).max())
+    scaled = matrix / scale
+
+    def apply(vector: Floats) -> Floats:
+        return np.asarray(scaled.T @ (scaled @ vector))
+
+    return scale * float(np.sqrt(largest_eigenvalue(apply, len(matrix))))
 
 
 class SchurForm(NamedTuple):
@@ -202,11 +210,13 @@ class SchurForm(NamedTuple):
     triangle: Floats  # (n, n) T, upper triangular but for a 2x2 block for each conjugate pair
     vectors: Floats  # (n, n) Q
 
-    def squares(self) -> Iterator[Floats]:
-        """T, T², T⁴, …, without end."""
+    def squares(self) -> Iterator[tuple[Floats, float]]:
+        """T, T², T⁴, …, without end, each with its ‖·‖_F."""
         power = self.triangle
         while True:
-            yield power
+            with np.errstate(over="ignore", invalid="ignore"):
+                norm = float(np.linalg.norm(power))
+            yield power, norm
             with np.errstate(over="ignore", invalid="ignore"):
                 power = power @ power
 
@@ -281,11 +291,9 @@ class DoublingStein:
         form = schur_form(matrix)
         self._vectors = form.vectors
         self._powers: list[Floats] = []
-        for power in form.squares():
+        for power, norm in form.squares():
             self._powers.append(power)
-            with np.errstate(over="ignore", invalid="ignore"):
-                norm = float(np.sum(power**2))
-            if norm <= FORGOTTEN:
+            if norm**2 <= FORGOTTEN:
                 break
             if len(self._powers) > DOUBLINGS or not math.isfinite(norm):
                 raise ArithmeticError("the powers of the matrix do not vanish")
@@ -406,10 +414,7 @@ def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
     distances = max(allowed, 1e-16 * radius) * 4.0 ** np.arange(28)
     place = bisect_left(distances.tolist(), True, key=is_outside)
     low, high = (distances[place - 1] if place else 0.0), distances[min(place, 27)]
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if is_outside(middle) else (middle, high)
-    return float(radius + high)
+    return float(radius + bisected(is_outside, low, high, BISECTIONS))
 
 
 def are_powers_lost(matrix: Floats, steps: int) -> bool:
@@ -432,7 +437,6 @@ def are_powers_lost(matrix: Floats, steps: int) -> bool:
     return bool(np.any(error > UNCERTAIN * so_far))
 
 
-DIRECT_NORM = 100  # up to here a singular value decomposition costs less than an iteration
 OCTAVES = 40  # A^(2^40) of a stable matrix has decayed, or its |λ| are 1 to rounding
 REFINED = 8  # powers between the two around the largest
 GRID_RADII, GRID_ANGLES = 8, 16  # the first grid outside the unit circle
@@ -492,19 +496,6 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
             moved = moved @ forward
             look(step, moved)
     return best
-
-
-def _norm(matrix: Floats) -> float:
-    """‖M‖₂."""
-    if len(matrix) <= DIRECT_NORM:
-        return float(np.linalg.norm(matrix, 2))
-    scale = float(np.abs(matrix).max())
-    scaled = matrix / scale
-
-    def apply(vector: Floats) -> Floats:
-        return np.asarray(scaled.T @ (scaled @ vector))
-
-    return scale * float(np.sqrt(largest_eigenvalue(apply, len(matrix))))
 
 
 def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> float:
@@ -572,10 +563,8 @@ class _SchurPowers:
     def __init__(self, matrix: Floats) -> None:
         self._squares: list[Floats] = []
         largest = 1.0
-        for square in schur_form(matrix).squares():
+        for square, bound in schur_form(matrix).squares():
             self._squares.append(square)
-            with np.errstate(over="ignore", invalid="ignore"):
-                bound = float(np.linalg.norm(square))
             if bound * largest < REMEMBERED:
                 break
             if len(self._squares) > OCTAVES or not math.isfinite(bound):

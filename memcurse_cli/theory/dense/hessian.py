@@ -6,40 +6,38 @@ Its products with a change of A cost a few of n×n matrices, which docs/theory/d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
 from memcurse_cli.theory.dense.sensitivity import (
     TOO_LONG,
+    DenseSystem,
+    driven,
     entries_within_horizon,
     powers,
-    remembered_lags,
     sensitivity_by_eigenbasis,
     sensitivity_without_eigenbasis,
 )
 from memcurse_cli.theory.diagonality import (
     FLAT,
-    TOP,
     DiagonalityScores,
     Eigenpair,
     mean_concentration,
     top_eigenpairs,
 )
 from memcurse_cli.theory.linalg import Complexes, Floats, largest_eigenpairs, largest_eigenvalue
-from memcurse_cli.theory.moments import Readout, one_minus_exp
+from memcurse_cli.theory.moments import one_minus_exp
 
 HESSIAN_CONDITION = 1e6  # products with P and P⁻¹ lose ε κ(P)², and what is squared twice that
 NORM_CONDITION = 1e4  # κ(P) up to which ‖H‖_F² in closed form keeps six digits
 GRAM_ORDER = 1000  # impulse-response samples up to which their Gram matrix is formed
 LARGEST_EIGENSPACE = 88  # vectors of one that products with H are made for
-FORMED_ORDER = 1024  # up to here ‖H‖_F² costs little from H itself
+FORMED_ORDER = 1024  # up to here ‖H‖_F² is taken from H itself, where
+FORMED_FLOPS = 2e10  # is enough for all its columns: seconds
+STEIN_PRODUCTS = 24  # n×n products in two Stein equations
 PROBES = 16  # random vectors behind an estimated ‖H‖_F²
 DEVIATIONS, ROUNDING = 4.0, 1e-6  # within which a diagonality may be outside its bounds
 LOST = "its norm is lost in the rounding of products with its ill-conditioned eigenvectors"
@@ -51,29 +49,11 @@ class StationaryHessian:
     Raises ArithmeticError: the powers of A do not vanish.
     """
 
-    def __init__(
-        self,
-        matrix: Floats,
-        basis: Eigenbasis | None,
-        readin: Floats,
-        readout: Floats,
-        autocorrelation: Autocorrelation,
-    ) -> None:
+    def __init__(self, system: DenseSystem, basis: Eigenbasis | None) -> None:
+        matrix, readin, readout = system.matrix, system.inputs, system.outputs
         self._matrix, self._basis, self._readin = matrix, basis, readin
         self._stein = stein_solver(matrix, basis)
-        # Weight, ρ e^(iω), (I - ρA)⁻¹ and N of each part with ρ > 0.
-        self._coloured: list[tuple[float, complex, NDArray[Any], NDArray[Any]]] = []
-        identity = np.eye(len(matrix))
-        drive = np.zeros_like(matrix)
-        for part in autocorrelation.parts:
-            weight, rho = part.weight, part.pole
-            drive += weight * (readin @ readin.T)
-            if part.rho > 0 and weight > 0:
-                resolvent = np.asarray(np.linalg.inv(identity - rho * matrix))
-                answer = resolvent @ readin
-                self._coloured.append((weight, rho, resolvent, answer))
-                crossed = (weight * rho * (matrix @ answer) @ readin.T).real
-                drive += crossed + crossed.T
+        drive, self._coloured = driven(system)
         self._weight = self._stein.adjoint(readout.T @ readout)
         self._covariance = self._stein.forward(drive)
         self._source = matrix @ self._covariance
@@ -81,6 +61,8 @@ class StationaryHessian:
             self._source += (weight * rho * readin @ answer.T).real
         #: E|y|², the outputs summed.
         self.output_second_moment = float(np.sum((readout @ self._covariance) * readout))
+        #: About the floating-point operations of `apply`.
+        self.cost = STEIN_PRODUCTS * 2.0 * matrix.size * len(matrix)
 
     def apply(self, change: Floats) -> Floats:
         """(n, n) H[X] of an (n, n) X."""
@@ -127,32 +109,26 @@ class StationaryHessian:
 
 
 class HorizonHessian:
-    """H over the entries of any A, whose largest |λ| is given, on sequences of T ≥ 1 steps.
+    """H over the entries of any A on sequences of T ≥ 1 steps.
 
     Raises OverflowError: the responses leave the range of a float.
     """
 
-    def __init__(
-        self,
-        matrix: Floats,
-        readin: Floats,
-        readout: Floats,
-        autocorrelation: Autocorrelation,
-        horizon: int,
-        read_at: Readout,
-        radius: float,
-    ) -> None:
+    def __init__(self, system: DenseSystem) -> None:
+        matrix, readin, readout = system.matrix, system.inputs, system.outputs
         # The side with fewer channels meets X; the other one is only convolved.
         self._transposed = readin.shape[1] < len(readout)
         if self._transposed:
             matrix, readin, readout = matrix.T, readout.T, readin.T
-        self._autocorrelation = autocorrelation
+        self._autocorrelation = system.autocorrelation
+        horizon = system.steps
         self._steps = horizon - 1
         lags = np.arange(horizon)
-        self._weight = (horizon - lags) / horizon if read_at == "every" else np.ones(horizon)
+        every = system.read_at == "every"
+        self._weight = (horizon - lags) / horizon if every else np.ones(horizon)
         # Responses that grow are divided by r^m, which passes through a convolution: early ones
         # would otherwise lose their digits to late ones in the transform.
-        rate = max(radius, 1.0)
+        rate = math.exp(max(system.basis.log_radius, 0.0))
         tilted = matrix / rate
         right = powers(tilted, readin, horizon)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -169,6 +145,9 @@ class HorizonHessian:
         self._left = powers(tilted.T, readout.T, self._steps).transpose(0, 2, 1).copy()
         self._right = right[: self._steps]
         self._spectrum = fft.rfft(self._right, self._length, axis=0)
+        size, inputs = readin.shape
+        #: About the floating-point operations of `apply`, most of them in complex products.
+        self.cost = 4.0 * horizon * len(readout) * size * (size + 4 * inputs)
 
     def apply(self, change: Floats) -> Floats:
         """(n, n) H[X] of an (n, n) X."""
@@ -205,11 +184,10 @@ class HorizonHessian:
         pairs = self._gram_pairs
         assert pairs is not None
         values, coefficients, root = pairs
-        kept = [place for place in range(min(count, values.size)) if values[place] > 0]
+        kept = np.flatnonzero(values[:count] > 0)
         vectors = []
-        for place in kept:
-            weights = coefficients[:, place].reshape(len(root), -1)
-            seen = (root.T @ weights).reshape(self._steps, *self._channels)
+        for weights in coefficients[:, kept].T:
+            seen = (root.T @ weights.reshape(len(root), -1)).reshape(self._steps, *self._channels)
             vector = self._returned(seen)
             vectors.append(vector / np.linalg.norm(vector))
         size = self._left.shape[2]
@@ -274,12 +252,14 @@ class HorizonHessian:
 class DenseHessian:
     """H over the entries of A, or over those of its diagonal blocks."""
 
-    apply: Callable[[Floats], Floats]  # (n, n) X → (n, n) H[X]
+    operator: StationaryHessian | HorizonHessian
     diagonal: Floats  # (n, n) H_ij,ij = E‖dy/dA_ij‖²
     output_second_moment: float  # E|y|², the outputs summed
     squared_norm: float | None  # ‖H‖_F², or None where no closed form is at hand
-    # what `top` returns, where the Gram matrix of all responses is small enough
-    gram_top: Callable[[int], tuple[Floats, Floats]] | None = None
+
+    def apply(self, change: Floats) -> Floats:
+        """(n, n) H[X] of an (n, n) X."""
+        return self.operator.apply(change)
 
     @property
     def order(self) -> int:
@@ -296,13 +276,13 @@ class DenseHessian:
         matrix = np.stack([self._applied(unit) for unit in np.eye(self.order)])
         return np.asarray(0.5 * (matrix + matrix.T))
 
-    def top(self, count: int = TOP) -> tuple[Floats, Floats]:
+    def top(self, count: int) -> tuple[Floats, Floats]:
         """The largest eigenvalues, descending, and eigenvectors (count, n, n) of norm 1, or fewer.
 
         Raises ArithmeticError: the Lanczos iteration has not converged.
         """
-        if self.gram_top is not None:
-            return self.gram_top(count)
+        if self.squared_norm is not None and isinstance(self.operator, HorizonHessian):
+            return self.operator.top(count)
         values, vectors = largest_eigenpairs(self._applied, self.order, count)
         return values, np.ascontiguousarray(vectors.T).reshape(-1, *self.diagonal.shape)
 
@@ -316,22 +296,11 @@ class DenseHessian:
         return largest_eigenvalue(lambda flat: inverse * self._applied(inverse * flat), self.order)
 
 
-def dense_hessian(
-    matrix: Floats,
-    basis: Eigenbasis,
-    readin: Floats,
-    readout: Floats,
-    *,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    read_at: Readout = "every",
-    scale: float = 1.0,
-) -> DenseHessian:
+def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
     """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``, s the scale.
 
-    A (row = target), B (n, inputs) and C (outputs, n) are real; the basis is not used past κ(P) =
-    1e6: products with P⁻¹ lose four digits. T steps from h = 0 are exact for every A; ``every`` is
-    for a loss that is the mean over them, ``last`` for one at step T.
+    The basis is not used past κ(P) = 1e6: products with P⁻¹ lose four digits. To be read at
+    ``every`` step is for a loss that is the mean over them, at the ``last`` for one at step T.
 
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
@@ -339,52 +308,43 @@ def dense_hessian(
         ArithmeticError: the memory of an infinite sequence is too long for so ill-conditioned a P,
             or A is so far from normal that its rounding changes the Hessian.
     """
-    if horizon is None and basis.log_radius >= 0:
+    basis = system.basis
+    if system.horizon is None and basis.log_radius >= 0:
         raise ValueError("the Hessian of an infinite sequence needs |λ| < 1")
     # W moves y by s times as much: a C that is so much larger does the same.
-    seen = scale * readout
+    system = replace(system, readout=scale * system.outputs)
     operator: StationaryHessian | HorizonHessian
     diagonal: Floats | None
-    gram_top = None
     with np.errstate(over="ignore", invalid="ignore"):
-        if horizon is not None:
-            radius = math.exp(basis.log_radius)
-            operator = HorizonHessian(
-                matrix, readin, seen, autocorrelation, horizon, read_at, radius
-            )
-            _, diagonal = entries_within_horizon(
-                matrix, readin, autocorrelation, horizon, read_at, seen
-            )
-            gram_top = operator.top
+        if system.horizon is not None:
+            operator = HorizonHessian(system)
+            _, diagonal = entries_within_horizon(system)
         elif basis.condition < HESSIAN_CONDITION:
-            operator = StationaryHessian(matrix, basis, readin, seen, autocorrelation)
-            _, diagonal = sensitivity_by_eigenbasis(basis, readin, autocorrelation, seen)
+            operator = StationaryHessian(system, basis)
+            _, diagonal = sensitivity_by_eigenbasis(system)
         else:
-            operator = StationaryHessian(matrix, None, readin, seen, autocorrelation)
-            memory, decay = remembered_lags(matrix), -basis.log_radius
-            _, diagonal = sensitivity_without_eigenbasis(
-                matrix, readin, autocorrelation, memory, decay, seen
-            )
+            operator = StationaryHessian(system, None)
+            _, diagonal = sensitivity_without_eigenbasis(system)
         squared_norm = operator.squared_norm()
     if diagonal is None:
         raise ArithmeticError(TOO_LONG)
     if not np.isfinite(float(np.sum(diagonal**2))):
         raise OverflowError("the squares of a Hessian's elements have no finite sum")
     return DenseHessian(
-        operator.apply,
+        operator,
         diagonal,
         operator.output_second_moment / scale**2 if scale else 0.0,
         squared_norm,
-        None if squared_norm is None else gram_top,
     )
 
 
 def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
     """The scores, from products with H alone, and the eigenpairs of the ten largest eigenvalues.
 
-    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A. Otherwise its
-    share outside the top eigenvectors, E‖H z‖² over random signs z there, is estimated by its mean
-    over 16 draws (Meyer et al. 2021, Hutch++). None where H is zero.
+    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A where all
+    columns of H take seconds. Otherwise its share outside the top eigenvectors, E‖H z‖² over random
+    signs z there, is estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++). None where H
+    is zero.
     Raises ArithmeticError: the Lanczos iteration has not converged, or ‖H‖_F is lost in rounding.
     """
     if not hessian.trace > 0:
@@ -419,7 +379,8 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
 
 def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
     """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
-    if hessian.order <= FORMED_ORDER:
+    order, cost = hessian.order, hessian.operator.cost
+    if order <= FORMED_ORDER and order * cost <= FORMED_FLOPS:
         return float(np.sum(hessian.to_matrix() ** 2)), 0.0
     generator = np.random.default_rng(0)  # the same report every time
     draws = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from memcurse_cli.theory.dense.bases import (
     schur_form,
 )
 from memcurse_cli.theory.linalg import Complexes, Floats
-from memcurse_cli.theory.moments import Readout, one_minus_exp, pair_moments
+from memcurse_cli.theory.moments import Readout, innovations, one_minus_exp, pair_moments
 
 FORGOTTEN = 45.0  # e^-45 is below the rounding of 1
 STATE_ELEMENTS = 4e7  # elements of the state's answers, up to which every entry is computed
@@ -55,27 +55,53 @@ SETTLED = 1e-9  # a doubling of the frequencies squares the error: that is exact
 TOO_LONG = "its eigenvectors are too ill-conditioned and its memory is too long"
 
 
-def sensitivity_by_eigenbasis(
-    basis: Eigenbasis,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    readout: Floats | None = None,
-) -> tuple[Floats, Floats]:
+@dataclass(frozen=True)
+class DenseSystem:
+    """A real ``h[t] = A h[t-1] + B x[t]``, ``y = C h``, and the sequences that it meets."""
+
+    matrix: Floats  # (n, n) A, row = target
+    basis: Eigenbasis  # that of A
+    readin: Floats | None = None  # (n, inputs) B; None for a drive of unit variance on every state
+    readout: Floats | None = None  # (outputs, n) C; None where the state itself is seen
+    autocorrelation: Autocorrelation = WHITE  # R(Δ) of each input
+    # T for sequences of T steps from h = 0, exact for every A; None for infinite ones
+    horizon: int | None = None
+    # ``last`` is the state at step T, ``every`` the mean over all T
+    read_at: Readout = "last"
+
+    @property
+    def inputs(self) -> Floats:
+        """B itself."""
+        return np.eye(len(self.matrix)) if self.readin is None else self.readin
+
+    @property
+    def outputs(self) -> Floats:
+        """C itself."""
+        return np.eye(len(self.matrix)) if self.readout is None else self.readout
+
+    @property
+    def steps(self) -> int:
+        """T where it is finite."""
+        assert self.horizon is not None
+        return self.horizon
+
+
+def sensitivity_by_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats]:
     """(n,) E h_i² and (n, n) E‖dy/dA_ij‖² in closed form, of an A with all |λ| < 1.
 
     ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with
-    ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``. B (n, inputs) and C (outputs, n) are real, or None for I.
+    ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
     """
-    logs = basis.logs
+    basis, logs = system.basis, system.basis.logs
     eigenvalues = np.exp(logs)
     rest = PairTables(
         one_minus_exp(logs[:, None] + logs.conj()[None, :]),
         one_minus_exp(logs[:, None] + logs[None, :]),
     )
-    drive = basis.row_products(readin)
+    drive = basis.row_products(system.readin)
     factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
     coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
-    for share, rho, frequency in autocorrelation.parts:
+    for share, rho, frequency in system.autocorrelation.parts:
         if rho == 0:
             for table, u in zip(factor, rest, strict=True):
                 table += share / u
@@ -103,7 +129,7 @@ def sensitivity_by_eigenbasis(
     right = basis.columns.T * basis.combine_vectors(covariance)  # (h, n) Cᵀ
     second_moment = basis.weight @ right.real
 
-    gram = basis.vector_products(readout)
+    gram = basis.vector_products(system.readout)
     observed = PairTables(gram.conjugated / rest.conjugated, gram.plain / rest.plain)
     left = basis.rows * basis.combine_rows(observed)  # (h, n) Lᵀ
     observability = basis.weight @ left.real
@@ -146,21 +172,14 @@ def _stacked(array: Complexes) -> Floats:
     return np.vstack([array.real, array.imag])
 
 
-def sensitivity_without_eigenbasis(
-    matrix: Floats,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    memory: Memory,
-    decay: float,
-    readout: Floats | None = None,
-) -> tuple[Floats, Floats | None]:
+def sensitivity_without_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats | None]:
     """The same by lags where no power of A is large, else by frequencies; None if `TOO_LONG`.
 
     Raises ArithmeticError: neither is to be had; it says why.
     """
-    if memory.growth > GROWN:
-        return sensitivity_by_frequencies(matrix, readin, autocorrelation, decay, readout)
-    return sensitivity_by_lags(matrix, readin, autocorrelation, memory.lags, readout)
+    if remembered_lags(system.matrix).growth > GROWN:
+        return sensitivity_by_frequencies(system)
+    return sensitivity_by_lags(system)
 
 
 def cost_without_eigenbasis(matrix: Floats, decay: float) -> float:
@@ -186,9 +205,7 @@ class Memory(NamedTuple):
 def remembered_lags(matrix: Floats) -> Memory:
     """After how many lags A^d is negligible, by squares of its Schur form."""
     period, growth = 1, 0.0
-    for power in schur_form(matrix).squares():
-        with np.errstate(over="ignore", invalid="ignore"):
-            norm = float(np.linalg.norm(power))
+    for _, norm in schur_form(matrix).squares():
         if norm <= 0.5:
             break
         if not math.isfinite(norm):
@@ -207,35 +224,45 @@ def cost_of_lags(size: int, lags: float) -> float:
     return 2 * (stride + 3 * lags / stride) * size**3 + SLOWER * 6 * lags * size**2
 
 
-def sensitivity_by_lags(
-    matrix: Floats,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    lags: float,
-    readout: Floats | None = None,
-) -> tuple[Floats, Floats | None]:
+class ColouredPart(NamedTuple):
+    """A part of the input with ρ > 0, and what A makes of it."""
+
+    weight: float
+    pole: complex  # ρ e^(iω)
+    resolvent: NDArray[Any]  # (n, n) (I - ρA)⁻¹
+    answer: NDArray[Any]  # (n, inputs) N = (I - ρA)⁻¹ B
+
+
+def driven(system: DenseSystem) -> tuple[Floats, list[ColouredPart]]:
+    """(n, n) F of the covariance ``Σ = A Σ Aᵀ + F`` of the state, and the parts with ρ > 0."""
+    matrix, readin = system.matrix, system.inputs
+    coloured: list[ColouredPart] = []
+    source = system.autocorrelation.variance * (readin @ readin.T)
+    for part in system.autocorrelation.parts:
+        if part.rho > 0 and part.weight > 0:
+            resolvent = np.asarray(np.linalg.inv(np.eye(len(matrix)) - part.pole * matrix))
+            answer = resolvent @ readin
+            coloured.append(ColouredPart(part.weight, part.pole, resolvent, answer))
+            crossed = (part.weight * part.pole * (matrix @ answer) @ readin.T).real
+            source += crossed + crossed.T
+    return source, coloured
+
+
+def sensitivity_by_lags(system: DenseSystem) -> tuple[Floats, Floats | None]:
     """The same lag by lag until A^d is negligible; at inf lags only the state is known.
 
     Raises ArithmeticError: the powers of A do not vanish.
     """
-    size = matrix.shape[0]
-    identity = np.eye(size)
-    drive = identity if readin is None else readin @ readin.T
-    source = np.zeros((size, size))
-    carried: list[tuple[complex, NDArray[Any]]] = []
+    matrix, lags = system.matrix, remembered_lags(system.matrix).lags
     with np.errstate(over="ignore", invalid="ignore"):
-        for part in autocorrelation.parts:
-            share, rho = part.weight, part.pole
-            answer = np.asarray(np.linalg.solve(identity - rho * matrix, drive))  # Yᵀ
-            lagged = (rho * (matrix @ answer)).real
-            source += share * (drive + lagged + lagged.T)
-            if part.rho > 0:
-                carried.append((rho, share * answer.T))
+        source, coloured = driven(system)
+        # ρ e^(iω) and Y.
+        carried = [(of.pole, of.weight * (of.answer @ system.inputs.T).T) for of in coloured]
         solver = DoublingStein(matrix)
         right = solver.forward(source)
         if math.isinf(lags):
             return np.diag(right), None
-        left = solver.adjoint(identity if readout is None else readout.T @ readout)
+        left = solver.adjoint(system.outputs.T @ system.outputs)
         entries = -np.outer(np.diag(left), np.diag(right))
         entries += 2 * _summed_products(matrix, left, right, carried, math.ceil(lags) + 1)
     return np.diag(right), entries
@@ -253,13 +280,10 @@ def _summed_products(
     With s powers of A at hand, every s-th product alone is formed.
     """
     size, stride = len(matrix), _stride(len(matrix), lags)
-    powers = np.empty((stride, size, size))
-    powers[0] = np.eye(size)
-    for step in range(1, stride):
-        powers[step] = powers[step - 1] @ matrix
-    leap = powers[-1] @ matrix
-    rows = np.ascontiguousarray(powers.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
-    columns = np.ascontiguousarray(powers.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
+    held = powers(matrix, np.eye(size), stride)
+    leap = held[-1] @ matrix
+    rows = np.ascontiguousarray(held.transpose(1, 0, 2))  # (i, step, k) of (A^step)_ik
+    columns = np.ascontiguousarray(held.transpose(2, 0, 1))  # (i, step, k) of (A^step)_ki
     answers = [answer for _, answer in carried]
     echoes = [np.zeros(size, answer.dtype) for answer in answers]
     total = np.zeros((size, size))
@@ -278,37 +302,31 @@ def _summed_products(
     return total
 
 
-def sensitivity_by_frequencies(
-    matrix: Floats,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    decay: float,
-    readout: Floats | None = None,
-) -> tuple[Floats, Floats]:
+def sensitivity_by_frequencies(system: DenseSystem) -> tuple[Floats, Floats]:
     """The same as ``1/2π ∫ S(θ) ‖C R e_i‖² (R B Bᵀ R*)_jj dθ``, R the resolvent, to 1 % or better.
 
     Raises ArithmeticError: it costs too much, or rounding A changes it by more.
     """
-    points = FEWEST
-    while points < PER_DECAY / decay and cost_of_frequencies(len(matrix), points) <= FLOPS:
+    size, decay, points = len(system.matrix), -system.basis.log_radius, FEWEST
+    while points < PER_DECAY / decay and cost_of_frequencies(size, points) <= FLOPS:
         points *= 2
-    allowed = rounding_of(matrix)
-    answers = np.empty((2, 0, len(matrix)))
+    allowed = rounding_of(system.matrix)
+    answers = np.empty((2, 0, size))
     previous: tuple[Floats, Floats] | None = None
-    while cost_of_frequencies(len(matrix), points) <= FLOPS:
+    while cost_of_frequencies(size, points) <= FLOPS:
         places = np.arange(points // 2 + 1)
         taken = places if previous is None else places[1::2]
-        found_at, largest = _responses(matrix, readin, readout, taken / points)
+        found_at, largest = _responses(system, taken / points)
         change = allowed * largest
         if not change < UNCERTAIN:
             raise ArithmeticError(TOO_UNCERTAIN)
         if previous is None:
             answers = found_at
         else:
-            before, answers = answers, np.empty((2, len(places), len(matrix)))
+            before, answers = answers, np.empty((2, len(places), size))
             answers[:, ::2], answers[:, 1::2] = before, found_at
         seen, driven = answers
-        weights = _weights(autocorrelation, points)
+        weights = _weights(system.autocorrelation, points)
         with np.errstate(over="ignore", invalid="ignore"):
             found = weights @ driven, (weights[:, None] * seen).T @ driven
         tolerance = max(SETTLED, 4 * change)
@@ -327,10 +345,9 @@ def cost_of_frequencies(size: int, points: float) -> float:
     return 16.0 * points * size**3
 
 
-def _responses(
-    matrix: Floats, readin: Floats | None, readout: Floats | None, turns: Floats
-) -> tuple[Floats, float]:
+def _responses(system: DenseSystem, turns: Floats) -> tuple[Floats, float]:
     """(2, points, n) ``‖C R e_i‖²`` and ``(R B Bᵀ R*)_jj``, and the largest ‖R‖_F."""
+    matrix, readin, readout = system.matrix, system.readin, system.readout
     circle = np.exp(2j * np.pi * turns)
     answers, largest = np.empty((2, len(circle), len(matrix))), 0.0
     step = max(1, CHUNK // max(matrix.size, 1))
@@ -395,20 +412,12 @@ class DenseSensitivity:
         return self.total / state if state > 0 else 0.0
 
 
-def dense_sensitivity(
-    matrix: Floats,
-    basis: Eigenbasis,
-    readin: Floats | None = None,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    read_at: Readout = "last",
-) -> DenseSensitivity:
+def dense_sensitivity(system: DenseSystem) -> DenseSensitivity:
     """E h_i² and ``E‖dh/dA_ij‖² = Σ_{a,b} (A^aᵀA^b)_ii C(T-1-a, T-1-b)_jj``, C the covariance of h.
 
-    A is real, row = target, and B (n, inputs), or None for a drive of unit variance on every state.
-    T steps from h = 0 are exact for every A; an infinite sequence diverges where |λ| >= 1.
-    ``last`` is the state at step T, ``every`` the mean over all T.
+    The system has no readout. An infinite sequence diverges where |λ| >= 1.
     """
+    matrix, basis, horizon = system.matrix, system.basis, system.horizon
     decay, usable = -basis.log_radius, basis.is_usable
     memory = Memory(math.inf, math.inf)
     if usable and decay > 0:
@@ -416,71 +425,57 @@ def dense_sensitivity(
         memory = Memory(1 + (FORGOTTEN + math.log(basis.condition)) / decay, basis.condition)
     elif decay > 0:
         memory = remembered_lags(matrix)
-    remembered = memory.lags
-    if not usable and (horizon is None or horizon > remembered) and is_undetermined(matrix, basis):
+    within = horizon is not None and horizon <= memory.lags
+    lost = not within and is_undetermined(matrix, basis)
+    if within and not usable and memory.growth > GROWN:
+        lost = are_powers_lost(matrix, system.steps)
+    if lost:
         return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
-    eigenbasis = basis if usable else None
-    if horizon is not None and horizon <= remembered:
-        if not usable and memory.growth > GROWN and are_powers_lost(matrix, horizon):
-            return DenseSensitivity(None, None, None, TOO_UNCERTAIN)
-        return finite_dense_sensitivity(
-            matrix, eigenbasis, readin, autocorrelation, horizon, read_at
-        )
+    if within:
+        return finite_dense_sensitivity(system)
     if decay <= 0:
         return DenseSensitivity(np.full(matrix.shape[0], np.inf), math.inf, None)
     try:
         moment, entries = (
-            sensitivity_by_eigenbasis(basis, readin, autocorrelation)
-            if usable
-            else sensitivity_without_eigenbasis(matrix, readin, autocorrelation, memory, decay)
+            sensitivity_by_eigenbasis(system) if usable else sensitivity_without_eigenbasis(system)
         )
     except ArithmeticError as error:
         return DenseSensitivity(None, None, None, str(error))
     limit = DenseSensitivity.of(moment, entries, reason=TOO_LONG if entries is None else None)
-    if horizon is None or read_at == "last":
+    if horizon is None or system.read_at == "last":
         return limit
     # From the lag on at which all is forgotten, every step of the sequence is in that limit.
-    steps = math.ceil(remembered)
-    rise = finite_dense_sensitivity(matrix, eigenbasis, readin, autocorrelation, steps, "every")
+    steps = math.ceil(memory.lags)
+    rise = finite_dense_sensitivity(replace(system, horizon=steps))
     return _mean(rise, limit, steps / horizon)
 
 
 def _mean(rise: DenseSensitivity, limit: DenseSensitivity, share: float) -> DenseSensitivity:
-    if rise.second_moment is None or limit.second_moment is None:
-        return rise if rise.second_moment is None else limit
-    moment = share * rise.second_moment + (1 - share) * limit.second_moment
-    entries, total = None, None
-    if rise.per_entry is not None and limit.per_entry is not None:
-        entries = share * rise.per_entry + (1 - share) * limit.per_entry
-    elif rise.total is not None and limit.total is not None:
-        total = share * rise.total + (1 - share) * limit.total
+    def mixed(one: Any, other: Any) -> Any:
+        return None if one is None or other is None else share * one + (1 - share) * other
+
+    moment = mixed(rise.second_moment, limit.second_moment)
+    if moment is None:  # the rise costs too much
+        return rise
+    entries, total = mixed(rise.per_entry, limit.per_entry), mixed(rise.total, limit.total)
     return DenseSensitivity.of(moment, entries, total, rise.reason or limit.reason)
 
 
-def finite_dense_sensitivity(
-    matrix: Floats,
-    basis: Eigenbasis | None,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    horizon: int,
-    read_at: Readout = "last",
-) -> DenseSensitivity:
-    """The same on T ≥ 1 steps, or only its sum where entries cost too much; None: no eigenbasis."""
-    size = matrix.shape[0]
-    inputs = size if readin is None else readin.shape[1]
+def finite_dense_sensitivity(system: DenseSystem) -> DenseSensitivity:
+    """The same on T ≥ 1 steps, or only its sum where entries cost too much."""
+    size, horizon, usable = len(system.matrix), system.steps, system.basis.is_usable
+    inputs = size if system.readin is None else system.readin.shape[1]
     cost = 3 * (size * horizon) ** 2
     small = horizon * size * inputs <= STATE_ELEMENTS
     with np.errstate(over="ignore", invalid="ignore"):
-        if small and cost <= (SOLE_FLOPS if basis is None else ENTRY_FLOPS):
-            return DenseSensitivity.of(
-                *entries_within_horizon(matrix, readin, autocorrelation, horizon, read_at)
-            )
-        if basis is None:
+        if small and cost <= (ENTRY_FLOPS if usable else SOLE_FLOPS):
+            return DenseSensitivity.of(*entries_within_horizon(system))
+        if not usable:
             reason = "its eigenvectors are too ill-conditioned for a matrix of this size"
         elif 4 * size * horizon * (size + horizon) > TOTAL_FLOPS:
             reason = f"{horizon} steps are too many for a matrix of this size"
         else:
-            moment, total = total_within_horizon(basis, readin, autocorrelation, horizon, read_at)
+            moment, total = total_within_horizon(system)
             reason = "the sensitivity of each entry costs too much at this size and horizon"
             return DenseSensitivity.of(moment, None, total, reason)
     return DenseSensitivity(None, None, None, reason)
@@ -494,14 +489,7 @@ class SensitivitySplit(NamedTuple):
     cross: float  # 2 Σ_ij E<dh_λ, dh_P>, of either sign
 
 
-def sensitivity_split(
-    basis: Eigenbasis,
-    total: float,
-    readin: Floats | None = None,
-    autocorrelation: Autocorrelation = WHITE,
-    horizon: int | None = None,
-    read_at: Readout = "last",
-) -> SensitivitySplit:
+def sensitivity_split(system: DenseSystem, total: float) -> SensitivitySplit:
     """The parts of E‖dh/dA‖²_F = ``total``, of a matrix with κ(P) far below 1/ε.
 
         E‖dh_λ‖² = Σ_kl (p_kᵀp̄_l)² (q_k q̄_lᵀ) (q_k BBᵀ q̄_lᵀ) E[s_k s̄_l]
@@ -510,10 +498,10 @@ def sensitivity_split(
     with d_kl = (h_k - h_l)/(λ_k - λ_l) (Zucchet & Orvieto 2024, section A.2.3); all |λ| < 1 on an
     infinite sequence.
     """
-    logs = basis.log_eigenvalues
-    _, pairs = pair_moments(logs, autocorrelation, horizon, read_at)
-    vectors, inverse = basis.vectors, basis.inverse
-    drive = inverse if readin is None else inverse @ readin
+    logs = system.basis.log_eigenvalues
+    _, pairs = pair_moments(logs, system.autocorrelation, system.horizon, system.read_at)
+    vectors, inverse = system.basis.vectors, system.basis.inverse
+    drive = inverse if system.readin is None else inverse @ system.readin
     columns = vectors.conj().T @ vectors  # p̄_mᵀ p_k
     rows = (inverse @ inverse.conj().T).conj()  # q̄_m q_kᵀ
     driven = (drive @ drive.conj().T).conj()
@@ -548,33 +536,21 @@ class _Products:
         return self.first[:, start:stop] @ self.second[:, :stop].transpose(0, 2, 1)
 
 
-def entries_within_horizon(
-    matrix: Floats,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    horizon: int,
-    read_at: Readout,
-    readout: Floats | None = None,
-) -> tuple[Floats, Floats]:
-    """(n,) E h_i² and (n, n) E‖dh/dA_ij‖², from explicit powers of A.
-
-    With a readout (outputs, n) C it is E‖dy/dA_ij‖² of y = C h instead.
-    """
-    identity = np.eye(matrix.shape[0])
-    second_moment = np.zeros(matrix.shape[0])
+def entries_within_horizon(system: DenseSystem) -> tuple[Floats, Floats]:
+    """(n,) E h_i² and (n, n) E‖dy/dA_ij‖², from explicit powers of A."""
+    matrix, horizon = system.matrix, system.steps
+    second_moment = np.zeros(len(matrix))
     states = []
     lags = np.arange(horizon, dtype=np.float64)
-    for weight, rho, echo in echoes(autocorrelation, lags):
-        answers = _answers(matrix, identity if readin is None else readin, echo)
-        second_moment += weight * np.einsum(
-            "k,kjm,kjm->j", _innovations(horizon, rho, read_at), answers, answers
-        )
+    for weight, rho, echo in echoes(system.autocorrelation, lags):
+        answers = _answers(matrix, system.inputs, echo)
+        share = weight * innovations(lags, rho, horizon, system.read_at)
+        second_moment += np.einsum("k,kjm,kjm->j", share, answers, answers)
         rows = np.ascontiguousarray(answers.transpose(1, 0, 2))
         states.append((weight, rho, _Products(rows, rows)))
-    seen = identity if readout is None else readout.T
     entries = np.zeros(matrix.shape)
-    for units, rows in _powers_by_unit(matrix, seen, horizon):
-        entries[units] = _sum_over_times(_Products(rows, rows), states, horizon, read_at)
+    for units, rows in _powers_by_unit(matrix, system.outputs.T, horizon):
+        entries[units] = _sum_over_times(_Products(rows, rows), states, system.read_at)
     return second_moment, entries
 
 
@@ -594,44 +570,36 @@ def _powers_by_unit(matrix: Floats, seen: Floats, horizon: int) -> Iterator[tupl
         yield units, np.ascontiguousarray((seen.T @ columns).transpose(2, 0, 1))
 
 
-def total_within_horizon(
-    basis: Eigenbasis,
-    readin: Floats | None,
-    autocorrelation: Autocorrelation,
-    horizon: int,
-    read_at: Readout,
-) -> tuple[Floats, float]:
+def total_within_horizon(system: DenseSystem) -> tuple[Floats, float]:
     """(n,) E h_i² and Σ_ij E‖dh/dA_ij‖² alone, in the eigenbasis, where powers are those of λ."""
-    vectors, drive = basis.vector_products(), basis.row_products(readin)
+    basis, lags = system.basis, np.arange(system.steps, dtype=np.float64)
+    vectors, drive = basis.vector_products(), basis.row_products(system.readin)
     second_moment = np.zeros(basis.vectors.shape[0])
     states = []
-    for weight, rho, echo in echoes(autocorrelation, np.arange(horizon, dtype=np.float64)):
+    for weight, rho, echo in echoes(system.autocorrelation, lags):
         answers = _modal_answers(basis.logs, echo)
-        shared = answers * _innovations(horizon, rho, read_at)[:, None]
+        shared = answers * innovations(lags, rho, system.steps, system.read_at)[:, None]
         covariance = PairTables(
             (shared.T @ answers.conj()) * drive.conjugated, (shared.T @ answers) * drive.plain
         )
         modal = basis.columns.T * basis.combine_vectors(covariance)
         second_moment += weight * (basis.weight @ modal.real)
         states.append((weight, rho, _traces(basis, answers, vectors, drive)))
-    unforced = _modal_answers(basis.logs, _once(horizon))  # λ^k
+    unforced = _modal_answers(basis.logs, _once(system.steps))  # λ^k
     observed = _traces(basis, unforced, vectors, basis.row_products())
-    total = _sum_over_times(observed, states, horizon, read_at)
+    total = _sum_over_times(observed, states, system.read_at)
     return second_moment, float(total[0, 0])
 
 
 def _sum_over_times(
-    observed: _Products,
-    states: list[tuple[float, float, _Products]],
-    horizon: int,
-    read_at: Readout,
+    observed: _Products, states: list[tuple[float, float, _Products]], read_at: Readout
 ) -> Floats:
     """(observed units, units) Σ_{t,t'} L_i(T-1-t, T-1-t') C_j(t, t'), for 0 < t, t' < T.
 
     ``C(t, t') = P(t-1, t'-1) + (1-ρ²) Σ_{k >= 1} P(t-1-k, t'-1-k)``, summed along its diagonals
     once more for the mean over every step. Both are symmetric.
     """
-    units = states[0][2].first.shape[0]
+    units, horizon, _ = states[0][2].first.shape
     total = np.zeros((observed.first.shape[0], units))
     last = horizon - 1
     earlier_last = (x[:, :last][:, ::-1] for x in (observed.first, observed.second))
@@ -681,16 +649,6 @@ def _answers(matrix: Floats, drive: Floats, echo: Floats) -> Floats:
         if held != 0:
             answers[lag] += held * drive
     return answers
-
-
-def _innovations(horizon: int, rho: float, read_at: Readout) -> Floats:
-    """(T,) the variance of the innovation that is k steps old, or its mean over every step."""
-    later = (1 - rho) * (1 + rho)
-    if read_at == "every":
-        return (later * np.arange(horizon - 1, -1, -1) + 1) / horizon
-    variance = np.full(horizon, later)
-    variance[-1] = 1.0
-    return variance
 
 
 def _modal_answers(logs: Complexes, echo: Floats) -> Complexes:

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -46,17 +46,6 @@ class Openness(NamedTuple):
     value: Array
     complement: Array
     slope: Array
-
-
-class Opening(Protocol):
-    """A function that opens a gate."""
-
-    @property
-    def smooth(self) -> bool:
-        """As `GateLaw.smooth`."""
-
-    def __call__(self, z: Array) -> Openness:
-        """The gate at pre-activations of any shape."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +119,10 @@ class Exponential:
         capped, slope = (free, 1.0) if self.cap is None else soft_cap(z, self.cap)
         value = xp.exp(capped)
         return Openness(value, -xp.expm1(capped), value * slope)
+
+
+Opening = Logistic | Clipped | CappedLogistic | Exponential
+"""A function that opens a gate, with whether it is ``smooth`` as a `GateLaw` may be."""
 
 
 @dataclass(frozen=True)
@@ -431,17 +424,6 @@ class JointValues(NamedTuple):
         return GateValues(eigenvalue, -xp.expm1(self.log_eigenvalue), gain, motions)
 
 
-class JointLaw(Protocol):
-    """λ and γ of n units as functions of several pre-activations, of which two move |λ|."""
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether λ is as likely as its conjugate, whatever |λ| and γ are."""
-
-    def __call__(self, z: Array) -> JointValues:
-        """The gates at pre-activations (…, n, gates)."""
-
-
 @dataclass(frozen=True)
 class Share:
     """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM."""
@@ -517,3 +499,10 @@ class Turn:
         return JointValues(
             -softplus(-radius) + 1j * xp.atan2(z[..., 1], z[..., 0]), nothing, motions
         )
+
+
+JointLaw = Share | TrapezoidStep | Turn
+"""λ and γ of n units as functions of pre-activations (…, n, gates), of which two move |λ|.
+
+Under a ``symmetric`` law λ is as likely as its conjugate, whatever |λ| and γ are.
+"""
