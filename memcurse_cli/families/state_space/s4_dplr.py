@@ -36,9 +36,9 @@ from memcurse_cli.families.state_space.discretization import (
     as_scalars,
     discretise,
     mapped,
-    read_diagonal,
     read_mapped,
     read_step,
+    read_version,
     system_of_channel,
 )
 from memcurse_cli.theory.linalg import eigendecompose
@@ -107,10 +107,11 @@ class S4DPLR(LayoutFamily):
             each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
         )
         method = layer.assumed.choose(DISCRETIZATION)
-        diagonal = read_diagonal(layer, version)
+        diagonal = read_version(layer, version)
         if first:
             channels = layer.shape("log_dt")[0]
-            diagonal = diagonal.of(system_of_channel(len(diagonal.values), channels, names["w"]))
+            row = system_of_channel(len(diagonal.values), channels, names["w"])
+            diagonal = diagonal.rearranged(lambda rows: rows[..., row, :])
         systems, modes = diagonal.values.shape
         step = read_step(layer, version, modes)
         require_eigenvalues(2 * step.channels * modes, names[version.step])
