@@ -38,6 +38,7 @@ from memcurse_cli.theory.gates.laws import (
     JointLaw,
     JointValues,
     Overwrite,
+    StepSize,
     Write,
     soft_cap,
 )
@@ -55,6 +56,9 @@ RANDOM_KEYS = (
 Seen = GateInput | Drive | tuple[GateInput | None, GateInput | None] | None
 """The pre-activation of λ, or with it that of a write gate; a whole drive, as of a joint law; None
 where weights are not in the checkpoint."""
+
+
+_STEEPEST = 150.0  # log of a rate: its product with a step stays finite
 
 
 class Slot(NamedTuple):
@@ -154,21 +158,12 @@ class Layer(family.Layer):
         """The layer at its nominal gates; with ``--gates`` the same law is what moves.
 
         log λ comes from 1 - λ where λ > 1/2, so that decays keep their digits down to 1e-300.
-
-        Args:
-            law: λ, γ and what moves them, as functions of a pre-activation.
-            at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
-            slots: what is stored.
-            gates: what the gates see, asked for where that is to be read.
-            nominal, write, state, sees: as of `GateDrive`; ``write`` is at the bias that moves it.
-            tensors: the names of the layer's tensors; by default those of the slots, or all.
-            assumptions: what was assumed beside `assumed`, one sentence each.
-            input_dependent: whether the gates move at all.
-            converted: the decay is stored as llama.cpp's converter leaves it, of either sign.
-            stable: whether no value of what is stored gives |λ| ≥ 1.
-            fields: further ones of `Recurrence`.
-
-        Raises TensorError: λ overflows.
+        ``at`` is (n,) the pre-activation at zero input, (n, gates) where the law takes several;
+        ``slots`` is what is stored, by default with all ``tensors`` that are read. ``gates`` tells
+        what the gates see, of which ``nominal``, ``write``, ``state`` and ``sees`` are those of
+        `GateDrive`. ``assumptions`` are made beside `assumed`, one sentence each. A decay that is
+        ``converted`` is as llama.cpp's converter leaves it, of either sign; ``stable`` says that
+        no value of what is stored gives |λ| ≥ 1. Raises a TensorError where λ overflows.
         """
         of_slots = [slot.tensor or self.names[slot.name.partition("[")[0]] for slot in slots]
         with np.errstate(divide="ignore", over="ignore"):
@@ -245,6 +240,24 @@ class Layer(family.Layer):
             gate=drive,
             **fields,
         )
+
+
+def step_size(
+    rate: Slot, bias: Slot, *, writes: bool = True, stored: bool = False
+) -> tuple[StepSize, Floats, list[Slot]]:
+    """``λ = exp(-e^rate softplus(bias))``, or ``exp(rate softplus(bias))`` where that is stored.
+
+    With the step's pre-activation of every eigenvalue, and the slots of both, of which the one of
+    fewer scalars moves several eigenvalues in a row with each.
+    """
+    size = max(rate.values.size, bias.values.size)
+    slots = [
+        slot._replace(scalar=np.arange(size) // (size // slot.values.size))
+        for slot in (rate, bias._replace(keeps_stable=stored))
+    ]
+    rates = -rate.values if stored else np.exp(np.minimum(rate.values, _STEEPEST))
+    law = StepSize(rates[slots[0].scalar], writes, negated=stored)
+    return law, bias.values[slots[1].scalar], slots
 
 
 def alone(
