@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,17 +18,15 @@ from memcurse_cli.families.reading import (
     beside,
     complex_roles,
     direct_part,
-    group_by_module,
     log_of_eigenvalues,
     log_sigmoid,
-    misfit,
     read_finite,
     require_finite,
-    shown_shape,
     sigmoid,
     split_name,
 )
 from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
+from memcurse_cli.theory.gates.laws import log_softplus, softplus
 
 NORMALISATION = Assumption(
     key="normalization",
@@ -144,13 +143,10 @@ class LRU(LayoutFamily):
 def _read_exponents(layer: Layer) -> dict[str, Floats]:
     """nu_log, theta_log and, where it is there, gamma_log."""
     if _STACKED in layer.names:
-        shape = layer.shape(_STACKED)
-        if len(shape) != 2 or 3 not in shape:
-            what = f"its shape {shown_shape(shape)} is neither (3, n) nor (n, 3)"
-            raise misfit(what, layer.names[_STACKED], "name the right family with --family")
-        values = layer.real(_STACKED, (None, None))
         # A (3, 3) one is taken by rows, as the ports that stack them do.
-        rows = np.ascontiguousarray(values if shape[0] == 3 else values.T)
+        by_rows = layer.shape(_STACKED)[0] == 3
+        values = layer.real(_STACKED, (3, None) if by_rows else (None, 3))
+        rows = np.ascontiguousarray(values if by_rows else values.T)
         return dict(zip(_LOGARITHMS, rows, strict=True))
     # Some JAX ports keep an axis of one for the batch.
     shape = layer.shape("nu_log")
@@ -158,11 +154,18 @@ def _read_exponents(layer: Layer) -> dict[str, Floats]:
     return {role: layer.real(role, wanted).ravel() for role in _LOGARITHMS if role in layer.names}
 
 
-_PARTS = (("A_re", "A_im"), ("lambda_re", "lambda_im"), ("Lambda_re", "Lambda_im"))
 _VECTORS = ("lambda", "Lambda", "lambda_", "A")
 _POLAR = ("nu", "theta")
+_FORMS: tuple[tuple[str, ...], ...] = (
+    *(("A_re", "A_im"), ("lambda_re", "lambda_im"), ("Lambda_re", "Lambda_im"), _POLAR),
+    *((vector,) for vector in _VECTORS),
+)
 # A layer with a step size is a discretised one: S5, S4 and their kin.
 _STEPS = ("log_step", "log_dt", "inv_dt", "dt", "gamma_log")
+
+
+def _are_vectors(form: tuple[str, ...], shapes: Shapes) -> bool:
+    return all(len(shapes[role]) == 1 for role in form)
 
 
 class ComplexDiagonalRNN(LayoutFamily):
@@ -178,23 +181,25 @@ class ComplexDiagonalRNN(LayoutFamily):
     equation = "λ = A_re + i A_im, or nu e^(i theta)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
+    layouts = tuple(
+        Layout(form, _MATRICES, without=_STEPS, fits=partial(_are_vectors, form)) for form in _FORMS
+    )
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a diagonal under one of the names, and no step size."""
-        diagonal = {name for pair in _PARTS for name in pair} | set(_VECTORS) | set(_POLAR)
-        roles = (*sorted(diagonal), *complex_roles("B"), *complex_roles("C"), "D", *_STEPS)
-        matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            form = _form(names, tensors)
-            if form is None or names.keys() & set(_STEPS):
-                continue
-            kept = {role: name for role, name in names.items() if role not in diagonal - set(form)}
-            matches.append(Match(module or self.name, kept))
-        return matches
+        """Modules with a diagonal under one of the names, a complex one where it is alone."""
+        return [
+            match
+            for match in super().find(tensors)
+            if all(
+                tensors[name].dtype.startswith("complex")
+                for role, name in match.tensors.items()
+                if role in _VECTORS
+            )
+        ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         store, names = layer.store, layer.names
-        form = _form(names, store.tensors)
-        assert form is not None
+        form = next(form for form in _FORMS if names.keys() >= {*form})
         if len(form) == 1:
             eigenvalues = read_finite(store, names[form[0]]).astype(np.complex128)
             first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
@@ -219,19 +224,6 @@ class ComplexDiagonalRNN(LayoutFamily):
             ),
             **layer.mixing(size),
         )
-
-
-def _form(names: Mapping[str, str], tensors: Mapping[str, TensorSpec]) -> tuple[str, ...] | None:
-    """The roles that hold the diagonal, or None."""
-    for pair in (*_PARTS, _POLAR):
-        if all(role in names and len(tensors[names[role]].shape) == 1 for role in pair):
-            return pair
-    for role in _VECTORS:
-        if role in names:
-            spec = tensors[names[role]]
-            if len(spec.shape) == 1 and spec.dtype.startswith("complex"):
-                return (role,)
-    return None
 
 
 _PRODUCT = (
@@ -539,35 +531,22 @@ class Parcae(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        from memcurse_cli.families.state_space.discretization import apply_transform
-
         (size,) = layer.shape("rate")
         rate, stored = layer.real("rate", (size,)), layer.real("step", (size,))
-        step = apply_transform(stored, "softplus")
+        log_step = log_softplus(stored)
+        log_slope = np.exp(-softplus(-stored) - log_step)
         # Both factors may overflow alone where their product does not.
-        decay = np.exp(np.minimum(rate + step.log.real, np.log(LARGEST_DECAY)))
+        decay = np.exp(np.minimum(rate + log_step, np.log(LARGEST_DECAY)))
         slopes = -decay * np.exp(-decay)
         require_finite(slopes, layer.names["rate"], "the decay")
-        readin = layer.real("B", (size, size)).astype(np.complex128)
-        readout: Complexes | None = None
-        projections: tuple[ProjectionGroup, ...] = ()
-        if "C" in layer.names:
-            readout = layer.real("C", (None, size)).astype(np.complex128)
-            projections = (
-                *layer.parts("B", "B", readin.shape),
-                *layer.parts("C", "C", readout.shape),
-            )
-        along_step = slopes * step.log_slope
         return layer.recurrence(
             -decay,
             (
                 layer.group("rate", rate, slopes, name="log_state_decay"),
-                layer.group("step", stored, along_step, step.log_slope, name="log_delta"),
+                layer.group("step", stored, slopes * log_slope, log_slope, name="log_delta"),
             ),
-            log_gain=step.log,
+            log_gain=log_step,
             stable_by_construction=True,
             also=(_RECYCLING,),
-            readin=readin,
-            readout=readout,
-            projections=projections,
+            **layer.mixing(size),
         )
