@@ -178,11 +178,13 @@ class Layer(family.Layer):
         if slots:
             require_finite(np.asarray(still.eigenvalue), of_slots[0], "λ")
         gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
-        log_gain, write_slope = np.log(gain), np.zeros(len(at))
+        log_gain = np.log(gain)
+        motions = {name: (of.eigenvalue, of.gain / gain) for name, of in still.motions.items()}
         if write is not None:
             biases = [slot.values for slot in slots if slot.moves == write.parameter]
-            factor, write_slope = _log_factor(write, sum(biases, np.zeros(len(at))))
+            factor, slope = _log_factor(write, sum(biases, np.zeros(len(at))))
             log_gain = log_gain + factor
+            motions[write.parameter] = np.zeros(len(at)), slope
         seen = gates() if gates is not None and self.options.gates else None
         gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
         drive = None if isinstance(gate, GateInput) else gate
@@ -202,27 +204,22 @@ class Layer(family.Layer):
                 sees=sees,
             )
 
-        also = [*assumptions]
         overwrites = isinstance(law, Overwrite) or (write is not None and write.width < np.inf)
-        if overwrites and isinstance(drive, GateDrive):
-            also.append(RANDOM_KEYS)
-        if converted:
-            also.append(CONVERTED)
+        also = (
+            *assumptions,
+            *([RANDOM_KEYS] if overwrites and isinstance(drive, GateDrive) else []),
+            *([CONVERTED] if converted else []),
+        )
         groups = []
         for slot, tensor in zip(slots, of_slots, strict=True):
             each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
-            if write is not None and slot.moves == write.parameter:
-                of_eigenvalue, of_gain = np.zeros(len(at)), write_slope
-            else:
-                motion = still.motions[slot.moves]
-                of_eigenvalue, of_gain = motion.eigenvalue, motion.gain / gain
-            moved = slot.scale * of_gain[each]
+            by_eigenvalue, by_gain = (slot.scale * of[each] for of in motions[slot.moves])
             groups.append(
                 self.group(
                     slot.name,
                     slot.values,
-                    slot.scale * of_eigenvalue[each],
-                    moved if np.any(moved) else None,
+                    by_eigenvalue,
+                    by_gain if np.any(by_gain) else None,
                     tensor=tensor,
                     scalar=slot.scalar,
                     eigenvalue=each,

@@ -117,11 +117,7 @@ class GLA(LawFamily):
         gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.layout.required))
         normalizer = 1.0
         if gate.normalizer is not None:
-            choice = layer.assumed.choose(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
-            normalizer = float(choice)
-        if not 0 < normalizer < np.inf:
-            value = f"{normalizer:g}"
-            raise layer.unknown(GATE_LOGIT_NORMALIZER, value, "give a positive number")
+            normalizer = layer.assumed.positive(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
         if gate.bias is None:
             bias, slots = np.zeros(layer.stacked_rows(gate.projections[0])), []
         else:

@@ -105,9 +105,8 @@ class LinOSS(LayoutFamily):
         (size,) = layer.shape("A_diag")
         damped = "G_diag" in names
         step = next(role for role in _STEPS if role in names)
-        stored = {role: layer.real(role, (size,)) for role in ("A_diag", step)}
-        if damped:
-            stored["G_diag"] = layer.real("G_diag", (size,))
+        roles = ("A_diag", step, "G_diag")[: 2 + damped]
+        stored = {role: layer.real(role, (size,)) for role in roles}
         pair = _oscillator(scheme, *stored.values())
         gap, log_eigenvalues = _solve(pair)
         eigenvalues = np.exp(log_eigenvalues)
@@ -261,13 +260,13 @@ class UnICORNN(LayoutFamily):
         )
 
 
-# The vector's name, that of the input weight beside it, and whether that one is (inputs, H).
+# The vector's name and that of the input weight beside it, (inputs, H) but for weight_ih.
 _NAMES = (
-    (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih", False),
-    (re.compile(r"vector_u(?P<suffix>)"), "weight_ih", False),
-    (re.compile(r"recurrent_scale(?P<suffix>)"), "kernel", True),
-    (re.compile(r"recurrent_kernel(?P<suffix>)"), "input_kernel", True),
-    (re.compile(r"recurrent_kernel(?P<suffix>)"), "kernel", True),
+    (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih"),
+    (re.compile("vector_u(?P<suffix>)"), "weight_ih"),
+    (re.compile("recurrent_scale(?P<suffix>)"), "kernel"),
+    (re.compile("recurrent_kernel(?P<suffix>)"), "input_kernel"),
+    (re.compile("recurrent_kernel(?P<suffix>)"), "kernel"),
 )
 _BENT = ("recurrent_scale", "vector_u")  # haste's and torchrecurrent's, by default with a tanh
 CELLS = Lookalikes("ind_rnn", "an IndRNN")
@@ -299,20 +298,19 @@ class IndRNN(LayoutFamily):
                 continue
             module, last = split_name(name)
             before = name.removesuffix(last)
-            for pattern, weight, from_right in _NAMES:
+            for pattern, weight in _NAMES:
                 parts = pattern.fullmatch(last)
                 if parts is None or f"{before}{_TIME}" in tensors:
                     continue
                 readin = f"{before}{weight}{parts['suffix']}"
-                width = spec.shape[0]
                 shape = tensors[readin].shape if readin in tensors else ()
-                fits = len(shape) == 2 and shape[1 if from_right else 0] == width
+                units = 0 if weight == "weight_ih" else 1
+                fits = len(shape) == 2 and shape[units] == spec.shape[0]
                 # A vector under this name alone could be anything's.
                 if last in ("recurrent_kernel", "vector_u") and not fits:
                     continue
                 roles = {"recurrent": name} | ({"readin": readin} if fits else {})
-                suffix = parts["suffix"].lstrip("_")
-                layer = ".".join(part for part in (module, suffix) if part)
+                layer = ".".join(filter(None, (module, parts["suffix"].lstrip("_"))))
                 matches.append(Match(layer or self.name, roles))
                 break
         return matches
