@@ -266,26 +266,24 @@ class StripedHyena(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        filters, modes = layer.shape("residues")[:2]
-        size = filters * modes
+        shape = filters, modes = layer.shape("residues")[:2]
         pairs = "poles" in layer.names
         if pairs:
-            eigenvalues = layer.pairs("poles", (filters, modes, 1)).ravel()
-            readout = layer.pairs("residues", (filters, modes, 1)).reshape(1, size)
-            log_eigenvalues = log_of_eigenvalues(eigenvalues)
-            both = np.stack([eigenvalues.real, eigenvalues.imag], axis=-1)
-            slopes, mode = np.tile(np.array([1, 1j]), (size, 1)), np.arange(size)[:, None]
-            group = layer.group("poles", both, slopes, eigenvalue=mode)
+            readout = layer.pairs("residues", (*shape, 1)).reshape(1, -1)
+            poles = layer.pairs("poles", (*shape, 1)).reshape(-1, 1)
+            stored, slopes = np.concatenate([poles.real, poles.imag], axis=1), np.array([1, 1j])
+            log_eigenvalues = log_of_eigenvalues(poles)
         else:
-            stored = layer.real("log_poles", (filters, modes, 1)).ravel()
-            residues = layer.real("residues", (filters, modes))
-            readout = residues.reshape(1, size).astype(np.complex128)
+            readout = layer.real("residues", shape).reshape(1, -1).astype(np.complex128)
+            stored = layer.real("log_poles", (*shape, 1)).reshape(-1, 1)
             log_eigenvalues = np.clip(stored, -LARGEST_DECAY, LARGEST_DECAY)
-            group = layer.group("log_poles", stored, np.exp(log_eigenvalues))
+            slopes = np.exp(log_eigenvalues)
+        mode = np.arange(filters * modes)[:, None]
+        role = "poles" if pairs else "log_poles"
         direct = beside(layer.store, layer.names["residues"], "D")
         return layer.recurrence(
             log_eigenvalues,
-            (group,),
+            (layer.group(role, stored, slopes, eigenvalue=mode),),
             channels=filters,
             readout=readout,
             projections=(
@@ -432,27 +430,23 @@ class EMA(LayoutFamily):
         shape, size = (channels, modes), channels * modes
         alpha = layer.real("alpha", (*shape, 1))[..., 0]
         delta = layer.real("delta", (channels, None, 1))[..., 0]
-        log_gate = log_sigmoid(alpha) + log_sigmoid(delta)
+        product = np.exp(log_sigmoid(alpha) + log_sigmoid(delta))
         # log λ = log(1 - p), p the product of both gates.
-        decay = np.minimum(-np.log1p(-np.minimum(np.exp(log_gate), 1 - 1e-16)), LARGEST_DECAY)
-        product = np.exp(log_gate)
-        turn, turn_slope = np.zeros(shape), np.zeros(shape)
+        decay = np.minimum(-np.log1p(-np.minimum(product, 1 - 1e-16)), LARGEST_DECAY)
         is_complex = "theta" in layer.names
+        turn = np.zeros(shape)
         if is_complex:
             theta = layer.real("theta", (channels, 1, 1))[..., 0]
-            order = 2 * math.pi * np.arange(1, modes + 1) / modes
-            turn = order * sigmoid(theta)
-            turn_slope = turn * sigmoid(-theta)
+            turn = 2 * math.pi * np.arange(1, modes + 1) / modes * sigmoid(theta)
         direction = np.exp(1j * turn)
         # One scalar for each mode, or one for all modes of a channel.
-        gate = "alpha" if is_complex else "delta"
-        groups = []
+        gate, groups = "alpha" if is_complex else "delta", []
         for role, values in (("alpha", alpha), ("delta", delta)):
             shut = sigmoid(-values)
             slope = -product * shut * direction
             groups.append(layer.group(role, values, slope, shut if role == gate else None))
         if is_complex:
-            slope = 1j * turn_slope * np.exp(-decay + 1j * turn)
+            slope = 1j * turn * sigmoid(-theta) * np.exp(-decay) * direction
             groups.append(layer.group("theta", theta, slope))
         scale = math.sqrt(1 / modes)
         along: list[ProjectionGroup] = []
