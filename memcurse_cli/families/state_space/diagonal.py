@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,11 @@ from memcurse_cli.families.reading import (
     direct_part,
     log_of_eigenvalues,
     log_sigmoid,
-    read_finite,
     require_finite,
     sigmoid,
     split_name,
 )
-from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import Floats, ProjectionGroup, Recurrence
 from memcurse_cli.theory.gates.laws import log_softplus, softplus
 
 NORMALISATION = Assumption(
@@ -62,8 +62,7 @@ class LRU(LayoutFamily):
     assumptions = (NORMALISATION, EXPONENTIAL)
     axes: Mapping[str, int] = {
         **dict.fromkeys(_LOGARITHMS, 1),
-        _STACKED: 2,
-        **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
+        **dict.fromkeys((_STACKED, *complex_roles("B"), *complex_roles("C")), 2),
     }
     layouts = (
         Layout((_STACKED,), (*_MATRICES, *_PROJECTIONS), fits=lambda shapes: 3 in shapes[_STACKED]),
@@ -198,15 +197,14 @@ class ComplexDiagonalRNN(LayoutFamily):
         ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names = layer.store, layer.names
-        form = next(form for form in _FORMS if names.keys() >= {*form})
+        form = next(form for form in _FORMS if layer.names.keys() >= {*form})
+        called, shape = form, layer.shape(form[0])
         if len(form) == 1:
-            eigenvalues = read_finite(store, names[form[0]]).astype(np.complex128)
+            eigenvalues = layer.pairs(form[0], shape, paired=False)
             first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
-            called: tuple[str, ...] = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
+            called = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
         else:
-            first, second = (layer.real(role, layer.shape(form[0])) for role in form)
-            called = form
+            first, second = (layer.real(role, shape) for role in form)
         size = first.size
         if form == _POLAR:
             direction = np.exp(1j * second)
@@ -253,15 +251,11 @@ class StripedHyena(LayoutFamily):
     layouts = (
         Layout(
             ("poles", "residues"),
-            fits=lambda shapes: (
-                shapes["residues"][2:] == (1, 2) and shapes["poles"] == shapes["residues"]
-            ),
+            fits=lambda of: of["residues"][2:] == (1, 2) and of["poles"] == of["residues"],
         ),
         Layout(
             ("log_poles", "residues"),
-            fits=lambda shapes: (
-                len(shapes["residues"]) == 2 and shapes["log_poles"] == (*shapes["residues"], 1)
-            ),
+            fits=lambda of: len(of["residues"]) == 2 and of["log_poles"] == (*of["residues"], 1),
         ),
     )
 
@@ -331,44 +325,42 @@ class MultiHeadedEMA(LayoutFamily):
     layouts = (Layout((_RATE, _DAMPING, *_EXPANDED), _BACKWARD, fits=_fits_headed),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        pairs = [(_RATE, _DAMPING), _BACKWARD][: 2 if _BACKWARD[0] in layer.names else 1]
+        directions = [(_RATE, _DAMPING), _BACKWARD][: 1 + (_BACKWARD[0] in layer.names)]
         (heads,) = layer.shape(_RATE)
         rows, channels = layer.shape("expansion")
-        head = np.repeat(np.arange(heads), channels)
         logs, gains, groups = [], [], []
-        for direction, (rate, damping) in enumerate(pairs):
-            place = direction * head.size + np.arange(head.size)
-            alpha, delta = (layer.real(role, (heads,)) for role in (rate, damping))
+        modes = np.arange(rows * channels).reshape(-1, heads, channels)
+        for (rate, damping), mode in zip(directions, modes, strict=True):
+            alpha, delta = (layer.real(role, (heads,))[:, None] for role in (rate, damping))
             logs.append(log_sigmoid(-alpha) + log_sigmoid(delta))
             gains.append(log_sigmoid(alpha))
             eigenvalue = np.exp(logs[-1])
-            slope, gain = (-eigenvalue * sigmoid(alpha))[head], sigmoid(-alpha)[head]
-            groups.append(layer.group(rate, alpha, slope, gain, scalar=head, eigenvalue=place))
-            slope = (eigenvalue * sigmoid(-delta))[head]
-            groups.append(layer.group(damping, delta, slope, scalar=head, eigenvalue=place))
-        readin = readout = None
-        projections: tuple[ProjectionGroup, ...] = ()
-        if len(pairs) == 1:
+            slope, gain = -eigenvalue * sigmoid(alpha), sigmoid(-alpha)
+            groups.append(layer.group(rate, alpha, slope, gain, eigenvalue=mode))
+            slope = eigenvalue * sigmoid(-delta)
+            groups.append(layer.group(damping, delta, slope, eigenvalue=mode))
+        matrices: dict[str, Any] = {"also": (_BOTH_DIRECTIONS_HEADED,)}
+        if len(directions) == 1:
             expansion, reduction = (layer.real(role, (rows, channels)) for role in _EXPANDED)
-            readin = expansion.reshape(-1, 1).astype(np.complex128)
-            readout = reduction.reshape(1, -1).astype(np.complex128)
-            projections = (
-                *layer.parts("expansion", "B", readin.shape),
-                *layer.parts("reduction", "C", readout.shape),
-            )
+            matrices = {
+                "readin": expansion.reshape(-1, 1).astype(np.complex128),
+                "readout": reduction.reshape(1, -1).astype(np.complex128),
+                "projections": (
+                    *layer.parts("expansion", "B", (expansion.size, 1)),
+                    *layer.parts("reduction", "C", (1, reduction.size)),
+                ),
+            }
         return layer.recurrence(
-            np.repeat(np.concatenate(logs), channels),
+            np.broadcast_to(np.concatenate(logs), (rows, channels)),
             groups,
-            log_gain=np.repeat(np.concatenate(gains), channels),
-            readin=readin,
-            readout=readout,
-            projections=projections,
+            log_gain=np.concatenate(gains),
             channel=np.tile(np.arange(channels), rows),
             stable_by_construction=True,
-            also=() if len(pairs) == 1 else (_BOTH_DIRECTIONS_HEADED,),
+            **matrices,
         )
 
 
+_STORED = {role: role for role in ("alpha", "delta", "beta", "theta", "gamma", "omega")}
 TRANSFORMERS = {
     "alpha": "decay_factor",
     "delta": "damping_factor",
@@ -376,8 +368,6 @@ TRANSFORMERS = {
     "gamma": "kernel_projection_matrix",
     "omega": "residual_weight",
 }
-
-_STORED = {role: role for role in ("alpha", "delta", "beta", "theta", "gamma", "omega")}
 
 _BOTH_DIRECTIONS = (
     "the second half of the channels runs backward in time; its outputs count as separate ones,"
@@ -456,8 +446,7 @@ class EMA(LayoutFamily):
             expansion = layer.real("beta", (*shape, *layer.shape("beta")[2:]))
             readin = expansion.reshape(size, 1).astype(np.complex128)
             along += layer.parts("beta", "B", readin.shape)
-        stored: Complexes = layer.pairs("gamma", shape, paired=is_complex)
-        readout = scale * stored.reshape(1, size)
+        readout = scale * layer.pairs("gamma", shape, paired=is_complex).reshape(1, size)
         along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
         along += direct_part(layer.store, layer.names.get("omega"), 1, channels, channels=True)
         both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
@@ -474,18 +463,10 @@ class EMA(LayoutFamily):
         )
 
 
-PARCAE = {
-    "rate": "log_state_decay",
-    "step": "log_delta",
-    "B": "input_matrix_continuous",
-    "C": "out_proj.weight",
-}
-PARCAE_ESM = {
-    "rate": "parcae_log_a",
-    "step": "parcae_log_delta",
-    "B": "parcae_b_cont",
-    "C": "parcae_readout.weight",
-}
+_ROLES = ("rate", "step", "B", "C")
+_NAMES = ("log_state_decay", "log_delta", "input_matrix_continuous", "out_proj.weight")
+_NAMES_OF_ESM = ("parcae_log_a", "parcae_log_delta", "parcae_b_cont", "parcae_readout.weight")
+PARCAE, PARCAE_ESM = (dict(zip(_ROLES, names, strict=True)) for names in (_NAMES, _NAMES_OF_ESM))
 _RECYCLING = (
     "a step is one recycling loop, and the folding trunk rewrites the state between two of them: "
     "λ is that of the update alone"
@@ -515,10 +496,7 @@ class Parcae(LayoutFamily):
         Layout(
             ("rate", "step", "B"),
             ("C",),
-            fits=lambda shapes: (
-                len(shapes["rate"]) == 1
-                and (shapes["step"], shapes["B"]) == (shapes["rate"], shapes["rate"] * 2)
-            ),
+            fits=lambda of: len(of["rate"]) == 1 and of["step"] * 2 == of["rate"] * 2 == of["B"],
             called=called,
         )
         for called in (PARCAE, PARCAE_ESM)
