@@ -117,6 +117,7 @@ class Part:
     log_step_slope: NDArray[Any] | float = 0.0  # d log(γ/g)/dω, as of the step size itself
     mode: Integers | None = None  # that an entry moves; None where each moves that of its place
     name: str = ""  # the group's, where a tensor holds several; else the role
+    keeps_stable: bool = False  # as of `ParameterGroup`, also where it moves Re z
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes."""
@@ -131,7 +132,8 @@ class Part:
             name=self.name,
             scalar=self.scalar,
             eigenvalue=mode,
-            keeps_stable=not np.any(self.z_slope.real),  # |λ| < 1 where Re z < 0
+            # |λ| < 1 where Re z < 0.
+            keeps_stable=self.keeps_stable or not np.any(self.z_slope.real),
         )
 
 

@@ -13,11 +13,9 @@ from memcurse_cli.families.reading import (
     REAL,
     beside,
     direct_part,
-    misfit,
     named_parts,
     require_eigenvalues,
     require_shape,
-    shown_shape,
 )
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
@@ -151,14 +149,10 @@ def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
         transforms = ("exp", "exp" if exponential else "none")
         diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
     rate = diagonal.values
-    shape = layer.shape("log_dt")
-    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
-        raise misfit(
-            f"its shape {shown_shape(shape)} is neither (channels) nor (channels, 2)",
-            layer.names["log_dt"],
-        )
-    require_eigenvalues(shape[0] * rate.size, layer.names["log_dt"])
-    stored = layer.real("log_dt", shape).reshape(shape[0], -1)
+    one_axis = len(layer.shape("log_dt")) == 1
+    stored = layer.real("log_dt", (None,) if one_axis else (None, 2))
+    require_eigenvalues(len(stored) * rate.size, layer.names["log_dt"])
+    stored = stored.reshape(len(stored), -1)
     step = apply_transform(stored, "exp")
     if stored.shape[1] == 1:
         return Step("log_dt", step, stored).modes(diagonal)
@@ -355,7 +349,6 @@ CLIP_EIGENVALUES = Assumption(
     meaning="whether S5 holds Re Λ below -1e-4 at run time (clip_eigs)",
 )
 
-# BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
 # How many axes a single layer's tensors have in JAX; one more where layers are stacked.
 _AXES = {"Lambda_re": 1, "Lambda_im": 1, "log_step": 2, "B": 3, "C": 3, "C1": 3, "C2": 3}
 _BIDIRECTIONAL = (
@@ -379,6 +372,7 @@ class S5(LayoutFamily):
     source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
     assumptions = (S5_DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
     axes = _AXES
+    # BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
     layouts = tuple(
         Layout((*diagonal, "log_step", ("B", "BP")), ("C", "C1", "C2"), without=("P",))
         for diagonal in (("Lambda",), ("Lambda_re", "Lambda_im"))
@@ -403,6 +397,9 @@ class S5(LayoutFamily):
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
         delta = apply_transform(log_step, "exp").times(step_factor(layer))
         modes = Step("log_step", delta, log_step).modes(diagonal)
+        # Nothing but Re Λ changes the sign of Re z.
+        parts = [replace(each, keeps_stable=each.name != "Lambda_re") for each in modes.parts]
+        modes = modes._replace(parts=parts)
         readin = layer.pairs("B", (size, None)) if "B" in names else None
         readout, bidirectional = _read_both(layer, size)
         projections: tuple[ProjectionGroup, ...] = ()
@@ -415,7 +412,7 @@ class S5(LayoutFamily):
                 *layer.parts("C", "C", readout.shape, pairs=True),
                 *direct_part(store, direct, len(readout), readin.shape[1]),
             )
-        recurrence = modes.recurrence(
+        return modes.recurrence(
             layer,
             discretise(modes.z, method),
             tensors=[name for role, name in names.items() if role != "BP"],
@@ -424,14 +421,6 @@ class S5(LayoutFamily):
             projections=projections,
             conjugate_pairs=paired == "true",
             also=(_BIDIRECTIONAL,) if bidirectional else (),
-        )
-        # Nothing but Re Λ changes the sign of Re z.
-        groups = recurrence.parameters
-        return replace(
-            recurrence,
-            parameters=tuple(
-                replace(group, keeps_stable=group.name != "Lambda_re") for group in groups
-            ),
         )
 
 
