@@ -121,16 +121,17 @@ class Layer(family.Layer):
         return projected_gate(self.store, bias, tensor, rows=rows, factor=factor)
 
     def gate_through(
-        self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]]
+        self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]], rows: slice | None = None
     ) -> GateInput | None:
         """The pre-activation behind the first of some projections that is beside a role and fits.
 
-        Of each ``layers`` has one name, or those of the outer and the inner one of low rank.
+        Of each ``layers`` has one name, of which some rows may be taken, or those of the outer and
+        the inner one of low rank.
         """
         for layer in layers:
             names = [self.beside(role, name) or "" for name in layer]
             if len(names) == 1:
-                gate = projected_gate(self.store, bias, *names)
+                gate = projected_gate(self.store, bias, *names, rows=rows)
             else:
                 gate = low_rank_gate(self.store, bias, *names)
             if gate is not None:

@@ -18,7 +18,6 @@ from memcurse_cli.families.gate_inputs import (
     NoDrive,
     inner_products,
     low_rank_gate,
-    projected_gate,
     repeated,
     squared_rows,
 )
@@ -190,11 +189,8 @@ class GgufMamba(LawFamily):
         by_channel = layer.names.keys() >= {*_MAMBA}
 
         def gates() -> GateInput | None:
-            if by_channel:
-                gate = layer.gate_through(bias, _GGUF_RATE, [_MAMBA[::-1]])
-            else:
-                inner = layer.beside(_GGUF_RATE, "ssm_in.weight")
-                gate = projected_gate(layer.store, bias, inner, rows=slice(-bias.size, None))
+            inner = _MAMBA[::-1] if by_channel else ("ssm_in.weight",)
+            gate = layer.gate_through(bias, _GGUF_RATE, [inner], slice(-bias.size, None))
             return None if gate is None or np.any(rate >= 0) else repeated(gate, rate.shape[1])
 
         law, at, slots = step_size(

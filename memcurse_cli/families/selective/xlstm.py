@@ -10,7 +10,7 @@ import numpy as np
 
 from memcurse_cli.families.cells.gated_layer import Step, dual_sigmoid, dual_tanh, step_spectra
 from memcurse_cli.families.family import Assumption, Layout, Shapes
-from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms, projected_gate
+from memcurse_cli.families.gate_inputs import GateInput, HiddenState, RowNorms
 from memcurse_cli.families.reading import beside, read_real
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
@@ -75,8 +75,8 @@ class MLSTM(LawFamily):
 
         def through(bias: Floats, gate: int) -> GateInput | None:
             role = labels[gate].partition("[")[0]
-            weight = layer.beside(role, f"{role.removesuffix('bias')}weight")
-            return projected_gate(layer.store, bias, weight, rows=rows[gate])
+            weight = f"{role.removesuffix('bias')}weight"
+            return layer.gate_through(bias, role, [(weight,)], rows[gate])
 
         return layer.gated(
             Keep(LOGISTIC if capped is None else CappedLogistic(capped)),
