@@ -87,16 +87,13 @@ def _zero_order_hold(z: Complexes) -> DiscreteModes:
 
 
 def _bilinear(z: Complexes) -> DiscreteModes:
-    x, y = z.real, z.imag
     denominator = 1 - z / 2
     denominator = np.where(np.abs(denominator) < SMALLEST, SMALLEST, denominator)
-    # |1 + z/2|² = |1 - z/2|² + 2x: the ratio itself would lose a small decay to rounding.
-    growth = 2 * x / np.abs(denominator) ** 2
-    modulus = np.maximum(np.abs(1 + z / 2), SMALLEST) / np.abs(denominator)
-    log_modulus = np.where(growth > -0.5, np.log1p(np.maximum(growth, -0.5)) / 2, np.log(modulus))
-    angle = np.arctan2(y, 1 - (x**2 + y**2) / 4)
+    with np.errstate(divide="ignore"):
+        half = np.arctanh(z / 2)  # of log λ, with a small decay that the ratio would round
+    largest = -math.log(SMALLEST)
     return DiscreteModes(
-        log_eigenvalue=log_modulus + 1j * angle,
+        log_eigenvalue=np.clip(2 * half.real, -largest, largest) + 2j * half.imag,
         eigenvalue_slope=1 / denominator**2,
         log_gain=-np.log(denominator),
         log_gain_slope=0.5 / denominator,
