@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,14 +257,10 @@ def step_size(
     return law, bias.values[slots[1].scalar], slots
 
 
-def alone(
-    matches: Sequence[Match],
-    tensors: Iterable[str],
-    module: Callable[[Match], str] = attrgetter("layer"),
-) -> list[Match]:
+def alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
     """The layers in whose modules stands nothing else."""
     known = {name for match in matches for name in match.tensors.values()}
-    left = {module(match): match for match in matches}
+    left = {match.prefix[:-1]: match for match in matches}
     for name in tensors if left else ():
         for above in () if name in known else ancestors(name):
             left.pop(above, None)

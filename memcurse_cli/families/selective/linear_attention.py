@@ -19,7 +19,6 @@ from memcurse_cli.families.reading import (
     misfit,
     read_real,
     shown_shape,
-    split_name,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
@@ -375,18 +374,13 @@ class RetNet(LawFamily):
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        return alone(super().find(tensors), tensors, _module)
+        return alone(super().find(tensors), tensors)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         heads = _retention_heads({role: layer.shape(role) for role in layer.names})
         states = layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, "g_proj.weight")
         log = np.log1p(-np.exp2(-5 - np.arange(heads)))
         return _retained(layer, log, states, _NOT_STORED)
-
-
-def _module(match: Match) -> str:
-    """The module whose child is q_proj."""
-    return split_name(split_name(match.tensors["q_proj.weight"])[0])[0]
 
 
 _DECAY = "retnet_rel_pos.decay"
@@ -417,10 +411,10 @@ class TorchscaleRetNet(LawFamily):
         }
         matches = []
         for match in super().find(tensors):
-            above = (_module(match), *ancestors(_module(match)))
+            above = ancestors(match.tensors["q_proj.weight"])
             decay = next((decays[module] for module in above if module in decays), None)
             if decay is not None:
-                matches.append(Match(match.layer, {**match.tensors, _DECAY: decay}))
+                matches.append(replace(match, tensors={**match.tensors, _DECAY: decay}))
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
