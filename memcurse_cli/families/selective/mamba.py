@@ -27,7 +27,6 @@ from memcurse_cli.families.reading import (
     read_vector,
     require_shape,
     softplus,
-    split_name,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot, step_size
@@ -291,7 +290,7 @@ _OPTIONAL = ("in_proj.bias", "norm.weight", _BOTH_DIRECTIONS)
 _BACKWARD = " (backward)"
 _SHARED = "A_log and dt_bias are those of both directions: each of them moves two layers"
 # Nemotron-H keeps what needs single precision in a module of its own inside the mixer.
-_SINGLE_PRECISION = "_fp32_params"
+_SINGLE_PRECISION = "_fp32_params."
 
 
 class Mamba2(LawFamily):
@@ -311,17 +310,13 @@ class Mamba2(LawFamily):
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every one-dimensional ``A_log`` that has all of a Mamba-2 mixer's tensors beside it."""
-        modules = group_by_module(tensors, _REQUIRED + _OPTIONAL)
+        inner = tuple(f"{_SINGLE_PRECISION}{role}" for role in _REQUIRED)
         matches = []
-        for module, names in modules.items():
-            if "A_log" not in names or len(tensors[names["A_log"]].shape) != 1:
-                continue
-            parent, last = split_name(module)
-            mixer = parent if last == _SINGLE_PRECISION else module
-            roles = modules.get(mixer, {}) | names
-            if roles.keys() >= set(_REQUIRED):
-                directions = ("", _BACKWARD) if _BOTH_DIRECTIONS in roles else ("",)
-                matches += [Match((mixer or self.name) + each, roles) for each in directions]
+        for module, found in group_by_module(tensors, _REQUIRED + _OPTIONAL + inner).items():
+            names = {role.removeprefix(_SINGLE_PRECISION): name for role, name in found.items()}
+            if names.keys() >= {*_REQUIRED} and len(tensors[names["A_log"]].shape) == 1:
+                directions = ("", _BACKWARD) if _BOTH_DIRECTIONS in names else ("",)
+                matches += [Match((module or self.name) + each, names) for each in directions]
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
