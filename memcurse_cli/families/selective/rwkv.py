@@ -240,7 +240,11 @@ class RWKV(LawFamily):
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
         multiplicity = _multiplicity(layer, stored.size)
-        if role == _DECAY[0] and not selective and _is_converted(layer):
+        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
+        shape = () if hidden is None else layer.store.tensors[hidden].shape
+        # The converter's mark, or the transposed weights that outlive it.
+        marked = "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1])
+        if marked and role == _DECAY[0] and not selective:
             return _converted(layer, stored, multiplicity)
         return layer.gated(
             OpenedDecay(1.0, "base", opening=Exponential()),
@@ -251,13 +255,6 @@ class RWKV(LawFamily):
             assumptions=(_NOMINAL,) if selective else (),
             input_dependent=selective,
         )
-
-
-def _is_converted(layer: Layer) -> bool:
-    """Whether the converter's mark is there, or the transposed weights that outlive it."""
-    hidden = beside(layer.store, layer.names[_DECAY[0]], "ffn.key.weight", above=1)
-    shape = () if hidden is None else layer.store.tensors[hidden].shape
-    return "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1])
 
 
 def _converted(layer: Layer, values: Floats, multiplicity: int) -> Recurrence:
