@@ -158,12 +158,12 @@ class Layer(family.Layer):
         """The layer at its nominal gates; with ``--gates`` the same law is what moves.
 
         log λ comes from 1 - λ where λ > 1/2, so that decays keep their digits down to 1e-300.
-        ``at`` is (n,) the pre-activation at zero input, (n, gates) where the law takes several;
-        ``slots`` is what is stored, by default with all ``tensors`` that are read. ``gates`` tells
-        what the gates see, of which ``nominal``, ``write``, ``state`` and ``sees`` are those of
-        `GateDrive`. ``assumptions`` are made beside `assumed`, one sentence each. A decay that is
-        ``converted`` is as llama.cpp's converter leaves it, of either sign; ``stable`` says that
-        no value of what is stored gives |λ| ≥ 1. Raises a TensorError where λ overflows.
+        ``at`` is (n,) the pre-activation at zero input, or (n, gates) where the law takes several.
+        ``slots`` are what is stored; ``tensors`` names what is read, by default that of the slots,
+        or all. ``gates`` is asked for what the gates see, and ``nominal``, ``write``, ``state`` and
+        ``sees`` are those of `GateDrive`. ``assumptions`` are sentences beside those of `assumed`.
+        A ``converted`` decay is as llama.cpp's converter leaves it, of either sign; in a ``stable``
+        layer no value of what is stored gives |λ| ≥ 1. Raises a TensorError where λ overflows.
         """
         of_slots = [slot.tensor or self.names[slot.name.partition("[")[0]] for slot in slots]
         with np.errstate(divide="ignore", over="ignore"):
