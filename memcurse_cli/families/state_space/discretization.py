@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Assumption, Layer, Shapes
@@ -66,18 +67,12 @@ def _zero_order_hold(z: Complexes) -> DiscreteModes:
     # g(z) = e^z g(-z), so the exponential is only taken where it cannot overflow.
     growing = z.real > 0
     y = np.where(growing, -z, z)
-    origin = y == 0
-    safe = np.where(origin, 1.0, y)
-    log_gain = np.log(np.where(origin, 1.0, np.expm1(safe) / safe))
-    slope = np.empty_like(y)
+    safe = np.where(y == 0, 1.0, y)
+    log_gain = np.log(np.where(y == 0, 1.0, np.expm1(safe) / safe))
     near = np.abs(y) < _TAYLOR_RADIUS
-    square = y[near] ** 2
-    series = np.zeros_like(square)
-    for coefficient in reversed(_BERNOULLI):
-        series = series * square + coefficient
-    slope[near] = 0.5 + y[near] * series
-    far = y[~near]
-    slope[~near] = np.exp(far) / np.expm1(far) - 1 / far
+    close, far = np.where(near, y, 0.0), np.where(near, 1.0, y)
+    series = 0.5 + close * polyval(close**2, _BERNOULLI)
+    slope = np.where(near, series, np.exp(far) / np.expm1(far) - 1 / far)
     return DiscreteModes(
         log_eigenvalue=np.maximum(z.real, -LARGEST_DECAY) + 1j * z.imag,
         eigenvalue_slope=np.exp(np.minimum(z.real, _LARGEST_EXPONENT) + 1j * z.imag),
