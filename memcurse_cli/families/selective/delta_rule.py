@@ -15,11 +15,7 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, RowNorms, repeated
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    group_by_module,
-    split_name,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, group_by_module, split_name
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, step_size
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write

@@ -66,9 +66,8 @@ def _tanh_covariance(covariance: Floats) -> Floats:
     norms = np.sqrt([float(math.factorial(order)) for order in orders])
     hermite = hermevander(nodes, _HIGHEST_ORDER)[:, orders] / norms
     coefficients = (weights[:, None] * hermite).T @ bent
-    result: Floats = np.zeros_like(correlation)
-    for order, coefficient in zip(orders, coefficients, strict=True):
-        result += coefficient * coefficient[:, None] * correlation**order
+    powers = correlation ** np.array(orders)[:, None, None]
+    result: Floats = np.einsum("oi,oj,oij->ij", coefficients, coefficients, powers)
     np.fill_diagonal(result, weights @ bent**2)
     return result
 

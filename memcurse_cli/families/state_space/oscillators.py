@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.reading import (
     beside,
     direct_part,
@@ -316,7 +316,6 @@ class IndRNN(LayoutFamily):
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, match = layer.store, layer.match
         values = layer.real("recurrent", (None,))
         last = split_name(layer.names["recurrent"])[1]
         activation = layer.assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
@@ -329,17 +328,18 @@ class IndRNN(LayoutFamily):
             log_of_eigenvalues(values),
             (layer.group("recurrent", values, np.ones(values.size), name=last),),
             readin=readin,
-            also=_cell(store, match, layer.options) if last.startswith(_RECURRENT) else (),
+            also=_cell(layer) if last.startswith(_RECURRENT) else (),
             activation=activation,
         )
 
 
-def _cell(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, ...]:
+def _cell(layer: Layer) -> tuple[str, ...]:
     """What is assumed of a cell in torch's names; an error if a tensor beside is another cell's."""
-    tensor = match.tensors["recurrent"]
+    store, tensor = layer.store, layer.names["recurrent"]
     inputs = tensor.replace("weight_hh", "weight_ih")
-    if inputs in store.tensors and options.assume.get(KEY) != CELLS.own:
+    if inputs in store.tensors and layer.options.assume.get(KEY) != CELLS.own:
         rows, width = (store.tensors[name].shape[:1] for name in (inputs, tensor))
         if rows and 2 * rows[0] == 3 * width[0]:  # two gates and a candidate, as a bistable cell's
             raise CELLS.misfit(store, tensor, inputs)
-    return CELLS.choose(store, Match(match.layer, {"weight_hh": tensor}), options).sentences
+    match = Match(layer.match.layer, {"weight_hh": tensor})
+    return CELLS.choose(store, match, layer.options).sentences
