@@ -356,10 +356,11 @@ def read_diagonal(
         stored += [layer.real(role, stored[0].shape) for role in roles[1:] if role in layer.names]
     scalar = np.arange(stored[0].size).reshape(stored[0].shape)
     values, parts = np.zeros(scalar.shape, dtype=np.complex128), []
-    for each, role, transform, sign, name in zip(
-        stored, roles, transforms, signs, names, strict=False
+    offsets = (relu_offset, RELU_OFFSET)
+    for each, role, transform, sign, offset, name in zip(
+        stored, roles, transforms, signs, offsets, names, strict=False
     ):
-        moved = apply_transform(each, transform, relu_offset=relu_offset)
+        moved = apply_transform(each, transform, relu_offset=offset)
         values += sign * moved.value
         parts.append(Part(role, each, scalar, sign * moved.slope, name=name))
     parts[0] = replace(parts[0], z_slope=parts[0].z_slope * (values.real < largest))

@@ -111,8 +111,8 @@ class S4DPLR(LayoutFamily):
         diagonal = read_version(layer, version)
         if first:
             channels = layer.shape("log_dt")[0]
-            row = system_of_channel(len(diagonal.values), channels, names["w"])
-            diagonal = diagonal.rearranged(lambda rows: rows[..., row, :])
+            used = system_of_channel(len(diagonal.values), channels, names["w"])
+            diagonal = diagonal.rearranged(lambda rows: rows[..., used, :])
         systems, modes = diagonal.values.shape
         step = read_step(layer, version, modes)
         require_eigenvalues(2 * step.channels * modes, names[version.step])
@@ -144,7 +144,7 @@ class S4DPLR(LayoutFamily):
             names["P"],
         )
         rate = spectrum.values[row]
-        discrete = discretise(scale * rate, method)
+        z = scale * rate
         # (channels, 2 modes, 1): the eigenvalue that an entry for each mode of A moves.
         mode = np.arange(rate.size).reshape(*rate.shape, 1)
 
@@ -178,9 +178,9 @@ class S4DPLR(LayoutFamily):
         trainable = version in S4_VERSIONS[:2] and not first
         log_step = step.parameter.log if step.tied else 0.0
         stable = diagonal.stable and step.positive and q is None
-        return Modes(scale * rate, log_step, parts, stable).recurrence(
+        return Modes(z, log_step, parts, stable).recurrence(
             layer,
-            discrete,
+            discretise(z, method),
             tensors=tensors,
             channels=step.channels,
             readin=readin,
