@@ -427,11 +427,6 @@ def sigmoid(x: Floats) -> Floats:
     return np.exp(log_sigmoid(x))
 
 
-def exponential_decay(log_rate: Floats) -> Floats:
-    """The decay ``e^w`` of ``λ = exp(-e^w)``, cut at `LARGEST_DECAY`."""
-    return np.exp(np.minimum(log_rate, np.log(LARGEST_DECAY)))
-
-
 Matrix = Literal["B", "C", "D"]
 REAL, IMAGINARY = "real", "imaginary"
 

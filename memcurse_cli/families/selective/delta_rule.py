@@ -15,14 +15,9 @@ import numpy as np
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.families.family import Assumption, Layout, Match, setting
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive, repeated
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    exponential_decay,
-    group_by_module,
-    split_name,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, group_by_module, split_name
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, step_size
 from memcurse_cli.theory.gates.laws import OpenedDecay, Overwrite, StepSize, Write
 
 NEGATIVE_EIGENVALUES = Assumption(
@@ -153,17 +148,15 @@ def _kind(names: Mapping[str, str], strength: str, heads: int, biases: int, rows
     return ""
 
 
-def _step_law(layer: Layer, log_rate: Floats, bias: Floats) -> tuple[StepSize, list[Slot]]:
+def _step_law(layer: Layer) -> tuple[StepSize, Floats, list[Slot]]:
     """``λ = exp(-e^A_log softplus(dt_bias))``, or ``exp(ssm_a softplus(ssm_dt.bias))``."""
-    rate, step = (layer.names[role] for role in _DECAY)
-    stored = rate.endswith(_GGUF_DECAY[0])
-    head = np.arange(bias.size) // (bias.size // log_rate.size)
-    rates = -log_rate if stored else exponential_decay(log_rate)
+    stored = layer.names[_DECAY[0]].endswith(_GGUF_DECAY[0])
     labels = _GGUF_DECAY if stored else _DECAY
-    return StepSize(rates[head], writes=False, negated=stored), [
-        Slot(labels[0], log_rate, "A_log", scalar=head, tensor=rate),
-        Slot(labels[1], bias, "dt_bias", keeps_stable=stored, tensor=step),
-    ]
+    slots = (
+        Slot(label, layer.vector(role), role, tensor=layer.names[role])
+        for label, role in zip(labels, _DECAY, strict=True)
+    )
+    return step_size(*slots, writes=False, stored=stored)
 
 
 def _configured(store: TensorStore, key: str, metadata: str) -> int | None:
@@ -211,9 +204,8 @@ class GatedDeltaNet(_GatedDelta):
     others = (*_PROJECTIONS[:3], *_NORMS, "a_proj.weight", "w_proj.weight", "D", "decay")
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        names, log_rate = layer.names, layer.vector("A_log")
-        heads = log_rate.size
-        bias = layer.vector("dt_bias", heads)
+        names, (law, bias, slots) = layer.names, _step_law(layer)
+        heads = bias.size
         count = layer.rows_per(heads, "b_proj.weight")
         comba = "decay" in names or "D" in names
         # OLMo-Hybrid, known by its module's name, and DeltaProducts let β reach 2 by default.
@@ -221,7 +213,6 @@ class GatedDeltaNet(_GatedDelta):
         negative = _reaches_two(layer, "true" if olmo or count > 1 else "false")
         (keys, values), sentences = _widths(layer, heads, count)
         width = keys if keys > 1 else math.inf  # where that is not known nothing is said
-        law, slots = _step_law(layer, log_rate, bias)
         return layer.gated(
             law,
             bias,
@@ -319,8 +310,8 @@ class KDA(_GatedDelta):
             raise layer.unknown(LOWER_BOUND, f"{lower_bound:g}", remedy)
         negative = _reaches_two(layer)
         by_value = "w_proj.weight" in layer.names
-        log_rate, bias = (layer.vector(role) for role in _DECAY)
-        step, slots = _step_law(layer, log_rate, bias)
+        step, bias, slots = _step_law(layer)
+        heads = slots[0].values.size
         law: StepSize | OpenedDecay = step
         factor = np.ones_like(bias)
         if lower_bound < 0:
@@ -332,10 +323,10 @@ class KDA(_GatedDelta):
             if by_value:
                 return _BY_VALUE
             gate = layer.gate_through(bias, "A_log", _KDA_INPUTS)
-            write = layer.projected(np.zeros(log_rate.size), *self.strengths)
+            write = layer.projected(np.zeros(heads), *self.strengths)
             if gate is not None:
                 gate = GateInput(gate.bias * factor, gate.inputs * factor**2, gate.hidden)
-            return gate, None if write is None else repeated(write, bias.size // log_rate.size)
+            return gate, None if write is None else repeated(write, bias.size // heads)
 
         return layer.gated(
             law,
@@ -344,7 +335,7 @@ class KDA(_GatedDelta):
             gates=gates,
             # Gated DeltaNet-2 writes with a w that stays below 1.
             write=Write(parameter="strength", factor=1.0 + (negative and not by_value)),
-            multiplicity=layer.rows_per(log_rate.size, "v_proj.weight", "ssm_g_b.weight"),
+            multiplicity=layer.rows_per(heads, "v_proj.weight", "ssm_g_b.weight"),
             converted=step.negated,
             rank_one=delta_rule(negative=negative),
         )

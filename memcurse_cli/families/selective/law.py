@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +37,7 @@ from memcurse_cli.theory.gates.laws import (
     JointLaw,
     JointValues,
     Overwrite,
+    StepSize,
     Write,
     soft_cap,
 )
@@ -55,6 +55,9 @@ RANDOM_KEYS = (
 Seen = GateInput | Drive | tuple[GateInput | None, GateInput | None] | None
 """The pre-activation of λ, or with it that of a write gate; a whole drive, as of a joint law; None
 where weights are not in the checkpoint."""
+
+
+_STEEPEST = 150.0  # log of a rate: its product with a step stays finite
 
 
 class Slot(NamedTuple):
@@ -117,16 +120,17 @@ class Layer(family.Layer):
         return projected_gate(self.store, bias, tensor, rows=rows, factor=factor)
 
     def gate_through(
-        self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]]
+        self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]], rows: slice | None = None
     ) -> GateInput | None:
         """The pre-activation behind the first of some projections that is beside a role and fits.
 
-        Of each ``layers`` has one name, or those of the outer and the inner one of low rank.
+        Of each ``layers`` has one name, of which some rows may be taken, or those of the outer and
+        the inner one of low rank.
         """
         for layer in layers:
             names = [self.beside(role, name) or "" for name in layer]
             if len(names) == 1:
-                gate = projected_gate(self.store, bias, *names)
+                gate = projected_gate(self.store, bias, *names, rows=rows)
             else:
                 gate = low_rank_gate(self.store, bias, *names)
             if gate is not None:
@@ -154,21 +158,12 @@ class Layer(family.Layer):
         """The layer at its nominal gates; with ``--gates`` the same law is what moves.
 
         log λ comes from 1 - λ where λ > 1/2, so that decays keep their digits down to 1e-300.
-
-        Args:
-            law: λ, γ and what moves them, as functions of a pre-activation.
-            at: (n,) the pre-activation at zero input; (n, gates) where the law takes several.
-            slots: what is stored.
-            gates: what the gates see, asked for where that is to be read.
-            nominal, write, state, sees: as of `GateDrive`; ``write`` is at the bias that moves it.
-            tensors: the names of the layer's tensors; by default those of the slots, or all.
-            assumptions: what was assumed beside `assumed`, one sentence each.
-            input_dependent: whether the gates move at all.
-            converted: the decay is stored as llama.cpp's converter leaves it, of either sign.
-            stable: whether no value of what is stored gives |λ| ≥ 1.
-            fields: further ones of `Recurrence`.
-
-        Raises TensorError: λ overflows.
+        ``at`` is (n,) the pre-activation at zero input, or (n, gates) where the law takes several.
+        ``slots`` are what is stored; ``tensors`` names what is read, by default that of the slots,
+        or all. ``gates`` is asked for what the gates see, and ``nominal``, ``write``, ``state`` and
+        ``sees`` are those of `GateDrive`. ``assumptions`` are sentences beside those of `assumed`.
+        A ``converted`` decay is as llama.cpp's converter leaves it, of either sign; in a ``stable``
+        layer no value of what is stored gives |λ| ≥ 1. Raises a TensorError where λ overflows.
         """
         of_slots = [slot.tensor or self.names[slot.name.partition("[")[0]] for slot in slots]
         with np.errstate(divide="ignore", over="ignore"):
@@ -183,11 +178,13 @@ class Layer(family.Layer):
         if slots:
             require_finite(np.asarray(still.eigenvalue), of_slots[0], "λ")
         gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
-        log_gain, write_slope = np.log(gain), np.zeros(len(at))
+        log_gain = np.log(gain)
+        motions = {name: (of.eigenvalue, of.gain / gain) for name, of in still.motions.items()}
         if write is not None:
             biases = [slot.values for slot in slots if slot.moves == write.parameter]
-            factor, write_slope = _log_factor(write, sum(biases, np.zeros(len(at))))
+            factor, slope = _log_factor(write, sum(biases, np.zeros(len(at))))
             log_gain = log_gain + factor
+            motions[write.parameter] = np.zeros(len(at)), slope
         seen = gates() if gates is not None and self.options.gates else None
         gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
         drive = None if isinstance(gate, GateInput) else gate
@@ -207,27 +204,22 @@ class Layer(family.Layer):
                 sees=sees,
             )
 
-        also = [*assumptions]
         overwrites = isinstance(law, Overwrite) or (write is not None and write.width < np.inf)
-        if overwrites and isinstance(drive, GateDrive):
-            also.append(RANDOM_KEYS)
-        if converted:
-            also.append(CONVERTED)
+        also = (
+            *assumptions,
+            *([RANDOM_KEYS] if overwrites and isinstance(drive, GateDrive) else []),
+            *([CONVERTED] if converted else []),
+        )
         groups = []
         for slot, tensor in zip(slots, of_slots, strict=True):
             each = np.arange(len(at)) if slot.eigenvalue is None else slot.eigenvalue
-            if write is not None and slot.moves == write.parameter:
-                of_eigenvalue, of_gain = np.zeros(len(at)), write_slope
-            else:
-                motion = still.motions[slot.moves]
-                of_eigenvalue, of_gain = motion.eigenvalue, motion.gain / gain
-            moved = slot.scale * of_gain[each]
+            by_eigenvalue, by_gain = (slot.scale * of[each] for of in motions[slot.moves])
             groups.append(
                 self.group(
                     slot.name,
                     slot.values,
-                    slot.scale * of_eigenvalue[each],
-                    moved if np.any(moved) else None,
+                    by_eigenvalue,
+                    by_gain if np.any(by_gain) else None,
                     tensor=tensor,
                     scalar=slot.scalar,
                     eigenvalue=each,
@@ -247,14 +239,28 @@ class Layer(family.Layer):
         )
 
 
-def alone(
-    matches: Sequence[Match],
-    tensors: Iterable[str],
-    module: Callable[[Match], str] = attrgetter("layer"),
-) -> list[Match]:
+def step_size(
+    rate: Slot, bias: Slot, *, writes: bool = True, stored: bool = False
+) -> tuple[StepSize, Floats, list[Slot]]:
+    """``λ = exp(-e^rate softplus(bias))``, or ``exp(rate softplus(bias))`` where that is stored.
+
+    With the step's pre-activation of every eigenvalue, and the slots of both, of which the one of
+    fewer scalars moves several eigenvalues in a row with each.
+    """
+    size = max(rate.values.size, bias.values.size)
+    slots = [
+        slot._replace(scalar=np.arange(size) // (size // slot.values.size))
+        for slot in (rate, bias._replace(keeps_stable=stored))
+    ]
+    rates = -rate.values if stored else np.exp(np.minimum(rate.values, _STEEPEST))
+    law = StepSize(rates[slots[0].scalar], writes, negated=stored)
+    return law, bias.values[slots[1].scalar], slots
+
+
+def alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
     """The layers in whose modules stands nothing else."""
     known = {name for match in matches for name in match.tensors.values()}
-    left = {module(match): match for match in matches}
+    left = {match.prefix[:-1]: match for match in matches}
     for name in tensors if left else ():
         for above in () if name in known else ancestors(name):
             left.pop(above, None)

@@ -19,7 +19,6 @@ from memcurse_cli.families.reading import (
     misfit,
     read_real,
     shown_shape,
-    split_name,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
@@ -40,51 +39,41 @@ _OTHERS = (
 
 
 class _Gate(NamedTuple):
-    """How a layer stores its gate: the bias, where it has one, and the projections.
+    """How a layer stores its gate: the bias, where it has one, the projections, and what tells it.
 
     ``normalizer`` is the library's default of τ, or None where λ = σ(b); ``write`` the bias of a
     factor of γ, beside its weight.
     """
 
-    layout: Layout
     bias: str | None
     projections: tuple[str, ...]
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     normalizer: str | None = "16"
     write: str | None = None
 
 
 _GATES = (
-    _Gate(
-        Layout(("gk_proj.0.weight", "gk_proj.1.bias")),
-        "gk_proj.1.bias",
-        ("gk_proj.1.weight", "gk_proj.0.weight"),
-    ),
+    _Gate("gk_proj.1.bias", ("gk_proj.1.weight", "gk_proj.0.weight"), ("gk_proj.0.weight",)),
     # Simple GLA, one λ per head.
-    _Gate(
-        Layout(("gk_proj.weight", "gk_proj.bias", "q_proj.weight", _OUTPUT_GATE)),
-        "gk_proj.bias",
-        ("gk_proj.weight",),
-    ),
+    _Gate("gk_proj.bias", ("gk_proj.weight",), ("gk_proj.weight", "q_proj.weight", _OUTPUT_GATE)),
     # MesaNet, whose two states the gates move alike.
     _Gate(
-        Layout(
-            ("lambda_params", "a_proj.bias", "b_proj.bias", "a_proj.weight", "b_proj.weight", _KEY),
-            optional=(_VALUE,),
-        ),
         "a_proj.bias",
         ("a_proj.weight",),
-        None,
-        "b_proj.bias",
+        ("lambda_params", "a_proj.weight", "b_proj.bias", "b_proj.weight", _KEY),
+        (_VALUE,),
+        normalizer=None,
+        write="b_proj.bias",
     ),
     # Gated slot attention, whose gate has no bias.
     _Gate(
-        Layout(
-            ("f_proj.weight", "q_proj.weight", _KEY, _VALUE, "o_proj.weight", "g_norm.weight"),
-            without=_OTHERS,
-        ),
         None,
         ("f_proj.weight",),
-        "8",
+        ("f_proj.weight", "q_proj.weight", _KEY, _VALUE, "o_proj.weight", "g_norm.weight"),
+        without=_OTHERS,
+        normalizer="8",
     ),
 )
 
@@ -111,17 +100,16 @@ class GLA(LawFamily):
     equation = "λ = σ(gk_proj.1.bias)^(1/16), γ = 1"
     source = "flash-linear-attention; Yang et al. 2023, arXiv 2312.06635"
     assumptions = (GATE_LOGIT_NORMALIZER,)
-    layouts = tuple(gate.layout for gate in _GATES)
+    layouts = tuple(
+        Layout((*gate.required, *filter(None, [gate.bias])), gate.optional, gate.without)
+        for gate in _GATES
+    )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.layout.required))
+        gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.required))
         normalizer = 1.0
         if gate.normalizer is not None:
-            choice = layer.assumed.choose(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
-            normalizer = float(choice)
-        if not 0 < normalizer < np.inf:
-            value = f"{normalizer:g}"
-            raise layer.unknown(GATE_LOGIT_NORMALIZER, value, "give a positive number")
+            normalizer = layer.assumed.positive(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
         if gate.bias is None:
             bias, slots = np.zeros(layer.stacked_rows(gate.projections[0])), []
         else:
@@ -386,18 +374,13 @@ class RetNet(LawFamily):
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        return alone(super().find(tensors), tensors, _module)
+        return alone(super().find(tensors), tensors)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         heads = _retention_heads({role: layer.shape(role) for role in layer.names})
         states = layer.rows_per(heads, "q_proj.weight") * layer.rows_per(heads, "g_proj.weight")
         log = np.log1p(-np.exp2(-5 - np.arange(heads)))
         return _retained(layer, log, states, _NOT_STORED)
-
-
-def _module(match: Match) -> str:
-    """The module whose child is q_proj."""
-    return split_name(split_name(match.tensors["q_proj.weight"])[0])[0]
 
 
 _DECAY = "retnet_rel_pos.decay"
@@ -428,10 +411,10 @@ class TorchscaleRetNet(LawFamily):
         }
         matches = []
         for match in super().find(tensors):
-            above = (_module(match), *ancestors(_module(match)))
+            above = ancestors(match.tensors["q_proj.weight"])
             decay = next((decays[module] for module in above if module in decays), None)
             if decay is not None:
-                matches.append(Match(match.layer, {**match.tensors, _DECAY: decay}))
+                matches.append(replace(match, tensors={**match.tensors, _DECAY: decay}))
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:

@@ -18,7 +18,6 @@ from memcurse_cli.families.gate_inputs import (
     NoDrive,
     inner_products,
     low_rank_gate,
-    projected_gate,
     repeated,
     squared_rows,
 )
@@ -28,12 +27,10 @@ from memcurse_cli.families.reading import (
     read_vector,
     require_shape,
     softplus,
-    split_name,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
-from memcurse_cli.families.state_space.discretization import apply_transform
-from memcurse_cli.theory.gates.laws import StepSize, TrapezoidStep
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot, step_size
+from memcurse_cli.theory.gates.laws import TrapezoidStep
 
 RATE, BIAS = "A_log", "dt_proj.bias"
 _RATES, _BIASES = "A_logs", "dt_projs_bias"
@@ -99,11 +96,13 @@ class Mamba(LawFamily):
         else:
             bias = layer.real(BIAS, shape[:-1]).ravel()
         shared = layer.match.layer.endswith("(backward)") and not bias_name.endswith("_b.bias")
-        channel = np.repeat(np.arange(bias.size), state)
+        law, at, slots = step_size(
+            Slot(RATE, log_rate.ravel(), "A_log"), Slot(BIAS, bias, "dt_bias")
+        )
         return layer.gated(
-            StepSize(apply_transform(log_rate.ravel(), "exp").value),
-            bias[channel],
-            [Slot(RATE, log_rate.ravel(), "A_log"), Slot(BIAS, bias, "dt_bias", scalar=channel)],
+            law,
+            at,
+            slots,
             gates=lambda: _step(layer, bias, state),
             sees="what x_proj sees, the convolution's output",
             multiplicity=_head_size(layer) if by_head else 1,
@@ -186,30 +185,25 @@ class GgufMamba(LawFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         rate = layer.real(_GGUF_RATE, (None, None))
         bias = layer.real(_GGUF_BIAS, rate.shape[:1])
-        channel = np.repeat(np.arange(bias.size), rate.shape[1])
         by_channel = layer.names.keys() >= {*_MAMBA}
 
-        sees = "ssm_in sees, the mixer's input"
-        if by_channel:
-            sees = "ssm_x sees, the convolution's output"
-
         def gates() -> GateInput | None:
-            if by_channel:
-                gate = layer.gate_through(bias, _GGUF_RATE, [_MAMBA[::-1]])
-            else:
-                inner = layer.beside(_GGUF_RATE, "ssm_in.weight")
-                gate = projected_gate(layer.store, bias, inner, rows=slice(-bias.size, None))
+            inner = _MAMBA[::-1] if by_channel else ("ssm_in.weight",)
+            gate = layer.gate_through(bias, _GGUF_RATE, [inner], slice(-bias.size, None))
             return None if gate is None or np.any(rate >= 0) else repeated(gate, rate.shape[1])
 
+        law, at, slots = step_size(
+            Slot(_GGUF_RATE, rate.ravel(), "A_log"), Slot(_GGUF_BIAS, bias, "dt_bias"), stored=True
+        )
+        sees = "what ssm_in sees, the mixer's input"
+        if by_channel:
+            sees = "what ssm_x sees, the convolution's output"
         return layer.gated(
-            StepSize(-rate.ravel(), negated=True),
-            bias[channel],
-            [
-                Slot(_GGUF_RATE, rate.ravel(), "A_log"),
-                Slot(_GGUF_BIAS, bias, "dt_bias", scalar=channel, keeps_stable=True),
-            ],
+            law,
+            at,
+            slots,
             gates=gates,
-            sees=f"what {sees}",
+            sees=sees,
             multiplicity=1 if by_channel else _gguf_states(layer),
             assumptions=(_GGUF_NOMINAL,),
             converted=True,
@@ -296,7 +290,7 @@ _OPTIONAL = ("in_proj.bias", "norm.weight", _BOTH_DIRECTIONS)
 _BACKWARD = " (backward)"
 _SHARED = "A_log and dt_bias are those of both directions: each of them moves two layers"
 # Nemotron-H keeps what needs single precision in a module of its own inside the mixer.
-_SINGLE_PRECISION = "_fp32_params"
+_SINGLE_PRECISION = "_fp32_params."
 
 
 class Mamba2(LawFamily):
@@ -316,17 +310,13 @@ class Mamba2(LawFamily):
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Every one-dimensional ``A_log`` that has all of a Mamba-2 mixer's tensors beside it."""
-        modules = group_by_module(tensors, _REQUIRED + _OPTIONAL)
+        inner = tuple(f"{_SINGLE_PRECISION}{role}" for role in _REQUIRED)
         matches = []
-        for module, names in modules.items():
-            if "A_log" not in names or len(tensors[names["A_log"]].shape) != 1:
-                continue
-            parent, last = split_name(module)
-            mixer = parent if last == _SINGLE_PRECISION else module
-            roles = modules.get(mixer, {}) | names
-            if roles.keys() >= set(_REQUIRED):
-                directions = ("", _BACKWARD) if _BOTH_DIRECTIONS in roles else ("",)
-                matches += [Match((mixer or self.name) + each, roles) for each in directions]
+        for module, found in group_by_module(tensors, _REQUIRED + _OPTIONAL + inner).items():
+            names = {role.removeprefix(_SINGLE_PRECISION): name for role, name in found.items()}
+            if names.keys() >= {*_REQUIRED} and len(tensors[names["A_log"]].shape) == 1:
+                directions = ("", _BACKWARD) if _BOTH_DIRECTIONS in names else ("",)
+                matches += [Match((module or self.name) + each, names) for each in directions]
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -345,13 +335,15 @@ class Mamba2(LawFamily):
         # The last rows of in_proj make Δ.
         rows = slice(-2 * heads, -heads) if forward else slice(-heads, None)
         bias = layer.real("dt_bias", (heads,))
-        slots = [Slot("A_log", log_rate, "A_log"), Slot("dt_bias", bias, "dt_bias")]
+        law, total, slots = step_size(
+            Slot("A_log", log_rate, "A_log"), Slot("dt_bias", bias, "dt_bias")
+        )
         if "in_proj.bias" in layer.names:
             added = layer.real("in_proj.bias", (None,))[rows]
             slots.append(Slot("in_proj.bias", added, "dt_bias", scale))
-        total = np.sum([slot.scale * slot.values for slot in slots[1:]], axis=0)
+            total = total + scale * added
         return layer.gated(
-            StepSize(apply_transform(log_rate, "exp").value),
+            law,
             total,
             slots,
             gates=lambda: layer.projected(total, "in_proj.weight", rows=rows, factor=scale),

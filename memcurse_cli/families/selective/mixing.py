@@ -207,28 +207,25 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
     if "weight_proj" in layer.names:
         weight = read_finite(layer.store, layer.names["weight_proj"]) @ weight
     taken, seen = np.moveaxis(weight.reshape(len(weight), size, -1), -1, 0)[:2]
-    gate, own = _behind_norm(layer, bias, seen), np.zeros(size)
+    scale = None
+    # The normalisation of the input; one of another size stands behind the cell.
+    if _NORM[0] in layer.names and layer.shape(_NORM[0]) == (len(weight),):
+        scale = layer.real(_NORM[0], (len(weight),))
+    gate, own = _behind_norm(layer, bias, seen, scale), np.zeros(size)
     if "weight_c" in layer.names:
         own = read_finite(layer.store, layer.names["weight_c"])[:size]
     if not np.any(own):
         return gate
-    scale = _scale(layer, len(weight))
     shared: Floats = np.sum((1.0 if scale is None else scale[:, None] ** 2) * taken * seen, axis=0)
-    return mixing_drive(gate, _behind_norm(layer, np.zeros(size), taken), shared, own, _OWN_STATE)
+    entered = _behind_norm(layer, np.zeros(size), taken, scale)
+    return mixing_drive(gate, entered, shared, own, _OWN_STATE)
 
 
-def _scale(layer: Layer, inputs: int) -> Floats | None:
-    """That of the normalisation of the input; one of another size stands behind the cell."""
-    normalised = _NORM[0] in layer.names and layer.shape(_NORM[0]) == (inputs,)
-    return layer.real(_NORM[0], (inputs,)) if normalised else None
-
-
-def _behind_norm(layer: Layer, bias: Floats, weight: Floats) -> GateInput:
+def _behind_norm(layer: Layer, bias: Floats, weight: Floats, scale: Floats | None) -> GateInput:
     """What (inputs, n) weights show of the input, or of what its normalisation puts out.
 
     Of that every component has the RMS of its scale and the mean of its bias.
     """
-    scale = _scale(layer, len(weight))
     if scale is None:
         return GateInput(bias, squared_rows(weight.T))
     seen = squared_rows((scale[:, None] * weight).T)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermevander
 
 from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
@@ -60,14 +62,12 @@ def _tanh_covariance(covariance: Floats) -> Floats:
     bent = np.tanh(spread * nodes[:, None])
     alive = np.where(spread > 0, spread, 1.0)
     correlation = np.clip(covariance / alive / alive[:, None], -1.0, 1.0)
-    result: Floats = np.zeros_like(correlation)
-    before, hermite = np.zeros_like(nodes), np.ones_like(nodes)  # He_k / √k!
-    for order in range(1, _HIGHEST_ORDER + 1):
-        following = (nodes * hermite - math.sqrt(order - 1) * before) / math.sqrt(order)
-        before, hermite = hermite, following
-        if order % 2:
-            coefficient = (weights * hermite) @ bent
-            result += coefficient * coefficient[:, None] * correlation**order
+    orders = range(1, _HIGHEST_ORDER + 1, 2)
+    norms = np.sqrt([float(math.factorial(order)) for order in orders])
+    hermite = hermevander(nodes, _HIGHEST_ORDER)[:, orders] / norms
+    coefficients = (weights[:, None] * hermite).T @ bent
+    powers = correlation ** np.array(orders)[:, None, None]
+    result: Floats = np.einsum("oi,oj,oij->ij", coefficients, coefficients, powers)
     np.fill_diagonal(result, weights @ bent**2)
     return result
 
@@ -78,47 +78,39 @@ _MIXED = 5
 
 
 class _LowRank(NamedTuple):
-    """How a library stores the low-rank layer ``V tanh(W y)`` of a decay: W, V and μ by name.
+    """How a library stores the low-rank layer ``V tanh(W y)`` of a decay."""
 
-    ``moving`` are the W, V and μ of what moves the mixing of RWKV-6: five low-rank layers in one,
-    in the order of the μ.
-    """
-
-    inner: str
-    outer: str
-    mixing: tuple[str, ...]
-    part: int = 0  # which of several μ in a row is the decay's
+    names: tuple[str, ...]  # of W, V and μ, for which there may be several
+    moving: tuple[str, ...] = ()  # those of what moves the μ of RWKV-6: five such layers in one
+    part: int = 0  # which of several μ in a row, and of the five layers, is the decay's
     transposed: bool = False  # (inputs, rank) and (rank, n), unlike torch's modules
-    moving: tuple[str, str, str] | None = None
 
 
+_LLAMA_FUSED = "time_mix_lerp_fused.weight"
 # By the base of the decay: the authors' names and transformers', flash-linear-attention's and
 # llama.cpp's, of RWKV-6 and then of RWKV-7.
 _LOW_RANK = {
     "time_decay": _LowRank(
-        "time_decay_w1",
-        "time_decay_w2",
-        ("time_maa_w",),
+        ("time_decay_w1", "time_decay_w2", "time_maa_w"),
+        ("time_maa_w1", "time_maa_w2", "time_maa_x"),
         transposed=True,
-        moving=("time_maa_w1", "time_maa_w2", "time_maa_x"),
     ),
     "w_proj.linear.lora.2.bias": _LowRank(
-        "w_proj.linear.lora.0.weight",
-        "w_proj.linear.lora.2.weight",
-        ("x_bias",),
+        ("w_proj.linear.lora.0.weight", "w_proj.linear.lora.2.weight", "x_bias"),
+        ("x_proj.0.linear.weight", "x_proj.2.weight", "x_proj.0.mu"),
         part=1,
-        moving=("x_proj.0.linear.weight", "x_proj.2.weight", "x_proj.0.mu"),
     ),
     "time_mix_decay.weight": _LowRank(
-        "time_mix_decay_w1.weight",
-        "time_mix_decay_w2.weight",
-        ("time_mix_lerp_fused.weight", "time_mix_lerp_w.weight"),
-        moving=("time_mix_w1.weight", "time_mix_w2.weight", "time_mix_lerp_x.weight"),
+        (
+            *("time_mix_decay_w1.weight", "time_mix_decay_w2.weight"),
+            *(_LLAMA_FUSED, "time_mix_lerp_w.weight"),
+        ),
+        ("time_mix_w1.weight", "time_mix_w2.weight", "time_mix_lerp_x.weight"),
     ),
-    "w0": _LowRank("w1", "w2", ("x_w",), transposed=True),
-    "w_lora.lora.2.bias": _LowRank("w_lora.lora.0.weight", "w_lora.lora.2.weight", ("x_w",)),
+    "w0": _LowRank(("w1", "w2", "x_w"), transposed=True),
+    "w_lora.lora.2.bias": _LowRank(("w_lora.lora.0.weight", "w_lora.lora.2.weight", "x_w")),
     "time_mix_w0.weight": _LowRank(
-        "time_mix_w1.weight", "time_mix_w2.weight", ("time_mix_lerp_fused.weight",), part=1
+        ("time_mix_w1.weight", "time_mix_w2.weight", _LLAMA_FUSED), part=1
     ),
 }
 _BASES = tuple(_LOW_RANK)
@@ -130,65 +122,43 @@ def _decay_gate(layer: Layer, role: str, base: Floats) -> GateInput | NoDrive:
 
     In RWKV-6 μ is moved by ``V' tanh(W' y')``, with a y' of a μ' of its own.
     """
-    names, moving = _LOW_RANK[role], None
-    inner, outer = (_matrix(layer, role, name) for name in names[:2])
-    if inner is None or outer is None or outer.shape != (base.size, len(inner)):
+    naming = _LOW_RANK[role]
+    found = _bottleneck(layer, role, naming.names, base.size)
+    if found is not None and naming.moving:
+        moving = _bottleneck(layer, role, naming.moving, found.mixing.size, _MIXED)
+        fits = moving is not None and moving.mixing.size == found.mixing.size
+        found = replace(found, moving=moving) if fits else None
+    if found is None:
         return MISSING
-    inputs = inner.shape[1]
-    if names.moving is not None:
-        moving = _moving(layer, role, *names.moving)
-        if moving is None or len(moving.outer) != inputs:
-            return MISSING
-    found = (_mixing(layer, role, name, names.part, inputs) for name in names.mixing)
-    mixing = next((each for each in found if each is not None), None)
-    if mixing is None:
-        return MISSING
-    bottleneck = _Bottleneck(outer, inner, mixing, moving)
-    return GateInput(base, further=bottleneck.variance)
+    return GateInput(base, further=found.variance)
 
 
-def _moving(layer: Layer, role: str, inner: str, outer: str, mixing: str) -> _Bottleneck | None:
-    """The part of the five low-rank layers that moves the mixing of the decay."""
-    below, above = _matrix(layer, role, inner), layer.beside(role, outer)
-    if below is None or above is None:
+def _bottleneck(
+    layer: Layer, role: str, names: Sequence[str], outputs: int, parts: int = 1
+) -> _Bottleneck | None:
+    """The decay's one of ``parts`` equal low-rank layers; None where it is not there or unfit.
+
+    V is (outputs, parts · rank), or (parts, outputs, rank).
+    """
+    _, _, part, transposed = _LOW_RANK[role]
+    found = [layer.beside(role, name) for name in names]
+    inner, outer, *mixings = (None if of is None else read_finite(layer.store, of) for of in found)
+    if inner is None or outer is None or inner.ndim != 2 or outer.ndim not in (2, 3):
         return None
-    part, transposed = _LOW_RANK[role].part, _LOW_RANK[role].transposed
-    rank, inputs = below.shape[0] // _MIXED, below.shape[1]
-    shape = layer.store.tensors[above].shape
-    if below.shape[0] != _MIXED * rank or sorted(shape) != sorted(
-        (inputs, _MIXED * rank) if len(shape) == 2 else (_MIXED, rank, inputs)
-    ):
+    if transposed:
+        inner, outer = inner.T, outer.swapaxes(-1, -2)
+    rank, inputs = len(inner) // parts, inner.shape[1]
+    shapes = (outputs, parts * rank), (parts, outputs, rank)
+    fitting = (each for each in mixings if each is not None and each.size % inputs == 0)
+    rows = (each.reshape(-1, inputs) for each in fitting)
+    mixing = next((each for each in rows if len(each) == 1 or len(each) > part), None)
+    if mixing is None or len(inner) != parts * rank or outer.shape not in shapes:
         return None
-    values = read_finite(layer.store, above)
-    if len(shape) == 2:  # (inputs, 5 rank)
-        own = values.reshape(inputs, _MIXED, rank)[:, part]
-    else:  # (5, rank, inputs), or (5, inputs, rank) in llama.cpp
-        own = values[part].T if transposed else values[part]
-    mixed = _mixing(layer, role, mixing, 0, inputs)
-    if mixed is None or own.shape != (inputs, rank):
-        return None
-    return _Bottleneck(own, below[part * rank : (part + 1) * rank], mixed)
-
-
-def _matrix(layer: Layer, role: str, name: str) -> Floats | None:
-    """(outputs, inputs) of a linear layer."""
-    tensor = layer.beside(role, name)
-    if tensor is None or len(layer.store.tensors[tensor].shape) != 2:
-        return None
-    values: Floats = read_finite(layer.store, tensor)
-    return values.T if _LOW_RANK[role].transposed else values
-
-
-def _mixing(layer: Layer, role: str, name: str, part: int, inputs: int) -> Floats | None:
-    """One of several vectors μ in a row, of any shape, or the only one."""
-    tensor = layer.beside(role, name)
-    count = 0 if tensor is None else math.prod(layer.store.tensors[tensor].shape)
-    if count == inputs:
-        part = 0
-    if tensor is None or inputs < 1 or count % inputs or count < (part + 1) * inputs:
-        return None
-    values: Floats = read_finite(layer.store, tensor).reshape(-1, inputs)[part]
-    return values
+    own = part if parts > 1 else 0
+    if outer.ndim == 2:
+        outer = outer.reshape(outputs, parts, rank).swapaxes(0, 1)
+    inner = inner.reshape(parts, rank, inputs)
+    return _Bottleneck(outer[own], inner[own], mixing[part if len(mixing) > 1 else 0])
 
 
 _NOMINAL = "the low-rank part of the decay stands at a zero input, where only its base is left"
@@ -233,7 +203,7 @@ class RWKV7(LawFamily):
 _DECAY = _BASES[:3]
 _BONUS = ("time_first", "time_faaaa", "bonus", "time_mix_first.weight")
 # What makes the decay of RWKV-6 depend on the input.
-_SELECTIVE = tuple(_LOW_RANK[role].inner for role in _DECAY)
+_SELECTIVE = tuple(_LOW_RANK[role].names[0] for role in _DECAY)
 _KEY = ("key.weight", "k_proj.linear.weight", "time_mix_key.weight")
 
 _CONVERTED = (
@@ -267,45 +237,43 @@ class RWKV(LawFamily):
         role = layer.first(_DECAY)
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
-        recurrence = layer.gated(
+        multiplicity = _multiplicity(layer, stored.size)
+        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
+        shape = () if hidden is None else layer.store.tensors[hidden].shape
+        # The converter's mark, or the transposed weights that outlive it.
+        marked = "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1])
+        if marked and role == _DECAY[0] and not selective:
+            return _converted(layer, stored, multiplicity)
+        return layer.gated(
             OpenedDecay(1.0, "base", opening=Exponential()),
             stored,
             [Slot(role, stored, "base")],
             gates=lambda: _decay_gate(layer, role, stored) if selective else None,
-            multiplicity=_multiplicity(layer, stored.size),
+            multiplicity=multiplicity,
             assumptions=(_NOMINAL,) if selective else (),
             input_dependent=selective,
         )
-        if role != _DECAY[0] or selective:
-            return recurrence
-        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
-        shape = () if hidden is None else layer.store.tensors[hidden].shape
-        # The converter's mark, or the transposed weights that outlive it.
-        if "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1]):
-            return _converted(layer, recurrence, stored)
-        return recurrence
 
 
-def _converted(layer: Layer, recurrence: Recurrence, values: Floats) -> Recurrence:
+def _converted(layer: Layer, values: Floats, multiplicity: int) -> Recurrence:
     """With log λ from what the converter stores under the tensor's shape."""
-    if len(layer.shape(_DECAY[0])) == 3:
+    role = _DECAY[0]
+    if len(layer.shape(role)) == 3:
         stored, low, high = "λ = exp(-exp(w))", 0.0, 1.0
         log, derivative = log_of_eigenvalues(values), np.ones_like(values)
     else:
         stored, low, high = "-exp(w)", -np.inf, 0.0
-        kept = np.clip(values, -LARGEST_DECAY, 0)
-        log, derivative = kept.astype(np.complex128), np.exp(kept)
+        log = np.clip(values, -LARGEST_DECAY, 0)
+        derivative = np.exp(log)
     if values.min() < low or values.max() > high:
         what = f"the rwkv package has converted this file, and its values are not those of {stored}"
-        raise misfit(
-            what, layer.names[_DECAY[0]], "name the checkpoint from before it was converted"
-        )
-    return replace(
-        recurrence,
-        log_eigenvalues=log,
-        parameters=(layer.group(_DECAY[0], values, derivative),),
-        stable_by_construction=False,
-        assumptions=(_CONVERTED.format(stored=stored),),
+        raise misfit(what, layer.names[role], "name the checkpoint from before it was converted")
+    return layer.recurrence(
+        log,
+        (layer.group(role, values, derivative),),
+        tensors=(layer.names[role],),
+        multiplicity=multiplicity,
+        also=(_CONVERTED.format(stored=stored),),
     )
 
 

@@ -8,20 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.families.cells.gated_layer import (
-    LARGEST_JACOBIAN,
-    Step,
-    dual_sigmoid,
-    dual_tanh,
-    step_jacobian,
-)
+from memcurse_cli.families.cells.gated_layer import Step, dual_sigmoid, dual_tanh, step_spectra
 from memcurse_cli.families.family import Assumption, Layout, Shapes
-from memcurse_cli.families.gate_inputs import GateInput, HiddenState, projected_gate
+from memcurse_cli.families.gate_inputs import GateInput, HiddenState
 from memcurse_cli.families.reading import beside, read_real
-from memcurse_cli.families.recurrence import Complexes, Floats, HiddenSpectra, Recurrence
+from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
-from memcurse_cli.theory.linalg import eigenvalues
 
 GATE_SOFT_CAP = Assumption(
     key="gate_soft_cap",
@@ -66,12 +59,13 @@ class MLSTM(LawFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        block, rows = "fgate.bias" in layer.names, [slice(None), slice(None)]
+        block = "fgate.bias" in layer.names
+        rows = slice(None), slice(None)
         if _FUSED in layer.names:
             heads = math.prod(layer.shape(_FUSED)) // 2
             opened, forget = layer.vector(_FUSED, 2 * heads).reshape(2, heads)
             labels = f"{_FUSED}[input]", f"{_FUSED}[forget]"
-            rows = [slice(heads), slice(heads, None)]
+            rows = slice(heads), slice(heads, None)
         else:
             labels = _BLOCK[:2] if block else _LARGE
             forget = layer.vector(labels[1])
@@ -79,18 +73,16 @@ class MLSTM(LawFamily):
         cap = 0.0 if block else float(layer.assumed.choose(GATE_SOFT_CAP))
         capped = cap if 0 < cap < np.inf else None
 
-        slots = [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")]
-
-        def through(slot: Slot, rows: slice) -> GateInput | None:
-            role = slot.name.partition("[")[0]
-            weight = layer.beside(role, f"{role.removesuffix('bias')}weight")
-            return projected_gate(layer.store, slot.values, weight, rows=rows)
+        def through(bias: Floats, gate: int) -> GateInput | None:
+            role = labels[gate].partition("[")[0]
+            weight = f"{role.removesuffix('bias')}weight"
+            return layer.gate_through(bias, role, [(weight,)], rows[gate])
 
         return layer.gated(
             Keep(LOGISTIC if capped is None else CappedLogistic(capped)),
             forget,
-            slots,
-            gates=lambda: (through(slots[0], rows[1]), through(slots[1], rows[0])),
+            [Slot(labels[1], forget, "forget"), Slot(labels[0], opened, "input")],
+            gates=lambda: (through(forget, 1), through(opened, 0)),
             write=Write(Exponential(capped)),
             sees="the queries, keys and values" if block else "the layer's input",
             multiplicity=_multiplicity(layer, forget.size),
@@ -187,24 +179,22 @@ def _inputs(layer: Layer, biases: Floats) -> dict[str, GateInput] | None:
 
 
 def _spectra(layer: Layer, biases: Floats) -> HiddenSpectra:
-    """The spectra of the gates' kernels, and of one step of the whole state."""
+    """The spectra of the gates' kernels, and of one step of the whole state, head by head."""
     _, heads, units = biases.shape
     weights = _kernel(layer, heads, units)
-
-    def all_heads(matrices: Floats) -> Complexes:
-        return np.concatenate([eigenvalues(matrix, layer.options.device) for matrix in matrices])
-
-    gates = {gate: all_heads(weight) for gate, weight in zip(GATES, weights, strict=True)}
-    if 3 * units > LARGEST_JACOBIAN:
-        reason = (
-            f"a Jacobian of order {3 * units} for each head costs more than all gates, so those "
-            f"above {LARGEST_JACOBIAN} are not taken"
+    found = [
+        step_spectra(
+            dict(zip(GATES, weights[:, head], strict=True)),
+            _step(weights[:, head], biases[:, head]),
+            3 * units,
+            layer.options.device,
         )
-        return HiddenSpectra(gates, None, reason)
-    blocks = [
-        step_jacobian(_step(weights[:, head], biases[:, head]), 3 * units) for head in range(heads)
+        for head in range(heads)
     ]
-    return HiddenSpectra(gates, all_heads(np.stack(blocks)))
+    gates = {gate: np.concatenate([each.gates[gate] for each in found]) for gate in GATES}
+    jacobians = [each.jacobian for each in found if each.jacobian is not None]
+    jacobian = np.concatenate(jacobians) if jacobians else None
+    return HiddenSpectra(gates, jacobian, found[0].reason)
 
 
 def _step(weights: Floats, biases: Floats) -> Step:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +19,14 @@ from memcurse_cli.families.reading import (
     beside,
     complex_roles,
     direct_part,
-    group_by_module,
     log_of_eigenvalues,
     log_sigmoid,
-    misfit,
-    read_finite,
     require_finite,
-    shown_shape,
     sigmoid,
     split_name,
 )
-from memcurse_cli.families.recurrence import Complexes, Floats, ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import Floats, ProjectionGroup, Recurrence
+from memcurse_cli.theory.gates.laws import log_softplus, softplus
 
 NORMALISATION = Assumption(
     key="normalization",
@@ -63,8 +62,7 @@ class LRU(LayoutFamily):
     assumptions = (NORMALISATION, EXPONENTIAL)
     axes: Mapping[str, int] = {
         **dict.fromkeys(_LOGARITHMS, 1),
-        _STACKED: 2,
-        **dict.fromkeys((*complex_roles("B"), *complex_roles("C")), 2),
+        **dict.fromkeys((_STACKED, *complex_roles("B"), *complex_roles("C")), 2),
     }
     layouts = (
         Layout((_STACKED,), (*_MATRICES, *_PROJECTIONS), fits=lambda shapes: 3 in shapes[_STACKED]),
@@ -144,13 +142,10 @@ class LRU(LayoutFamily):
 def _read_exponents(layer: Layer) -> dict[str, Floats]:
     """nu_log, theta_log and, where it is there, gamma_log."""
     if _STACKED in layer.names:
-        shape = layer.shape(_STACKED)
-        if len(shape) != 2 or 3 not in shape:
-            what = f"its shape {shown_shape(shape)} is neither (3, n) nor (n, 3)"
-            raise misfit(what, layer.names[_STACKED], "name the right family with --family")
-        values = layer.real(_STACKED, (None, None))
         # A (3, 3) one is taken by rows, as the ports that stack them do.
-        rows = np.ascontiguousarray(values if shape[0] == 3 else values.T)
+        by_rows = layer.shape(_STACKED)[0] == 3
+        values = layer.real(_STACKED, (3, None) if by_rows else (None, 3))
+        rows = np.ascontiguousarray(values if by_rows else values.T)
         return dict(zip(_LOGARITHMS, rows, strict=True))
     # Some JAX ports keep an axis of one for the batch.
     shape = layer.shape("nu_log")
@@ -158,11 +153,18 @@ def _read_exponents(layer: Layer) -> dict[str, Floats]:
     return {role: layer.real(role, wanted).ravel() for role in _LOGARITHMS if role in layer.names}
 
 
-_PARTS = (("A_re", "A_im"), ("lambda_re", "lambda_im"), ("Lambda_re", "Lambda_im"))
 _VECTORS = ("lambda", "Lambda", "lambda_", "A")
 _POLAR = ("nu", "theta")
+_FORMS: tuple[tuple[str, ...], ...] = (
+    *(("A_re", "A_im"), ("lambda_re", "lambda_im"), ("Lambda_re", "Lambda_im"), _POLAR),
+    *((vector,) for vector in _VECTORS),
+)
 # A layer with a step size is a discretised one: S5, S4 and their kin.
 _STEPS = ("log_step", "log_dt", "inv_dt", "dt", "gamma_log")
+
+
+def _are_vectors(form: tuple[str, ...], shapes: Shapes) -> bool:
+    return all(len(shapes[role]) == 1 for role in form)
 
 
 class ComplexDiagonalRNN(LayoutFamily):
@@ -178,30 +180,31 @@ class ComplexDiagonalRNN(LayoutFamily):
     equation = "λ = A_re + i A_im, or nu e^(i theta)"
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
+    layouts = tuple(
+        Layout(form, _MATRICES, without=_STEPS, fits=partial(_are_vectors, form)) for form in _FORMS
+    )
+
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a diagonal under one of the names, and no step size."""
-        diagonal = {name for pair in _PARTS for name in pair} | set(_VECTORS) | set(_POLAR)
-        roles = (*sorted(diagonal), *complex_roles("B"), *complex_roles("C"), "D", *_STEPS)
-        matches = []
-        for module, names in group_by_module(tensors, roles).items():
-            form = _form(names, tensors)
-            if form is None or names.keys() & set(_STEPS):
-                continue
-            kept = {role: name for role, name in names.items() if role not in diagonal - set(form)}
-            matches.append(Match(module or self.name, kept))
-        return matches
+        """Modules with a diagonal under one of the names, a complex one where it is alone."""
+        return [
+            match
+            for match in super().find(tensors)
+            if all(
+                tensors[name].dtype.startswith("complex")
+                for role, name in match.tensors.items()
+                if role in _VECTORS
+            )
+        ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names = layer.store, layer.names
-        form = _form(names, store.tensors)
-        assert form is not None
+        form = next(form for form in _FORMS if layer.names.keys() >= {*form})
+        called, shape = form, layer.shape(form[0])
         if len(form) == 1:
-            eigenvalues = read_finite(store, names[form[0]]).astype(np.complex128)
+            eigenvalues = layer.pairs(form[0], shape, paired=False)
             first, second = eigenvalues.real.copy(), eigenvalues.imag.copy()
-            called: tuple[str, ...] = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
+            called = (f"{form[0]}[{REAL}]", f"{form[0]}[{IMAGINARY}]")
         else:
-            first, second = (layer.real(role, layer.shape(form[0])) for role in form)
-            called = form
+            first, second = (layer.real(role, shape) for role in form)
         size = first.size
         if form == _POLAR:
             direction = np.exp(1j * second)
@@ -219,19 +222,6 @@ class ComplexDiagonalRNN(LayoutFamily):
             ),
             **layer.mixing(size),
         )
-
-
-def _form(names: Mapping[str, str], tensors: Mapping[str, TensorSpec]) -> tuple[str, ...] | None:
-    """The roles that hold the diagonal, or None."""
-    for pair in (*_PARTS, _POLAR):
-        if all(role in names and len(tensors[names[role]].shape) == 1 for role in pair):
-            return pair
-    for role in _VECTORS:
-        if role in names:
-            spec = tensors[names[role]]
-            if len(spec.shape) == 1 and spec.dtype.startswith("complex"):
-                return (role,)
-    return None
 
 
 _PRODUCT = (
@@ -261,39 +251,33 @@ class StripedHyena(LayoutFamily):
     layouts = (
         Layout(
             ("poles", "residues"),
-            fits=lambda shapes: (
-                shapes["residues"][2:] == (1, 2) and shapes["poles"] == shapes["residues"]
-            ),
+            fits=lambda of: of["residues"][2:] == (1, 2) and of["poles"] == of["residues"],
         ),
         Layout(
             ("log_poles", "residues"),
-            fits=lambda shapes: (
-                len(shapes["residues"]) == 2 and shapes["log_poles"] == (*shapes["residues"], 1)
-            ),
+            fits=lambda of: len(of["residues"]) == 2 and of["log_poles"] == (*of["residues"], 1),
         ),
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        filters, modes = layer.shape("residues")[:2]
-        size = filters * modes
+        shape = filters, modes = layer.shape("residues")[:2]
         pairs = "poles" in layer.names
         if pairs:
-            eigenvalues = layer.pairs("poles", (filters, modes, 1)).ravel()
-            readout = layer.pairs("residues", (filters, modes, 1)).reshape(1, size)
-            log_eigenvalues = log_of_eigenvalues(eigenvalues)
-            both = np.stack([eigenvalues.real, eigenvalues.imag], axis=-1)
-            slopes, mode = np.tile(np.array([1, 1j]), (size, 1)), np.arange(size)[:, None]
-            group = layer.group("poles", both, slopes, eigenvalue=mode)
+            readout = layer.pairs("residues", (*shape, 1)).reshape(1, -1)
+            poles = layer.pairs("poles", (*shape, 1)).reshape(-1, 1)
+            stored, slopes = np.concatenate([poles.real, poles.imag], axis=1), np.array([1, 1j])
+            log_eigenvalues = log_of_eigenvalues(poles)
         else:
-            stored = layer.real("log_poles", (filters, modes, 1)).ravel()
-            residues = layer.real("residues", (filters, modes))
-            readout = residues.reshape(1, size).astype(np.complex128)
+            readout = layer.real("residues", shape).reshape(1, -1).astype(np.complex128)
+            stored = layer.real("log_poles", (*shape, 1)).reshape(-1, 1)
             log_eigenvalues = np.clip(stored, -LARGEST_DECAY, LARGEST_DECAY)
-            group = layer.group("log_poles", stored, np.exp(log_eigenvalues))
+            slopes = np.exp(log_eigenvalues)
+        mode = np.arange(filters * modes)[:, None]
+        role = "poles" if pairs else "log_poles"
         direct = beside(layer.store, layer.names["residues"], "D")
         return layer.recurrence(
             log_eigenvalues,
-            (group,),
+            (layer.group(role, stored, slopes, eigenvalue=mode),),
             channels=filters,
             readout=readout,
             projections=(
@@ -341,44 +325,42 @@ class MultiHeadedEMA(LayoutFamily):
     layouts = (Layout((_RATE, _DAMPING, *_EXPANDED), _BACKWARD, fits=_fits_headed),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        pairs = [(_RATE, _DAMPING), _BACKWARD][: 2 if _BACKWARD[0] in layer.names else 1]
+        directions = [(_RATE, _DAMPING), _BACKWARD][: 1 + (_BACKWARD[0] in layer.names)]
         (heads,) = layer.shape(_RATE)
         rows, channels = layer.shape("expansion")
-        head = np.repeat(np.arange(heads), channels)
         logs, gains, groups = [], [], []
-        for direction, (rate, damping) in enumerate(pairs):
-            place = direction * head.size + np.arange(head.size)
-            alpha, delta = (layer.real(role, (heads,)) for role in (rate, damping))
+        modes = np.arange(rows * channels).reshape(-1, heads, channels)
+        for (rate, damping), mode in zip(directions, modes, strict=True):
+            alpha, delta = (layer.real(role, (heads,))[:, None] for role in (rate, damping))
             logs.append(log_sigmoid(-alpha) + log_sigmoid(delta))
             gains.append(log_sigmoid(alpha))
             eigenvalue = np.exp(logs[-1])
-            slope, gain = (-eigenvalue * sigmoid(alpha))[head], sigmoid(-alpha)[head]
-            groups.append(layer.group(rate, alpha, slope, gain, scalar=head, eigenvalue=place))
-            slope = (eigenvalue * sigmoid(-delta))[head]
-            groups.append(layer.group(damping, delta, slope, scalar=head, eigenvalue=place))
-        readin = readout = None
-        projections: tuple[ProjectionGroup, ...] = ()
-        if len(pairs) == 1:
+            slope, gain = -eigenvalue * sigmoid(alpha), sigmoid(-alpha)
+            groups.append(layer.group(rate, alpha, slope, gain, eigenvalue=mode))
+            slope = eigenvalue * sigmoid(-delta)
+            groups.append(layer.group(damping, delta, slope, eigenvalue=mode))
+        matrices: dict[str, Any] = {"also": (_BOTH_DIRECTIONS_HEADED,)}
+        if len(directions) == 1:
             expansion, reduction = (layer.real(role, (rows, channels)) for role in _EXPANDED)
-            readin = expansion.reshape(-1, 1).astype(np.complex128)
-            readout = reduction.reshape(1, -1).astype(np.complex128)
-            projections = (
-                *layer.parts("expansion", "B", readin.shape),
-                *layer.parts("reduction", "C", readout.shape),
-            )
+            matrices = {
+                "readin": expansion.reshape(-1, 1).astype(np.complex128),
+                "readout": reduction.reshape(1, -1).astype(np.complex128),
+                "projections": (
+                    *layer.parts("expansion", "B", (expansion.size, 1)),
+                    *layer.parts("reduction", "C", (1, reduction.size)),
+                ),
+            }
         return layer.recurrence(
-            np.repeat(np.concatenate(logs), channels),
+            np.broadcast_to(np.concatenate(logs), (rows, channels)),
             groups,
-            log_gain=np.repeat(np.concatenate(gains), channels),
-            readin=readin,
-            readout=readout,
-            projections=projections,
+            log_gain=np.concatenate(gains),
             channel=np.tile(np.arange(channels), rows),
             stable_by_construction=True,
-            also=() if len(pairs) == 1 else (_BOTH_DIRECTIONS_HEADED,),
+            **matrices,
         )
 
 
+_STORED = {role: role for role in ("alpha", "delta", "beta", "theta", "gamma", "omega")}
 TRANSFORMERS = {
     "alpha": "decay_factor",
     "delta": "damping_factor",
@@ -386,8 +368,6 @@ TRANSFORMERS = {
     "gamma": "kernel_projection_matrix",
     "omega": "residual_weight",
 }
-
-_STORED = {role: role for role in ("alpha", "delta", "beta", "theta", "gamma", "omega")}
 
 _BOTH_DIRECTIONS = (
     "the second half of the channels runs backward in time; its outputs count as separate ones,"
@@ -440,27 +420,23 @@ class EMA(LayoutFamily):
         shape, size = (channels, modes), channels * modes
         alpha = layer.real("alpha", (*shape, 1))[..., 0]
         delta = layer.real("delta", (channels, None, 1))[..., 0]
-        log_gate = log_sigmoid(alpha) + log_sigmoid(delta)
+        product = np.exp(log_sigmoid(alpha) + log_sigmoid(delta))
         # log λ = log(1 - p), p the product of both gates.
-        decay = np.minimum(-np.log1p(-np.minimum(np.exp(log_gate), 1 - 1e-16)), LARGEST_DECAY)
-        product = np.exp(log_gate)
-        turn, turn_slope = np.zeros(shape), np.zeros(shape)
+        decay = np.minimum(-np.log1p(-np.minimum(product, 1 - 1e-16)), LARGEST_DECAY)
         is_complex = "theta" in layer.names
+        turn = np.zeros(shape)
         if is_complex:
             theta = layer.real("theta", (channels, 1, 1))[..., 0]
-            order = 2 * math.pi * np.arange(1, modes + 1) / modes
-            turn = order * sigmoid(theta)
-            turn_slope = turn * sigmoid(-theta)
+            turn = 2 * math.pi * np.arange(1, modes + 1) / modes * sigmoid(theta)
         direction = np.exp(1j * turn)
         # One scalar for each mode, or one for all modes of a channel.
-        gate = "alpha" if is_complex else "delta"
-        groups = []
+        gate, groups = "alpha" if is_complex else "delta", []
         for role, values in (("alpha", alpha), ("delta", delta)):
             shut = sigmoid(-values)
             slope = -product * shut * direction
             groups.append(layer.group(role, values, slope, shut if role == gate else None))
         if is_complex:
-            slope = 1j * turn_slope * np.exp(-decay + 1j * turn)
+            slope = 1j * turn * sigmoid(-theta) * np.exp(-decay) * direction
             groups.append(layer.group("theta", theta, slope))
         scale = math.sqrt(1 / modes)
         along: list[ProjectionGroup] = []
@@ -470,8 +446,7 @@ class EMA(LayoutFamily):
             expansion = layer.real("beta", (*shape, *layer.shape("beta")[2:]))
             readin = expansion.reshape(size, 1).astype(np.complex128)
             along += layer.parts("beta", "B", readin.shape)
-        stored: Complexes = layer.pairs("gamma", shape, paired=is_complex)
-        readout = scale * stored.reshape(1, size)
+        readout = scale * layer.pairs("gamma", shape, paired=is_complex).reshape(1, size)
         along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
         along += direct_part(layer.store, layer.names.get("omega"), 1, channels, channels=True)
         both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
@@ -488,18 +463,10 @@ class EMA(LayoutFamily):
         )
 
 
-PARCAE = {
-    "rate": "log_state_decay",
-    "step": "log_delta",
-    "B": "input_matrix_continuous",
-    "C": "out_proj.weight",
-}
-PARCAE_ESM = {
-    "rate": "parcae_log_a",
-    "step": "parcae_log_delta",
-    "B": "parcae_b_cont",
-    "C": "parcae_readout.weight",
-}
+_ROLES = ("rate", "step", "B", "C")
+_NAMES = ("log_state_decay", "log_delta", "input_matrix_continuous", "out_proj.weight")
+_NAMES_OF_ESM = ("parcae_log_a", "parcae_log_delta", "parcae_b_cont", "parcae_readout.weight")
+PARCAE, PARCAE_ESM = (dict(zip(_ROLES, names, strict=True)) for names in (_NAMES, _NAMES_OF_ESM))
 _RECYCLING = (
     "a step is one recycling loop, and the folding trunk rewrites the state between two of them: "
     "λ is that of the update alone"
@@ -529,45 +496,29 @@ class Parcae(LayoutFamily):
         Layout(
             ("rate", "step", "B"),
             ("C",),
-            fits=lambda shapes: (
-                len(shapes["rate"]) == 1
-                and (shapes["step"], shapes["B"]) == (shapes["rate"], shapes["rate"] * 2)
-            ),
+            fits=lambda of: len(of["rate"]) == 1 and of["step"] * 2 == of["rate"] * 2 == of["B"],
             called=called,
         )
         for called in (PARCAE, PARCAE_ESM)
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        from memcurse_cli.families.state_space.discretization import apply_transform
-
         (size,) = layer.shape("rate")
         rate, stored = layer.real("rate", (size,)), layer.real("step", (size,))
-        step = apply_transform(stored, "softplus")
+        log_step = log_softplus(stored)
+        log_slope = np.exp(-softplus(-stored) - log_step)
         # Both factors may overflow alone where their product does not.
-        decay = np.exp(np.minimum(rate + step.log.real, np.log(LARGEST_DECAY)))
+        decay = np.exp(np.minimum(rate + log_step, np.log(LARGEST_DECAY)))
         slopes = -decay * np.exp(-decay)
         require_finite(slopes, layer.names["rate"], "the decay")
-        readin = layer.real("B", (size, size)).astype(np.complex128)
-        readout: Complexes | None = None
-        projections: tuple[ProjectionGroup, ...] = ()
-        if "C" in layer.names:
-            readout = layer.real("C", (None, size)).astype(np.complex128)
-            projections = (
-                *layer.parts("B", "B", readin.shape),
-                *layer.parts("C", "C", readout.shape),
-            )
-        along_step = slopes * step.log_slope
         return layer.recurrence(
             -decay,
             (
                 layer.group("rate", rate, slopes, name="log_state_decay"),
-                layer.group("step", stored, along_step, step.log_slope, name="log_delta"),
+                layer.group("step", stored, slopes * log_slope, log_slope, name="log_delta"),
             ),
-            log_gain=step.log,
+            log_gain=log_step,
             stable_by_construction=True,
             also=(_RECYCLING,),
-            readin=readin,
-            readout=readout,
-            projections=projections,
+            **layer.mixing(size),
         )

@@ -7,15 +7,25 @@ and γ/Δ depend on ``z = Δ a`` alone. In the log domain a decay of 1e-12 keeps
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Assumption, Layer, Shapes
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit
-from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
+from memcurse_cli.families.reading import LARGEST_DECAY, direct_part, misfit
+from memcurse_cli.families.recurrence import (
+    Complexes,
+    Floats,
+    Integers,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
+from memcurse_cli.theory.gates.laws import log_softplus, softplus
 
 ZERO_ORDER_HOLD = "zoh"
 BILINEAR = "bilinear"
@@ -57,18 +67,12 @@ def _zero_order_hold(z: Complexes) -> DiscreteModes:
     # g(z) = e^z g(-z), so the exponential is only taken where it cannot overflow.
     growing = z.real > 0
     y = np.where(growing, -z, z)
-    origin = y == 0
-    safe = np.where(origin, 1.0, y)
-    log_gain = np.log(np.where(origin, 1.0, np.expm1(safe) / safe))
-    slope = np.empty_like(y)
+    safe = np.where(y == 0, 1.0, y)
+    log_gain = np.log(np.where(y == 0, 1.0, np.expm1(safe) / safe))
     near = np.abs(y) < _TAYLOR_RADIUS
-    square = y[near] ** 2
-    series = np.zeros_like(square)
-    for coefficient in reversed(_BERNOULLI):
-        series = series * square + coefficient
-    slope[near] = 0.5 + y[near] * series
-    far = y[~near]
-    slope[~near] = np.exp(far) / np.expm1(far) - 1 / far
+    close, far = np.where(near, y, 0.0), np.where(near, 1.0, y)
+    series = 0.5 + close * polyval(close**2, _BERNOULLI)
+    slope = np.where(near, series, np.exp(far) / np.expm1(far) - 1 / far)
     return DiscreteModes(
         log_eigenvalue=np.maximum(z.real, -LARGEST_DECAY) + 1j * z.imag,
         eigenvalue_slope=np.exp(np.minimum(z.real, _LARGEST_EXPONENT) + 1j * z.imag),
@@ -78,16 +82,13 @@ def _zero_order_hold(z: Complexes) -> DiscreteModes:
 
 
 def _bilinear(z: Complexes) -> DiscreteModes:
-    x, y = z.real, z.imag
     denominator = 1 - z / 2
     denominator = np.where(np.abs(denominator) < SMALLEST, SMALLEST, denominator)
-    # |1 + z/2|² = |1 - z/2|² + 2x: the ratio itself would lose a small decay to rounding.
-    growth = 2 * x / np.abs(denominator) ** 2
-    modulus = np.maximum(np.abs(1 + z / 2), SMALLEST) / np.abs(denominator)
-    log_modulus = np.where(growth > -0.5, np.log1p(np.maximum(growth, -0.5)) / 2, np.log(modulus))
-    angle = np.arctan2(y, 1 - (x**2 + y**2) / 4)
+    with np.errstate(divide="ignore"):
+        half = np.arctanh(z / 2)  # of log λ, with a small decay that the ratio would round
+    largest = -math.log(SMALLEST)
     return DiscreteModes(
-        log_eigenvalue=log_modulus + 1j * angle,
+        log_eigenvalue=np.clip(2 * half.real, -largest, largest) + 2j * half.imag,
         eigenvalue_slope=1 / denominator**2,
         log_gain=-np.log(denominator),
         log_gain_slope=0.5 / denominator,
@@ -108,6 +109,7 @@ class Part:
     log_step_slope: NDArray[Any] | float = 0.0  # d log(γ/g)/dω, as of the step size itself
     mode: Integers | None = None  # that an entry moves; None where each moves that of its place
     name: str = ""  # the group's, where a tensor holds several; else the role
+    keeps_stable: bool = False  # as of `ParameterGroup`, also where it moves Re z
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes."""
@@ -122,7 +124,8 @@ class Part:
             name=self.name,
             scalar=self.scalar,
             eigenvalue=mode,
-            keeps_stable=not np.any(self.z_slope.real),  # |λ| < 1 where Re z < 0
+            # |λ| < 1 where Re z < 0.
+            keeps_stable=self.keeps_stable or not np.any(self.z_slope.real),
         )
 
 
@@ -147,27 +150,21 @@ def apply_transform(
     """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
     p = np.asarray(parameter, dtype=np.float64)
     if transform == "exp":
-        p = np.minimum(p, _LARGEST_EXPONENT)
-        value = np.exp(p)
-        return PositiveParameter(value, value, p.astype(np.complex128), np.ones_like(p))
-    if transform == "softplus":
-        value, slope = np.logaddexp(0.0, p), np.exp(-np.logaddexp(0.0, -p))
-        # softplus(p) = e^p (1 - e^p/2 + …): below -40 the correction is under half an ulp.
-        tail = p < -40
-        safe = np.where(tail, 1.0, value)
-        log = np.where(tail, p, np.log(safe)).astype(np.complex128)
-        return PositiveParameter(value, slope, log, np.where(tail, 1.0, slope / safe))
-    if transform == "sigmoid":
-        log = -np.logaddexp(0.0, -p)
-        value, complement = np.exp(log), np.exp(-np.logaddexp(0.0, p))
-        return PositiveParameter(value, value * complement, log.astype(np.complex128), complement)
-    if transform == "relu":
-        slope = (p > 0).astype(np.float64)
-        value = np.maximum(p, 0.0) + relu_offset
+        log = np.minimum(p, _LARGEST_EXPONENT)
+        value, log_slope = np.exp(log), np.ones_like(p)
+    elif transform == "softplus":
+        value, log = softplus(p), log_softplus(p)
+        log_slope = np.exp(-softplus(-p) - log)
+    elif transform == "sigmoid":
+        log = -softplus(-p)
+        value, log_slope = np.exp(log), np.exp(-softplus(p))
     else:
         slope, value = np.ones_like(p), p
-    floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value)
-    return PositiveParameter(value, slope, np.log(floored.astype(np.complex128)), slope / floored)
+        if transform == "relu":
+            slope, value = (p > 0).astype(np.float64), np.maximum(p, 0.0) + relu_offset
+        floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value).astype(np.complex128)
+        return PositiveParameter(value, slope, np.log(floored), slope / floored.real)
+    return PositiveParameter(value, value * log_slope, log.astype(np.complex128), log_slope)
 
 
 BOTH_DIRECTIONS = (
@@ -246,36 +243,60 @@ class Diagonal:
     parts: tuple[Part, ...]
     stable: bool  # its real part is negative whatever the parameters
 
-    def of(self, system: Integers) -> Diagonal:
-        """That of channels of which each uses one of the rows."""
+    def rearranged(self, arrange: Callable[[NDArray[Any]], NDArray[Any]]) -> Diagonal:
+        """The same in other axes, or that of channels of which each uses one of the rows."""
         parts = (
-            replace(each, scalar=each.scalar[..., system, :], z_slope=each.z_slope[..., system, :])
+            replace(each, scalar=arrange(each.scalar), z_slope=arrange(each.z_slope))
             for each in self.parts
         )
-        return Diagonal(self.values[system], tuple(parts), self.stable)
-
-
-_Entry = tuple[str, Floats, NDArray[Any], NDArray[Any]]
-
-
-def diagonal_of(*entries: _Entry, stable: bool, names: tuple[str, str] = ("", "")) -> Diagonal:
-    """A from the role, the stored scalars, the addend and dA/dω of each of its parts."""
-    shape = entries[0][1].shape
-    scalar = np.arange(math.prod(shape)).reshape(shape)
-    values = sum((addend for _, _, addend, _ in entries), np.zeros(shape, np.complex128))
-    parts = (
-        Part(role, stored, scalar, slope, name=name)
-        for (role, stored, _, slope), name in zip(entries, names, strict=False)
-    )
-    return Diagonal(values, tuple(parts), stable)
+        return Diagonal(arrange(self.values), tuple(parts), self.stable)
 
 
 class Modes(NamedTuple):
     """The continuous modes of a layer."""
 
     z: Complexes  # (channels, modes), Δ a
-    log_step: Complexes  # log(z/a), (channels, 1 or modes)
-    parts: tuple[Part, ...]  # what moves them
+    log_step: Complexes | float  # log(z/a), (channels, 1 or modes)
+    parts: Sequence[Part]  # what moves them
+    stable: bool  # Re z < 0 whatever the parameters
+
+    def recurrence(self, layer: Layer, discrete: DiscreteModes, **fields: Any) -> Recurrence:
+        """The layer of its discrete modes, with further fields of `Layer.recurrence`."""
+        return layer.recurrence(
+            discrete.log_eigenvalue,
+            [part.group(layer, discrete) for part in self.parts],
+            log_gain=discrete.log_gain + self.log_step,
+            stable_by_construction=self.stable,
+            **fields,
+        )
+
+    def kernel(
+        self,
+        layer: Layer,
+        discrete: DiscreteModes,
+        readout: Complexes,
+        direct: str | None,
+        along: Sequence[ProjectionGroup],
+        **fields: Any,
+    ) -> Recurrence:
+        """The same of single-input channels with C (outputs, channels × modes).
+
+        ``direct`` is the tensor of D, and ``along`` moves B and C. A C of twice the outputs of D
+        has a second half that runs backward.
+        """
+        channels, outputs = len(self.z), len(readout)
+        shape = () if direct is None else layer.store.tensors[direct].shape
+        both = len(shape) == 2 and outputs == 2 * shape[0]
+        own = direct_part(layer.store, direct, outputs, channels, channels=True)
+        return self.recurrence(
+            layer,
+            discrete,
+            channels=channels,
+            readout=readout,
+            projections=() if both else (*along, *own),
+            also=(BOTH_DIRECTIONS,) if both else (),
+            **fields,
+        )
 
 
 @dataclass(frozen=True)
@@ -308,10 +329,47 @@ class Step:
         """Those of the channels' rows of A, of which what moves Δ comes last."""
         delta, rate = self.parameter.value, diagonal.values
         scaled = (replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
-        return Modes(delta * rate, self.parameter.log, (*scaled, self.part(rate)))
+        parts, stable = (*scaled, self.part(rate)), diagonal.stable and self.positive
+        return Modes(delta * rate, self.parameter.log, parts, stable)
 
 
-def read_diagonal(layer: Layer, version: Version) -> Diagonal:
+def read_diagonal(
+    layer: Layer,
+    roles: tuple[str, str],
+    shape: tuple[int | None, ...],
+    transforms: Sequence[str] = ("none", "none"),
+    *,
+    signs: tuple[float, complex] = (1, 1j),
+    largest: float = math.inf,
+    relu_offset: float = RELU_OFFSET,
+    names: tuple[str, str] = ("", ""),
+) -> Diagonal:
+    """``A = ± f(real) ± i g(imag)``, with Re A held at ``largest`` where it is beyond.
+
+    Two ``roles``, of which the second may be missing, or twice that of one complex tensor.
+    """
+    if roles[0] == roles[1]:
+        both = layer.pairs(roles[0], shape)
+        stored = [both.real.copy(), both.imag.copy()]
+    else:
+        stored = [layer.real(roles[0], shape)]
+        stored += [layer.real(role, stored[0].shape) for role in roles[1:] if role in layer.names]
+    scalar = np.arange(stored[0].size).reshape(stored[0].shape)
+    values, parts = np.zeros(scalar.shape, dtype=np.complex128), []
+    offsets = (relu_offset, RELU_OFFSET)
+    for each, role, transform, sign, offset, name in zip(
+        stored, roles, transforms, signs, offsets, names, strict=False
+    ):
+        moved = apply_transform(each, transform, relu_offset=offset)
+        values += sign * moved.value
+        parts.append(Part(role, each, scalar, sign * moved.slope, name=name))
+    parts[0] = replace(parts[0], z_slope=parts[0].z_slope * (values.real < largest))
+    values.real = np.minimum(values.real, largest)
+    stable = largest < 0 or (signs[0] < 0 and transforms[0] != "none")
+    return Diagonal(values, tuple(parts), stable)
+
+
+def read_version(layer: Layer, version: Version) -> Diagonal:
     """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A."""
     if version.real == version.imag:
         values = layer.pairs(version.real, (None, None))
@@ -319,19 +377,14 @@ def read_diagonal(layer: Layer, version: Version) -> Diagonal:
         scalar = 2 * np.arange(values.size).reshape(values.shape)
         part = Part(version.real, as_scalars(values), np.stack([scalar, scalar + 1]), both)
         return Diagonal(values, (part,), stable=False)
-
-    def transform(assumption: Assumption) -> str:
-        return layer.assumed.choose(assumption, silent=assumption not in version.transforms)
-
-    stored = layer.real(version.real, (None, None))
-    real_transform = transform(REAL_TRANSFORM)
-    real = apply_transform(stored, real_transform, relu_offset=version.relu_offset)
-    entries: list[_Entry] = [(version.real, stored, -real.value, -real.slope)]
-    if version.imag in layer.names:
-        frequency = layer.real(version.imag, stored.shape)
-        imag, sign = apply_transform(frequency, transform(IMAG_TRANSFORM)), 1j * version.sign
-        entries.append((version.imag, frequency, sign * imag.value, sign * imag.slope))
-    return diagonal_of(*entries, stable=real_transform != "none")
+    roles = version.real, version.imag
+    transforms = [
+        layer.assumed.choose(each, silent=each not in version.transforms)
+        for role, each in zip(roles, (REAL_TRANSFORM, IMAG_TRANSFORM), strict=True)
+        if role in layer.names
+    ]
+    signs, offset = (-1, 1j * version.sign), version.relu_offset
+    return read_diagonal(layer, roles, (None, None), transforms, signs=signs, relu_offset=offset)
 
 
 def read_step(layer: Layer, version: Version, modes: int) -> Step:
@@ -365,33 +418,13 @@ def mapped(shapes: Shapes) -> bool:
     return all(len(each) == 2 and shapes["log_step"] == (1, each[1]) for each in axes)
 
 
-def clipped_diagonal(
-    roles: tuple[str, str],
-    real: Floats,
-    imag: Floats,
-    largest: float = math.inf,
-    names: tuple[str, str] = ("", ""),
-) -> Diagonal:
-    """``min(real, largest) + i imag``, both stored; the groups' names are given or the roles."""
-    below = (real < largest).astype(np.float64)
-    return diagonal_of(
-        (roles[0], real, np.minimum(real, largest), below),
-        (roles[1], imag, 1j * imag, np.full(imag.shape, 1j)),
-        stable=largest < 0,
-        names=names,
-    )
-
-
 def read_mapped(
     layer: Layer, real: str, imag: str, largest: float = math.inf
 ) -> tuple[Diagonal, Step]:
     """A (N, H), by the roles of its parts, and log_step (1, H) of a layer mapped over channels."""
-    stored = layer.real(real, (None, None))
-    frequency = layer.real(imag, stored.shape)
-    logarithm = layer.real("log_step", (1, stored.shape[1])).T
-    by_mode = clipped_diagonal((real, imag), stored, frequency, largest)
-    parts = (replace(each, scalar=each.scalar.T, z_slope=each.z_slope.T) for each in by_mode.parts)
-    diagonal = Diagonal(np.ascontiguousarray(by_mode.values.T), tuple(parts), by_mode.stable)
+    diagonal = read_diagonal(layer, (real, imag), (None, None), largest=largest)
+    diagonal = diagonal.rearranged(np.transpose)
+    logarithm = layer.real("log_step", (1, len(diagonal.values))).T
     return diagonal, Step("log_step", apply_transform(logarithm, "exp"), logarithm)
 
 
@@ -407,11 +440,3 @@ def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
         remedy = "check that the layer's tensors belong together"
         raise misfit(what, tensor, remedy)
     return np.arange(channels) % systems
-
-
-def reads_both_directions(layer: Layer, direct: str | None, readout: Complexes | None) -> bool:
-    """Whether C has twice the outputs of D, so that half of it runs backward."""
-    if direct is None or readout is None:
-        return False
-    shape = layer.store.tensors[direct].shape
-    return len(shape) == 2 and len(readout) == 2 * shape[0]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
 from memcurse_cli.families.reading import (
     beside,
     direct_part,
@@ -105,9 +105,8 @@ class LinOSS(LayoutFamily):
         (size,) = layer.shape("A_diag")
         damped = "G_diag" in names
         step = next(role for role in _STEPS if role in names)
-        stored = {role: layer.real(role, (size,)) for role in ("A_diag", step)}
-        if damped:
-            stored["G_diag"] = layer.real("G_diag", (size,))
+        roles = ("A_diag", step, "G_diag")[: 2 + damped]
+        stored = {role: layer.real(role, (size,)) for role in roles}
         pair = _oscillator(scheme, *stored.values())
         gap, log_eigenvalues = _solve(pair)
         eigenvalues = np.exp(log_eigenvalues)
@@ -261,13 +260,13 @@ class UnICORNN(LayoutFamily):
         )
 
 
-# The vector's name, that of the input weight beside it, and whether that one is (inputs, H).
+# The vector's name and that of the input weight beside it, (inputs, H) but for weight_ih.
 _NAMES = (
-    (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih", False),
-    (re.compile(r"vector_u(?P<suffix>)"), "weight_ih", False),
-    (re.compile(r"recurrent_scale(?P<suffix>)"), "kernel", True),
-    (re.compile(r"recurrent_kernel(?P<suffix>)"), "input_kernel", True),
-    (re.compile(r"recurrent_kernel(?P<suffix>)"), "kernel", True),
+    (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih"),
+    (re.compile("vector_u(?P<suffix>)"), "weight_ih"),
+    (re.compile("recurrent_scale(?P<suffix>)"), "kernel"),
+    (re.compile("recurrent_kernel(?P<suffix>)"), "input_kernel"),
+    (re.compile("recurrent_kernel(?P<suffix>)"), "kernel"),
 )
 _BENT = ("recurrent_scale", "vector_u")  # haste's and torchrecurrent's, by default with a tanh
 CELLS = Lookalikes("ind_rnn", "an IndRNN")
@@ -299,26 +298,24 @@ class IndRNN(LayoutFamily):
                 continue
             module, last = split_name(name)
             before = name.removesuffix(last)
-            for pattern, weight, from_right in _NAMES:
+            for pattern, weight in _NAMES:
                 parts = pattern.fullmatch(last)
                 if parts is None or f"{before}{_TIME}" in tensors:
                     continue
                 readin = f"{before}{weight}{parts['suffix']}"
-                width = spec.shape[0]
                 shape = tensors[readin].shape if readin in tensors else ()
-                fits = len(shape) == 2 and shape[1 if from_right else 0] == width
+                units = 0 if weight == "weight_ih" else 1
+                fits = len(shape) == 2 and shape[units] == spec.shape[0]
                 # A vector under this name alone could be anything's.
                 if last in ("recurrent_kernel", "vector_u") and not fits:
                     continue
                 roles = {"recurrent": name} | ({"readin": readin} if fits else {})
-                suffix = parts["suffix"].lstrip("_")
-                layer = ".".join(part for part in (module, suffix) if part)
+                layer = ".".join(filter(None, (module, parts["suffix"].lstrip("_"))))
                 matches.append(Match(layer or self.name, roles))
                 break
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, match = layer.store, layer.match
         values = layer.real("recurrent", (None,))
         last = split_name(layer.names["recurrent"])[1]
         activation = layer.assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
@@ -331,17 +328,18 @@ class IndRNN(LayoutFamily):
             log_of_eigenvalues(values),
             (layer.group("recurrent", values, np.ones(values.size), name=last),),
             readin=readin,
-            also=_cell(store, match, layer.options) if last.startswith(_RECURRENT) else (),
+            also=_cell(layer) if last.startswith(_RECURRENT) else (),
             activation=activation,
         )
 
 
-def _cell(store: TensorStore, match: Match, options: ReadOptions) -> tuple[str, ...]:
+def _cell(layer: Layer) -> tuple[str, ...]:
     """What is assumed of a cell in torch's names; an error if a tensor beside is another cell's."""
-    tensor = match.tensors["recurrent"]
+    store, tensor = layer.store, layer.names["recurrent"]
     inputs = tensor.replace("weight_hh", "weight_ih")
-    if inputs in store.tensors and options.assume.get(KEY) != CELLS.own:
+    if inputs in store.tensors and layer.options.assume.get(KEY) != CELLS.own:
         rows, width = (store.tensors[name].shape[:1] for name in (inputs, tensor))
         if rows and 2 * rows[0] == 3 * width[0]:  # two gates and a candidate, as a bistable cell's
             raise CELLS.misfit(store, tensor, inputs)
-    return CELLS.choose(store, Match(match.layer, {"weight_hh": tensor}), options).sentences
+    match = Match(layer.match.layer, {"weight_hh": tensor})
+    return CELLS.choose(store, match, layer.options).sentences

@@ -32,13 +32,14 @@ from memcurse_cli.families.state_space.discretization import (
     METHODS,
     OF_THE_KERNEL,
     S4_VERSIONS,
+    Modes,
     Part,
     as_scalars,
     discretise,
     mapped,
-    read_diagonal,
     read_mapped,
     read_step,
+    read_version,
     system_of_channel,
 )
 from memcurse_cli.theory.linalg import eigendecompose
@@ -107,22 +108,26 @@ class S4DPLR(LayoutFamily):
             each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
         )
         method = layer.assumed.choose(DISCRETIZATION)
-        diagonal = read_diagonal(layer, version)
+        diagonal = read_version(layer, version)
         if first:
             channels = layer.shape("log_dt")[0]
-            diagonal = diagonal.of(system_of_channel(len(diagonal.values), channels, names["w"]))
+            used = system_of_channel(len(diagonal.values), channels, names["w"])
+            diagonal = diagonal.rearranged(lambda rows: rows[..., used, :])
         systems, modes = diagonal.values.shape
         step = read_step(layer, version, modes)
         require_eigenvalues(2 * step.channels * modes, names[version.step])
         system = system_of_channel(systems, step.channels, names["P"])
-        q: Complexes | None = None
-        if first:
-            p, q = (_read_rows(layer, role, systems, modes)[1:] for role in ("P", "Q"))
-        else:
-            p = layer.pairs("P", (None, systems, modes))
-            if "Q" in names:
-                q = layer.pairs("Q", p.shape)
 
+        def read(role: str, leading: int | None) -> Complexes:
+            """(rank or 1, systems, modes); version 1 has B before P, of one channel or of all."""
+            if not first:
+                return layer.pairs(role, (leading, systems, modes))
+            channels = 1 if len(layer.shape(role)) == 3 else systems
+            rows = np.swapaxes(layer.pairs(role, (channels, None, modes)), 0, 1)
+            return rows[:1] if role == "B" else rows[1:]
+
+        p = read("P", None)
+        q = read("Q", len(p)) if "Q" in names else None
         # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
         # is, for every channel: the system of each matrix, the row of each channel, their scales.
         delta, one = step.parameter.value, np.ones((1, 1))
@@ -139,7 +144,7 @@ class S4DPLR(LayoutFamily):
             names["P"],
         )
         rate = spectrum.values[row]
-        discrete = discretise(scale * rate, method)
+        z = scale * rate
         # (channels, 2 modes, 1): the eigenvalue that an entry for each mode of A moves.
         mode = np.arange(rate.size).reshape(*rate.shape, 1)
 
@@ -168,29 +173,19 @@ class S4DPLR(LayoutFamily):
             parts.append(low_rank("Q", q, along_q))
         readin: Complexes | None = None
         if "B" in names:
-            if first:
-                drive = _read_rows(layer, "B", systems, modes)[0]
-                drive = np.broadcast_to(drive, (systems, modes))
-            else:
-                drive = layer.pairs("B", (1, systems, modes))[0]
+            drive = np.broadcast_to(read("B", 1)[0], (systems, modes))
             readin = spectrum.project(drive[source])[row].reshape(-1, 1)
         trainable = version in S4_VERSIONS[:2] and not first
-        return layer.recurrence(
-            discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in parts],
-            log_gain=discrete.log_gain + (step.parameter.log if step.tied else 0.0),
+        log_step = step.parameter.log if step.tied else 0.0
+        stable = diagonal.stable and step.positive and q is None
+        return Modes(z, log_step, parts, stable).recurrence(
+            layer,
+            discretise(z, method),
             tensors=tensors,
             channels=step.channels,
             readin=readin,
-            stable_by_construction=diagonal.stable and step.positive and q is None,
             also=(*([_TRAINABLE] if trainable else []), _EIGENVALUES_ONLY.format(_NO_READOUT)),
         )
-
-
-def _read_rows(layer: Layer, role: str, channels: int, modes: int) -> Complexes:
-    """B or C of version 1 as (1 + rank, channels, modes), with one channel where all share it."""
-    shared = len(layer.shape(role)) == 3
-    return np.swapaxes(layer.pairs(role, (1 if shared else channels, None, modes)), 0, 1)
 
 
 class AnnotatedS4(LayoutFamily):
@@ -224,33 +219,33 @@ class AnnotatedS4(LayoutFamily):
         values, left, right = _eigensystem(
             matrix, device, names["P"], lambda found: (found.real, found.imag)
         )
-        discrete = discretise(step.parameter.value * values, BILINEAR)
 
         # da = l dA r, for every eigenvalue and every mode: (channels, modes, modes).
-        share = left * right
         met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
         seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
+        along = [
+            (each.role, "", each.stored, each.z_slope[:, None] * left * right)
+            for each in diagonal.parts
+        ]
+        if np.iscomplexobj(stored):
+            along.append(("P", f"P[{REAL}]", stored.real, -(met + seen)))
+            along.append(("P", f"P[{IMAGINARY}]", stored.imag, -1j * (met - seen)))
+        else:
+            along.append(("P", "", stored, -(met + seen)))
         scalar = diagonal.parts[0].scalar[:, None]
         mode = np.arange(values.size).reshape(*values.shape, 1)
-        delta = step.parameter.value[..., None]
-
-        def moving(role: str, scalars: Floats, slope: NDArray[Any], name: str = "") -> Part:
-            return Part(role, scalars, scalar, delta * slope, mode=mode, name=name)
-
-        parts = [moving(on.role, on.stored, on.z_slope[:, None] * share) for on in diagonal.parts]
-        if np.iscomplexobj(stored):
-            parts.append(moving("P", stored.real, -(met + seen), f"P[{REAL}]"))
-            parts.append(moving("P", stored.imag, -1j * (met - seen), f"P[{IMAGINARY}]"))
-        else:
-            parts.append(moving("P", stored, -(met + seen)))
+        delta = step.parameter.value
+        parts = [
+            Part(role, scalars, scalar, delta[..., None] * slope, mode=mode, name=name)
+            for role, name, scalars, slope in along
+        ]
+        z = delta * values
         readin = read_finite(store, names["B"]).T.astype(np.complex128)
-        return layer.recurrence(
-            discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in (*parts, step.part(values))],
-            log_gain=discrete.log_gain + step.parameter.log,
+        return Modes(z, step.parameter.log, (*parts, step.part(values)), stable=True).recurrence(
+            layer,
+            discretise(z, BILINEAR),
             channels=channels,
             readin=np.einsum("hik,hk->hi", left, readin).reshape(-1, 1),
-            stable_by_construction=True,
             also=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
         )
 
@@ -260,27 +255,31 @@ class LowRankSpectrum:
     """The eigendecomposition of one matrix per row."""
 
     values: Complexes  # (rows, 2 modes) eigenvalues, by frequency
-    # (rows, 2 modes, 2, modes) the left eigenvectors and the right ones, of norm 1, by the parts
-    # that meet Re s and Im s.
+    # (rows, 2 modes, 2, modes) the left eigenvectors, weighted, and the right ones, of norm 1, by
+    # the parts that meet Re s and Im s.
     left: Complexes
     right: Complexes
     weight: Floats  # (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one
-    left_p: Complexes  # (rank, rows, 2 modes) l·p, weighted
+    left_p: Complexes  # (rank, rows, 2 modes) l·p
     right_q: Complexes  # (rank, rows, 2 modes) q·r
     tied: bool  # Q is P's conjugate
+
+    @property
+    def share(self) -> Complexes:
+        """(rows, 2 modes, modes) da for the real part of every mode."""
+        share: Complexes = (self.left * self.right).sum(axis=-2)
+        return share
 
     def along_diagonal(self, slope: Complexes) -> Complexes:
         """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
         slope = slope[..., None, :]
-        along: Complexes = (self.left * self.right).sum(axis=-2)
         crossed = self.left[..., ::-1, :] * self.right
-        across = crossed[..., 0, :] - crossed[..., 1, :]
-        return self.weight * (slope.real * along + slope.imag * across)
+        return slope.real * self.share + slope.imag * (crossed[..., 0, :] - crossed[..., 1, :])
 
     def along_p(self) -> Complexes:
         """(rank, rows, 2 modes, modes, 2) da for Re P and Im P; Q follows where it is tied."""
         left, right = np.swapaxes(self.left, -1, -2), np.swapaxes(self.right, -1, -2)
-        moved = self.right_q[..., None, None] * (left * self.weight[..., None])
+        moved = self.right_q[..., None, None] * left
         if self.tied:
             moved += self.left_p[..., None, None] * right
         return -2 * moved
@@ -292,14 +291,13 @@ class LowRankSpectrum:
 
     def along_weight(self) -> Complexes:
         """(rows, 2 modes, modes) da for the step size of each mode: a/Δ times its share of l r."""
-        share: Complexes = (self.left * self.right).sum(axis=-2)
-        return self.values[..., None] * share / self.weight
+        return self.values[..., None] * self.share / self.weight / self.weight
 
     def project(self, readin: Complexes) -> Complexes:
         """(rows, 2 modes) of a vector (rows, modes) on s, and its conjugate, by eigenvectors."""
-        weighted = readin[:, None] * self.weight
+        readin = readin[:, None]
         # √2: the eigenvectors have norm 1 on [s, s̄], which is √2 times as long as x.
-        parts = self.left[..., 0, :] * weighted.real + self.left[..., 1, :] * weighted.imag
+        parts = self.left[..., 0, :] * readin.real + self.left[..., 1, :] * readin.imag
         projected: Complexes = math.sqrt(2) * parts.sum(axis=-1)
         return projected
 
@@ -321,19 +319,21 @@ def decompose(
     matrix[:, lower, lower] += diagonal.real
     matrix[:, upper, lower] -= diagonal.imag
     matrix[:, lower, upper] += diagonal.imag
-    doubled = np.broadcast_to(weight, (rows, modes))
-    matrix *= np.concatenate([doubled, doubled], axis=-1)[..., None]
+    doubled = np.tile(np.broadcast_to(weight, (rows, modes)), 2)
     # By frequency, so that a small change of a parameter does not reorder them.
     values, left, right = _eigensystem(
-        matrix, device, tensor, lambda found: (found.imag, found.real, np.abs(found.imag))
+        doubled[..., None] * matrix,
+        device,
+        tensor,
+        lambda found: (found.imag, found.real, np.abs(found.imag)),
     )
-    weighted = left * np.concatenate([doubled, doubled], axis=-1)[:, None]
+    left = left * doubled[:, None]
     return LowRankSpectrum(
         values=values,
         left=left.reshape(rows, 2 * modes, 2, modes),
         right=right.reshape(rows, 2 * modes, 2, modes),
         weight=weight[:, None],
-        left_p=np.einsum("sim,rsm->rsi", weighted, p_real),
+        left_p=np.einsum("sim,rsm->rsi", left, p_real),
         right_q=np.einsum("sim,rsm->rsi", right, q_real),
         tied=q is None,
     )

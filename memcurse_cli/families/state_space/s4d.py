@@ -13,15 +13,12 @@ from memcurse_cli.families.reading import (
     REAL,
     beside,
     direct_part,
-    misfit,
     named_parts,
     require_eigenvalues,
     require_shape,
-    shown_shape,
 )
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
-    BOTH_DIRECTIONS,
     LARGEST_REAL_PART,
     METHODS,
     OF_THE_KERNEL,
@@ -32,20 +29,17 @@ from memcurse_cli.families.state_space.discretization import (
     SMALLEST,
     STEP_RESCALE,
     ZERO_ORDER_HOLD,
-    Diagonal,
     DiscreteModes,
     Modes,
     Part,
     Step,
     apply_transform,
-    clipped_diagonal,
-    diagonal_of,
     discretise,
     mapped,
     read_diagonal,
     read_mapped,
     read_step,
-    reads_both_directions,
+    read_version,
     step_factor,
     system_of_channel,
 )
@@ -107,90 +101,58 @@ class DSS(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
-        gated = "param_D" in names
-        if gated:
-            version, (z, log_step, parts) = "exp", _read_gated(layer)
+        if "param_D" in names:
+            version, modes = "exp", _read_gated(layer)
         else:
             default = "exp" if "Lambda_log_neg_re" in names else "softmax"
             version = layer.assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
             if "Lambda_re" in names:
                 diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
-                z, log_step, parts = step.modes(diagonal)
+                modes = step.modes(diagonal)
             else:
-                z, log_step, parts = _read_torch(layer, clipped=version.startswith("clip"))
-        if version == "softmax":
-            discrete = _with_softmax(z, _kernel_length(layer))
-        else:
-            discrete = discretise(z, ZERO_ORDER_HOLD)
+                modes = _read_torch(layer, clipped=version.startswith("clip"))
+        discrete = _discrete(layer, modes.z, "dss" if version == "softmax" else ZERO_ORDER_HOLD)
         if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
-            still = np.zeros(z.shape, dtype=np.complex128)
-            discrete, log_step = replace(discrete, log_gain=still, log_gain_slope=still), still
-            parts = tuple(replace(part, log_step_slope=0.0) for part in parts)
+            still = np.zeros(modes.z.shape, dtype=np.complex128)
+            discrete = replace(discrete, log_gain=still, log_gain_slope=still)
+            parts = [replace(part, log_step_slope=0.0) for part in modes.parts]
+            modes = modes._replace(log_step=0.0, parts=parts)
         form = next(form for form in _FORMS if names.keys() == {*form})
-        channels, size = z.shape
-        readout, both, projections = _read_readout(layer, channels, size)
-        return layer.recurrence(
-            discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in parts],
-            log_gain=discrete.log_gain + log_step,
-            tensors=[names[role] for role in form if role != "param_D"],
-            channels=channels,
-            readout=readout,
-            stable_by_construction=gated or "Lambda_log_neg_re" in names,
-            also=(BOTH_DIRECTIONS,) if both else (),
-            projections=() if both else projections,
-        )
-
-
-def _logarithms(layer: Layer, real: str, imag: str, *, exponential: bool) -> Diagonal:
-    """Λ (N) with ``-Re Λ`` stored as a logarithm and perhaps Im Λ too."""
-    logarithm = layer.real(real, (None,))
-    stored = layer.real(imag, logarithm.shape)
-    decay = apply_transform(logarithm, "exp")
-    frequency = apply_transform(stored, "exp" if exponential else "none")
-    return diagonal_of(
-        (real, logarithm, -decay.value, -decay.slope),
-        (imag, stored, 1j * frequency.value, 1j * frequency.slope),
-        stable=True,
-    )
+        readout, direct, along = _read_readout(layer, modes.z.shape)
+        tensors = [names[role] for role in form if role != "param_D"]
+        return modes.kernel(layer, discrete, readout, direct, along, tensors=tensors)
 
 
 def _read_gated(layer: Layer) -> Modes:
     """Λ (N), shared by the channels, at a step size of one."""
     exponential = layer.assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
-    diagonal = _logarithms(layer, "Lambda_real", "Lambda_imag", exponential=exponential)
+    transforms = ("exp", "exp" if exponential else "none")
+    roles = ("Lambda_real", "Lambda_imag")
+    diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
     size = diagonal.values.size
     require_shape(layer.store, layer.names["C_real"], (None, size))
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
-    return Modes(z, np.zeros((channels, 1), dtype=np.complex128), diagonal.parts)
+    return Modes(z, 0.0, diagonal.parts, stable=True)
 
 
 def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
     """Λ (N), shared by the channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` where log_dt is (H, 2)."""
     if "Lambda" in layer.names:
-        values = layer.pairs("Lambda", (None,))
-        diagonal = clipped_diagonal(
-            ("Lambda", "Lambda"),
-            values.real.copy(),
-            values.imag.copy(),
-            _CLIPPED_REAL_PART if clipped else math.inf,
-            (f"Lambda[{REAL}]", f"Lambda[{IMAGINARY}]"),
-        )
+        largest = _CLIPPED_REAL_PART if clipped else math.inf
+        names = f"Lambda[{REAL}]", f"Lambda[{IMAGINARY}]"
+        diagonal = read_diagonal(layer, ("Lambda",) * 2, (None,), largest=largest, names=names)
     else:
         exponential = "Lambda_log_im" in layer.names
-        imag = "Lambda_log_im" if exponential else "Lambda_im"
-        diagonal = _logarithms(layer, "Lambda_log_neg_re", imag, exponential=exponential)
+        roles = ("Lambda_log_neg_re", "Lambda_log_im" if exponential else "Lambda_im")
+        transforms = ("exp", "exp" if exponential else "none")
+        diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
     rate = diagonal.values
-    shape = layer.shape("log_dt")
-    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 2):
-        raise misfit(
-            f"its shape {shown_shape(shape)} is neither (channels) nor (channels, 2)",
-            layer.names["log_dt"],
-        )
-    require_eigenvalues(shape[0] * rate.size, layer.names["log_dt"])
-    stored = layer.real("log_dt", shape).reshape(shape[0], -1)
+    one_axis = len(layer.shape("log_dt")) == 1
+    stored = layer.real("log_dt", (None,) if one_axis else (None, 2))
+    require_eigenvalues(len(stored) * rate.size, layer.names["log_dt"])
+    stored = stored.reshape(len(stored), -1)
     step = apply_transform(stored, "exp")
     if stored.shape[1] == 1:
         return Step("log_dt", step, stored).modes(diagonal)
@@ -205,31 +167,29 @@ def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
     for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
         one = stored[:, column].copy()
         untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
-    return Modes(z, np.log(z / rate), tuple(untied))
+    return Modes(z, np.log(z / rate), untied, diagonal.stable)
 
 
-def _with_softmax(z: Complexes, length: float) -> DiscreteModes:
-    """λ, and γΛ/z of the softmax over a kernel of L steps.
+def _discrete(layer: Layer, z: Complexes, method: str) -> DiscreteModes:
+    """As `discretise`; ``dss`` is λ, and γΛ/z of the softmax over a kernel of L steps.
 
     With ``g(z) = (e^z - 1)/z``: ``γ Λ/z = g(z)/(L z g(L z))``, and ``-g(z)`` for an endless one.
     """
+    if method != "dss":
+        return discretise(z, method)
+    remedy, what = "give the length of the sequences, or inf", "a number of steps"
+    length = layer.assumed.number(
+        KERNEL_LENGTH, lambda length: length >= 1, remedy, what=what, silent=False
+    )
     held = discretise(z, ZERO_ORDER_HOLD)
     if not math.isfinite(length):
         return replace(held, log_gain=held.log_gain + 1j * np.pi)
     z = _away_from_zero(z)
-    whole = discretise(np.asarray(length * z), ZERO_ORDER_HOLD)
+    whole = discretise(length * z, ZERO_ORDER_HOLD)
     return replace(
         held,
         log_gain=held.log_gain - whole.log_gain - np.log(length * z),
         log_gain_slope=held.log_gain_slope - length * whole.log_gain_slope - 1 / z,
-    )
-
-
-def _kernel_length(layer: Layer) -> float:
-    """The length of the softmax, at least one step."""
-    remedy, what = "give the length of the sequences, or inf", "a number of steps"
-    return layer.assumed.number(
-        KERNEL_LENGTH, lambda length: length >= 1, remedy, what=what, silent=False
     )
 
 
@@ -238,22 +198,17 @@ def _away_from_zero(values: Complexes) -> Complexes:
 
 
 def _read_readout(
-    layer: Layer, channels: int, size: int
-) -> tuple[Complexes, bool, tuple[ProjectionGroup, ...]]:
-    """W as (outputs, channels × modes), whether half of it reads backward, and what moves it."""
+    layer: Layer, shape: tuple[int, ...]
+) -> tuple[Complexes, str | None, tuple[ProjectionGroup, ...]]:
+    """W as (outputs, channels × modes), the tensor of D, and what moves W."""
     store, names = layer.store, layer.names
     if "W" in names:
-        readout = layer.pairs("W", (None, channels, size)).reshape(-1, channels * size)
-        groups = layer.parts("W", "C", readout.shape, pairs=True)
+        readout = layer.pairs("W", (None, *shape)).reshape(-1, math.prod(shape))
         direct = beside(store, names["W"], "D", above=0 if "log_step" in names else 1)
-    else:
-        real, imag = (layer.real(role, (channels, size)) for role in ("C_real", "C_imag"))
-        readout = (real + 1j * imag).reshape(1, -1)
-        groups = named_parts(store, names, "C", readout)
-        direct = names["param_D"]
-    both = reads_both_directions(layer, direct, readout)
-    groups += direct_part(store, direct, len(readout), channels, channels=True)
-    return readout, both, groups
+        return readout, direct, layer.parts("W", "C", readout.shape, pairs=True)
+    real, imag = (layer.real(role, shape) for role in ("C_real", "C_imag"))
+    readout = (real + 1j * imag).reshape(1, -1)
+    return readout, names["param_D"], named_parts(store, names, "C", readout)
 
 
 DISCRETIZATION = Assumption(
@@ -305,66 +260,49 @@ class S4D(LayoutFamily):
         method = assumed.choose(
             DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL
         )
-        diagonal = read_diagonal(layer, version)
-        systems, modes = diagonal.values.shape
-        step = read_step(layer, version, modes)
-        require_eigenvalues(step.channels * modes, names[version.step])
+        diagonal = read_version(layer, version)
+        systems, count = diagonal.values.shape
+        step = read_step(layer, version, count)
+        require_eigenvalues(step.channels * count, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
-        diagonal = diagonal.of(system)
-        z, log_step, (*moved, own) = step.modes(diagonal)
-        if method == "dss":
-            discrete = _with_softmax(z, _kernel_length(layer))
-        else:
-            discrete = discretise(z, method)
+        diagonal = diagonal.rearranged(lambda rows: rows[..., system, :])
+        modes = step.modes(diagonal)
+        *moved, own = modes.parts
+        modes = modes._replace(parts=(own, *moved))
+        z, discrete = modes.z, _discrete(layer, modes.z, method)
         # Every kernel but the softmax's is doubled, and the real one's too.
         pairs, doubled = version.imag in names, method != "dss"
         readin = np.ones((z.size, 1), dtype=np.complex128)
-        projections: tuple[ProjectionGroup, ...] = ()
+        along: tuple[ProjectionGroup, ...] = ()
         if "B" in names:
-            rows = layer.pairs("B", (1, systems, modes), paired=pairs)
+            rows = layer.pairs("B", (1, systems, count), paired=pairs)
             readin = rows[0, system].reshape(-1, 1)
             # Channels of a system share its row.
-            shared = (system[:, None] * modes + np.arange(modes)).ravel()
-            projections = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
-        readout, both = None, False
+            shared = (system[:, None] * count + np.arange(count)).ravel()
+            along = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
         limit = assumed.number(
             BAND_LIMIT, lambda band: band > 0, "give S4's bandlimit, e.g. 0.5, or inf"
         )
         factor = 2.0 if doubled and not pairs else 1.0
         heard = factor * (np.abs(z.imag.ravel() / step.rescaled) < limit * np.pi)
-        if "C" in names:
-            stored = layer.pairs("C", (None, step.channels, modes), paired=pairs)
-            readout = stored.reshape(-1, z.size) * heard
-            # D is that of the block around the kernel, which version 3 wraps once more.
-            above = (beside(store, names["C"], "D", above=level) for level in (1, 2))
-            direct = next(filter(None, above), None)
-            both = reads_both_directions(layer, direct, readout)
-            along_readout = layer.parts("C", "C", readout.shape, pairs=pairs)
-            projections = (
-                *projections,
-                *(
-                    replace(each, derivative=each.derivative * heard[each.column])
-                    for each in along_readout
-                ),
-                *direct_part(store, direct, len(readout), system.size, channels=True),
-            )
-        if both or readout is None:
-            projections = ()
         roles = (version.step, *(part.role for part in diagonal.parts), "B", "C")
-        return layer.recurrence(
-            discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in (own, *moved)],
-            log_gain=discrete.log_gain + log_step,
-            tensors=[names[role] for role in roles if role in names],
-            channels=step.channels,
-            readin=readin,
-            readout=readout,
-            projections=projections,
-            conjugate_pairs=doubled and pairs,
-            stable_by_construction=diagonal.stable and step.positive,
-            also=(BOTH_DIRECTIONS,) if both else (),
+        fields = {
+            "tensors": [names[role] for role in roles if role in names],
+            "readin": readin,
+            "conjugate_pairs": doubled and pairs,
+        }
+        if "C" not in names:
+            return modes.recurrence(layer, discrete, channels=step.channels, **fields)
+        readout = layer.pairs("C", (None, *z.shape), paired=pairs).reshape(-1, z.size) * heard
+        along += tuple(
+            replace(each, derivative=each.derivative * heard[each.column])
+            for each in layer.parts("C", "C", readout.shape, pairs=pairs)
         )
+        # D is that of the block around the kernel, which version 3 wraps once more.
+        above = (beside(store, names["C"], "D", above=level) for level in (1, 2))
+        direct = next(filter(None, above), None)
+        return modes.kernel(layer, discrete, readout, direct, along, **fields)
 
 
 class AnnotatedS4D(LayoutFamily):
@@ -383,23 +321,15 @@ class AnnotatedS4D(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         diagonal, step = read_mapped(layer, "A_re", "A_im", LARGEST_REAL_PART)
-        channels, modes = diagonal.values.shape
-        z, log_step, parts = step.modes(diagonal)
-        discrete = discretise(z, ZERO_ORDER_HOLD)
-        readout = layer.pairs("C", (modes, channels)).T.reshape(1, -1)
+        modes = step.modes(diagonal)
+        readout = layer.pairs("C", modes.z.T.shape).T.reshape(1, -1)
         scalar = diagonal.parts[0].scalar.ravel()
-        direct = beside(layer.store, layer.names["C"], "D")
-        return layer.recurrence(
-            discrete.log_eigenvalue,
-            [part.group(layer, discrete) for part in parts],
-            log_gain=discrete.log_gain + log_step,
-            channels=channels,
-            readout=readout,
-            stable_by_construction=True,
-            projections=(
-                *layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
-                *direct_part(layer.store, direct, 1, channels, channels=True),
-            ),
+        return modes.kernel(
+            layer,
+            discretise(modes.z, ZERO_ORDER_HOLD),
+            readout,
+            beside(layer.store, layer.names["C"], "D"),
+            layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
         )
 
 
@@ -419,7 +349,6 @@ CLIP_EIGENVALUES = Assumption(
     meaning="whether S5 holds Re Λ below -1e-4 at run time (clip_eigs)",
 )
 
-# BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
 # How many axes a single layer's tensors have in JAX; one more where layers are stacked.
 _AXES = {"Lambda_re": 1, "Lambda_im": 1, "log_step": 2, "B": 3, "C": 3, "C1": 3, "C2": 3}
 _BIDIRECTIONAL = (
@@ -443,6 +372,7 @@ class S5(LayoutFamily):
     source = "lindermanlab/S5 and s5-pytorch; Smith et al. 2023, arXiv 2208.04933"
     assumptions = (S5_DISCRETIZATION, CONJUGATE_SYMMETRY, CLIP_EIGENVALUES, STEP_RESCALE)
     axes = _AXES
+    # BP is half of the PyTorch port's factorised B. With P beside Λ it is a port of S4, not S5.
     layouts = tuple(
         Layout((*diagonal, "log_step", ("B", "BP")), ("C", "C1", "C2"), without=("P",))
         for diagonal in (("Lambda",), ("Lambda_re", "Lambda_im"))
@@ -458,22 +388,18 @@ class S5(LayoutFamily):
         clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
 
         largest = LARGEST_REAL_PART if clipped == "true" else math.inf
-        if split:
-            real = layer.real("Lambda_re", (None,))
-            imag = layer.real("Lambda_im", real.shape)
-        else:
-            both = layer.pairs("Lambda", (None,))
-            real, imag = both.real, both.imag
-        size = real.size
         roles = ("Lambda_re", "Lambda_im")
         held = roles if split else ("Lambda", "Lambda")
-        diagonal = clipped_diagonal(held, real, imag, largest, roles)
+        diagonal = read_diagonal(layer, held, (None,), largest=largest, names=roles)
+        size = diagonal.values.size
         # log Δ is stored with a last axis of one in JAX.
         column = len(layer.shape("log_step")) == 2
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
         delta = apply_transform(log_step, "exp").times(step_factor(layer))
-        z, log_delta, parts = Step("log_step", delta, log_step).modes(diagonal)
-        modes = discretise(z, method)
+        modes = Step("log_step", delta, log_step).modes(diagonal)
+        # Nothing but Re Λ changes the sign of Re z.
+        parts = [replace(each, keeps_stable=each.name != "Lambda_re") for each in modes.parts]
+        modes = modes._replace(parts=parts)
         readin = layer.pairs("B", (size, None)) if "B" in names else None
         readout, bidirectional = _read_both(layer, size)
         projections: tuple[ProjectionGroup, ...] = ()
@@ -486,20 +412,14 @@ class S5(LayoutFamily):
                 *layer.parts("C", "C", readout.shape, pairs=True),
                 *direct_part(store, direct, len(readout), readin.shape[1]),
             )
-        return layer.recurrence(
-            modes.log_eigenvalue,
-            # Nothing but Re Λ changes the sign of Re z.
-            [
-                replace(part.group(layer, modes), keeps_stable=part.name != "Lambda_re")
-                for part in parts
-            ],
-            log_gain=modes.log_gain + log_delta,
+        return modes.recurrence(
+            layer,
+            discretise(modes.z, method),
             tensors=[name for role, name in names.items() if role != "BP"],
             readin=readin,
             readout=readout,
             projections=projections,
             conjugate_pairs=paired == "true",
-            stable_by_construction=clipped == "true",
             also=(_BIDIRECTIONAL,) if bidirectional else (),
         )
 

@@ -31,7 +31,7 @@ from memcurse_cli.families.selective.linear_attention import (
 
 @pytest.mark.parametrize("normalizer", ["0", "-1", "inf", "nan"])
 def test_a_normaliser_that_is_not_positive_is_refused(normalizer: str) -> None:
-    with pytest.raises(UsageError, match="is not a value of gate_logit_normalizer"):
+    with pytest.raises(UsageError, match=r"gate_logit_normalizer=\S+ is not positive"):
         read_layer(GLA_LAYER, GLA(), gate_logit_normalizer=normalizer)
 
 

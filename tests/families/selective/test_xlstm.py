@@ -23,9 +23,9 @@ from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
+from memcurse_cli.families.cells import gated_layer
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import HiddenSpectra
-from memcurse_cli.families.selective import xlstm
 from memcurse_cli.families.selective.xlstm import GATES, MLSTM, SLSTM
 
 
@@ -92,7 +92,7 @@ def test_the_spectra_against_autodiff(arrays: Arrays) -> None:
 
 
 def test_a_head_that_is_too_large_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xlstm, "LARGEST_JACOBIAN", 3 * 3 - 1)
+    monkeypatch.setattr(gated_layer, "LARGEST_JACOBIAN", 3 * 3 - 1)
     hidden = spectra(KERNELS["cuda"])
     assert hidden.jacobian is None
     assert "order 9" in (hidden.reason or "")
