@@ -27,6 +27,11 @@ class MemcurseError(Exception):
 class CheckpointError(MemcurseError):
     """A file that is missing, damaged, unsafe to open, or not a checkpoint."""
 
+    def __init__(
+        self, what: str, *, where: str = "", remedy: str = "copy or download it again"
+    ) -> None:
+        super().__init__(what, where=where, remedy=remedy)
+
 
 class TensorError(MemcurseError):
     """A tensor of one layer that cannot be used: NaN, inf, or a shape that does not fit.

@@ -87,7 +87,7 @@ def number(node: object) -> float | None:
             return None
         try:
             node = float(tensor.load().reshape(-1)[0].real)
-        except CheckpointError:
+        except (CheckpointError, ValueError):
             return None
     if isinstance(node, bool) or not isinstance(node, int | float):
         return None

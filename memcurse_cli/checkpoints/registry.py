@@ -33,7 +33,8 @@ class Format:
     name: str  # what reports and `memcurse formats` call it
     # the module of `memcurse_cli.checkpoints` and its function that reads the headers, of the file
     # and, where ``member`` is given, of the archive; the store that it returns owns the file. What
-    # is wrong with the file is a ValueError, with the fault as a clause, or a CheckpointError
+    # is wrong with the file is a ValueError, with the fault as a clause, or a CheckpointError,
+    # which `open_known` completes with the file
     reader: str
     recognised_by: str  # what in the content tells the format, in words
     # the usual ones; they choose among a directory's files, never how one is read
@@ -252,19 +253,21 @@ FORMATS: tuple[Format, ...] = (
 
 
 def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
-    """The store of a file, in the first format that recognises it; None where none does.
+    """The store of a file, which owns it, in the first format that fits; None where none does.
 
-    Args:
-        file: the file, which the store owns then.
-        names: the only formats that it may have; all by default.
+    ``names`` are the only formats that it may have; all by default.
     """
     head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
     archive = None
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # a zip archive, or an empty one
-        from memcurse_cli.checkpoints.untrusted.archive import Archive
+    try:
+        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # a zip archive, or an empty one
+            from memcurse_cli.checkpoints.untrusted.archive import Archive
 
-        archive = Archive(file)
-    for format in FORMATS:
-        if (not names or format.name in names) and format.recognises(head, file, archive):
-            return format.open(file, archive)
+            archive = Archive(file)
+        for format in FORMATS:
+            if (not names or format.name in names) and format.recognises(head, file, archive):
+                return format.open(file, archive)
+    except CheckpointError as error:
+        error.where = error.where or file.path
+        raise
     return None

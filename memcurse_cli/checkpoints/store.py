@@ -90,6 +90,12 @@ class TensorSpec:
     dtype: str  # the stored type by NumPy's name: ``float32``, ``bfloat16``, ``float8_e4m3fn``, …
     bytes: int  # the size of its elements in the file
 
+    def require(self, size: int, label: str = "it") -> None:
+        """Refuse elements of so many bytes, where the shape needs another number."""
+        if size != self.bytes:
+            needed = printable(str(self.bytes), 40)
+            raise ValueError(f"{label} needs {needed} bytes for its shape and has {size}")
+
 
 def spec_of(shape: tuple[int, ...], dtype: str) -> TensorSpec:
     """The spec of a tensor whose elements are of whole bytes and not compressed."""
@@ -108,9 +114,19 @@ class LazyTensor:
 
 
 def elements_at(
-    source: Bytes, offset: int, spec: TensorSpec, *, big_endian: bool = False, fortran: bool = False
+    source: Bytes,
+    offset: int,
+    spec: TensorSpec,
+    label: str = "an array",
+    *,
+    big_endian: bool = False,
+    fortran: bool = False,
 ) -> LazyTensor:
-    """A tensor whose elements stand one after another from a byte on."""
+    """A tensor whose elements stand one after another from a byte on; ValueError beyond the end."""
+    end = offset + spec.bytes
+    if end > source.size:
+        reached = printable(str(end), 40)
+        raise ValueError(f"{label} lies at bytes {offset} to {reached} of {source.size}")
 
     def load() -> NDArray[Any]:
         content = source.read(offset, spec.bytes)
@@ -247,12 +263,15 @@ class TensorStore:
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused where it is used
                 array = tensor.load()
-        except (CheckpointError, MemoryError) as error:
-            what = f"its {tensor.spec.bytes} bytes do not fit into memory as float64"
-            remedy = "use a machine with more memory"
+        except (CheckpointError, ValueError, MemoryError) as error:
+            failed = CheckpointError(f"its elements are corrupt: {error}")
             if isinstance(error, CheckpointError):
-                what, remedy = error.what, error.remedy
-            raise CheckpointError(what, where=f"{self.path}: {name}", remedy=remedy) from error
+                failed = CheckpointError(error.what, remedy=error.remedy)
+            elif isinstance(error, MemoryError):
+                what = f"its {tensor.spec.bytes} bytes do not fit into memory as float64"
+                failed = CheckpointError(what, remedy="use a machine with more memory")
+            failed.where = f"{self.path}: {name}"
+            raise failed from error
         # A moment of the optimiser's has the name of its weight.
         key = (name, id(tensor)) if tensor.identity is None else tensor.identity
         self._bytes_read[key] = tensor.spec.bytes
@@ -271,9 +290,20 @@ class TensorStore:
 
 
 def file_store(
-    file: File, tensors: Mapping[str, LazyTensor], notes: Iterable[str] = (), **more: Any
+    file: File,
+    tensors: Mapping[str, LazyTensor],
+    notes: Iterable[str] = (),
+    *,
+    size: int | None = None,
+    beside: Iterable[Any] = (),
+    **more: Any,
 ) -> TensorStore:
-    """The store of a single file, which it owns."""
+    """The store of a file, which it owns with what is ``beside`` it; ``size`` is that of all."""
     return TensorStore(
-        path=file.path, bytes=file.size, tensors=tensors, notes=notes, resources=[file], **more
+        path=file.path,
+        bytes=file.size if size is None else size,
+        tensors=tensors,
+        notes=notes,
+        resources=[file, *beside],
+        **more,
     )

@@ -39,16 +39,23 @@ from memcurse_cli.checkpoints.store import (
     decode,
     element_bytes,
     element_count,
+    file_store,
     spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.archive import check_ratio, decompress_zstd, inflate
-from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_object, printable
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_JSON_BYTES,
+    about,
+    parse_object,
+    printable,
+)
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
     Cursor,
     DataFile,
     File,
+    FilesBeside,
     InlineBytes,
     LocalDirectory,
     directory_here,
@@ -59,7 +66,6 @@ from memcurse_cli.errors import CheckpointError
 # Zarr arrays of version 2 and 3, a JSON description and one value for each chunk of the grid, as
 # far as TensorStore writes them for Orbax; in version 3 also several chunks in one value:
 # https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html and …/v3/core/index.html.
-MAX_DIMENSIONS = 32
 MAX_CHUNKS = 1_000_000
 # A chunk that is not stored has the fill value; this bounds what such chunks may allocate.
 MAX_FILLED_ELEMENTS = 1 << 24
@@ -108,7 +114,7 @@ class ZarrArray:
         if version not in (2, 3):
             raise ValueError(f"it has the unknown zarr_format {printable(str(version), 40)}")
         self._find, self._fill = find, description.get("fill_value")
-        shape = _shape(description.get("shape"))
+        shape = naturals(description.get("shape"), "it has no valid shape")
         self._inner: Shape | None = None  # the chunks of a shard
         self._prefix, self._separator, self._chunk, self._encoding = (
             _version_2(description) if version == 2 else self._version_3(description)
@@ -151,15 +157,7 @@ class ZarrArray:
         return prefix, separator, chunk, _codecs(codecs, dtype)
 
     def __call__(self) -> NDArray[Any]:
-        """The elements."""
-        try:
-            return self._read()
-        except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt zarr array: {error}", remedy="copy or download the checkpoint again"
-            ) from error
-
-    def _read(self) -> NDArray[Any]:
+        """The elements; ValueError where a chunk of them is corrupt."""
         shape = self.spec.shape
         size = self._chunk if self._inner is None else self._inner
         found = list(self._chunks())
@@ -274,15 +272,8 @@ def _known_compression(name: object) -> str:
     return name
 
 
-def _shape(values: object) -> Shape:
-    sizes = naturals(values)
-    if sizes is None or len(sizes) > MAX_DIMENSIONS:
-        raise ValueError("it has no valid shape")
-    return sizes
-
-
 def _chunk_shape(values: object) -> Shape:
-    chunk = _shape(values)
+    chunk = naturals(values, "its chunks have no valid shape")
     if 0 in chunk:
         raise ValueError("it has chunks without elements")
     return chunk
@@ -333,7 +324,8 @@ class Ocdbt:
 
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory
-        self._files: dict[str, DataFile] = {}
+        self._files = FilesBeside(directory)
+        self._claimed: Counter[str] = Counter()  # the bytes of all values in each of the files
         self.values: dict[str, Bytes] = {}
         self._tree_bytes = 0
         pending = [self._root()]
@@ -367,7 +359,7 @@ class Ocdbt:
         return _Node(*places[-1], heights[-1], b"")
 
     def _children(self, node: _Node) -> Iterator[_Node]:
-        content = self._file(node.path).read(node.offset, self._charged(node.length))
+        content = self._files[node.path].read(node.offset, self._charged(node.length))
         body = _body(content, NODE_MAGIC, MAX_TREE_BYTES - self._tree_bytes)
         self._charged(body.left)
         if body.number(1) != node.height:
@@ -384,10 +376,11 @@ class Ocdbt:
         stored = [i for i in range(count) if kinds[i]]
         indices, offsets = _varints(body, len(stored)), _varints(body, len(stored))
         for i, index, offset in zip(stored, indices, offsets, strict=True):
-            file = self._file(_chosen(files, index)[0])
+            path, _ = _chosen(files, index)
+            file = self._files[path]
             # Were the same bytes a million values, a small file could claim any amount of memory.
-            file.claimed += lengths[i]
-            if file.claimed > file.size:
+            self._claimed[path] += lengths[i]
+            if self._claimed[path] > file.size:
                 raise ValueError("its values overlap or reach beyond their data file")
             self._keep(node.prefix + keys[i], ByteRange(file, offset, lengths[i]))
         for i in range(count):
@@ -408,9 +401,6 @@ class Ocdbt:
         if self._tree_bytes > MAX_TREE_BYTES:
             raise ValueError(f"its tree has more than {MAX_TREE_BYTES} bytes")
         return size
-
-    def _file(self, path: str) -> DataFile:
-        return self._files.setdefault(path, DataFile(self._directory, path))
 
 
 def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
@@ -502,11 +492,7 @@ def open_file(file: File) -> TensorStore:
     else:
         keys, find = {}, partial(_stored, directory)
     found = _without_value(_arrays(_paths(metadata) if metadata else _paths_of_keys(keys), find))
-    tensors, notes = name_jax(found)
-    file.close()
-    return TensorStore(
-        path=file.path, bytes=_size_on_disk(directory), tensors=tensors, notes=notes, contents=found
-    )
+    return file_store(file, *name_jax(found), size=_size_on_disk(directory), contents=found)
 
 
 def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
@@ -520,21 +506,21 @@ def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
         return directory, metadata
     if described:
         return directory, _json(DataFile(directory, TREE))
-    item = _item(file, directory)
+    item = _item(directory)
     return directory.inside(item), _json(DataFile(directory, f"{item}/{TREE}"))
 
 
-def _item(file: File, directory: LocalDirectory) -> str:
+def _item(directory: LocalDirectory) -> str:
     """The only item of a step that holds arrays and is not an optimiser's."""
     items = [name for name in directory.names if holds(directory, f"{name}/{TREE}")]
     weights = [name for name in items if name not in OPTIMIZER_CONTAINERS]
     if not items:
-        what, remedy = "an Orbax checkpoint's metadata without its arrays", "copy the whole folder"
-        raise CheckpointError(what, where=file.path, remedy=remedy)
+        what = "an Orbax checkpoint's metadata without its arrays"
+        raise CheckpointError(what, remedy="copy the whole folder")
     if len(weights) != 1:
         listed = ", ".join(printable(name, 60) for name in items[:4])
-        what, remedy = f"the step holds several items: {listed}", "name the folder of one of them"
-        raise CheckpointError(what, where=file.path, remedy=remedy)
+        what = f"the step holds several items: {listed}"
+        raise CheckpointError(what, remedy="name the folder of one of them")
     return weights[0]
 
 
@@ -603,10 +589,8 @@ def _array(name: str, find: Find) -> ZarrArray | None:
         return None
     if description.size > MAX_DESCRIPTION_BYTES:
         raise ValueError(f"an array's description has {description.size} bytes")
-    try:
+    with about(f"{printable(name, 60)}:"):
         return ZarrArray(_json(description), lambda key: find(f"{name}/{key}"))
-    except ValueError as error:
-        raise ValueError(f"{printable(name, 60)}: {error}") from error
 
 
 def _without_value(arrays: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -31,7 +31,6 @@ from memcurse_cli.checkpoints.torch.pickle_machine import (
     EscapedBytes,
     Global,
     Machine,
-    PickleError,
     Record,
     begins_like_a_pickle,
 )
@@ -53,10 +52,9 @@ from memcurse_cli.checkpoints.untrusted.names import (
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
-    DataFile,
     File,
+    FilesBeside,
     InlineBytes,
-    LocalDirectory,
     Part,
     directory_here,
     naturals,
@@ -75,7 +73,7 @@ def store_of(root: object, file: File) -> TensorStore:
     A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
     objects the attributes are searched.
     """
-    weights, notes = _deepspeed_weights(root, file.path)
+    weights, notes = _deepspeed_weights(root)
     search = _Search()
     found = collect(weights, search.leaf, search.expand)
     found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
@@ -96,7 +94,7 @@ def store_of(root: object, file: File) -> TensorStore:
     return file_store(file, tensors, notes, metadata=texts(root), contents=root)
 
 
-def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
+def _deepspeed_weights(root: object) -> tuple[object, list[str]]:
     """What a file of DeepSpeed's keeps under ``module``, and notes; any other object as it is.
 
     The weights are whole unless they are split over ranks (tensor parallel, ZeRO stage 3) or layers
@@ -109,17 +107,18 @@ def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     named = root.get("param_shapes")
     groups = named if isinstance(named, list) else [named]
     trained = {name for group in groups if isinstance(group, dict) for name in group}
-    what, remedy = "", MERGE
     if not isinstance(module, dict):
-        what = "a DeepSpeed file without its model, whose layers lie in files of their own"
-        remedy = "save model.state_dict() from the training script"
-    elif empty := sum(
+        raise CheckpointError(
+            "a DeepSpeed file without its model, whose layers lie in files of their own",
+            remedy="save model.state_dict() from the training script",
+        )
+    empty = sum(
         name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
         for name, tensor in module.items()
-    ):
+    )
+    if empty:
         what = f"DeepSpeed (ZeRO stage 3) keeps {empty} parameters of this model in pieces"
-    if what:
-        raise CheckpointError(what, where=where, remedy=remedy)
+        raise CheckpointError(what, remedy=MERGE)
     ranks = root.get("mp_world_size")
     if type(ranks) is int and ranks > 1:
         return module, [f"one of {ranks} tensor-parallel parts: matrices may be slices"]
@@ -336,10 +335,10 @@ def load_legacy(source: Bytes) -> object:
             return identity[1]  # a class and its source text: the name is enough
         key, dtype, count, rest = described_storage(identity)
         if rest and rest[0] is not None:
-            raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
+            raise ValueError("its storages are views of others, as only PyTorch 0.1 wrote them")
         known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
         if (known.dtype, known.count) != (dtype, count):
-            raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")
+            raise ValueError(f"it describes the storage {printable(key, 40)} in two ways")
         return known
 
     header = Machine(source, CONSTRUCTORS)
@@ -348,7 +347,7 @@ def load_legacy(source: Bytes) -> object:
     body = Machine(source, CONSTRUCTORS, persistent, header.position)
     root, keys = body.load(), body.load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise PickleError("its list of storages is malformed")
+        raise ValueError("its list of storages is malformed")
     _place(source, body.position, keys, storages)
     return root
 
@@ -358,15 +357,15 @@ def _place(source: Bytes, position: int, keys: list[str], storages: dict[str, St
     for key in keys:
         shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
-            raise PickleError(f"it lists {shown}, which no tensor uses")
+            raise ValueError(f"it lists {shown}, which no tensor uses")
         content = ByteRange(source, position, max(0, source.size - position))
         count = int.from_bytes(content.read(0, 8), "big" if storage.big_endian else "little")
         if count != storage.count:
-            raise PickleError(f"{shown} has another length than it claims")
+            raise ValueError(f"{shown} has another length than it claims")
         left = content.size - 8
         if storage.bytes > left:
             claim = f"{shown} claims {storage.bytes} bytes"
-            raise PickleError(f"{claim} and the file has {left} left; it is truncated")
+            raise ValueError(f"{claim} and the file has {left} left; it is truncated")
         storage.place(ByteRange(source, position + 8, storage.bytes))
         position += 8 + storage.bytes
 
@@ -377,7 +376,7 @@ def _load_from_bytes(content: object) -> object:
     if isinstance(content, bytes):
         content = InlineBytes(content)
     if not isinstance(content, ByteRange | InlineBytes):
-        raise PickleError("it has a storage without bytes")
+        raise ValueError("it has a storage without bytes")
     return load_legacy(content)
 
 
@@ -402,7 +401,7 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
         key, dtype, count, _ = described_storage(identity)
         member = f"{root}data/{key}"
         if member not in archive:
-            raise PickleError(f"the storage {printable(key, 40)} is not in the archive")
+            raise ValueError(f"the storage {printable(key, 40)} is not in the archive")
         if (key, dtype, count) not in storages:
             storage = Storage(dtype, count, big_endian=big_endian)
             storage.place(archive.member(member))
@@ -411,7 +410,7 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
 
     pickle = archive.member(f"{root}{PICKLE}")
     if pickle.size > MAX_PICKLE_BYTES:
-        raise PickleError(f"it has {pickle.size} bytes")
+        raise ValueError(f"it has {pickle.size} bytes")
     return store_of(Machine(pickle, CONSTRUCTORS, persistent).load(), file)
 
 
@@ -446,9 +445,7 @@ def _open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorSt
     inside = Part(content, file, f"{file.path}: {name}")
     store = open_known(inside, ("PyTorch", "PyTorch legacy"))
     if store is None:
-        raise CheckpointError(
-            f"its member {name} is not a file of torch.save", where=file.path, remedy=remedy
-        )
+        raise CheckpointError(f"its member {name} is not a file of torch.save", remedy=remedy)
     store.bytes, store.path = file.size, file.path
     return store
 
@@ -510,17 +507,9 @@ def open_distributed(file: File) -> TensorStore:
         raise ValueError(f"its metadata has {file.size} bytes")
     metadata = _state(Machine(file, CONSTRUCTORS).load())
     paths = _mapping(metadata.get("planner_data"))
-    found, files = _tensors(metadata, directory)
-    contents = {_path_of(name, paths): tensor for name, tensor in found.items()}
-    tensors, notes = name_torch(contents)
-    file.close()
-    return TensorStore(
-        path=file.path,
-        bytes=file.size + sum(data.size for data in files.values()),
-        tensors=tensors,
-        notes=notes,
-        contents=contents,
-    )
+    files = FilesBeside(directory)
+    contents = {_path_of(name, paths): tensor for name, tensor in _tensors(metadata, files)}
+    return file_store(file, *name_torch(contents), size=file.size + files.size, contents=contents)
 
 
 # Where a chunk begins in its tensor, its shape, and its torch.save.
@@ -533,27 +522,21 @@ def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
     for start, extent, content in chunks:
         store = open_known(content, ("PyTorch",))
         if store is None:
-            raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
+            raise ValueError("a chunk is no file of torch.save")
         with store:
             (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
             if others or (found.shape, found.dtype) != (extent, spec.dtype):
-                raise CheckpointError(
-                    "a chunk is not the tensor that the metadata describes", remedy="copy it again"
-                )
+                raise ValueError("a chunk is not the tensor that the metadata describes")
             room = tuple(slice(a, a + n) for a, n in zip(start, extent, strict=True))
             array[room] = store.read(name)
     return array
 
 
-def _tensors(
-    metadata: dict[Any, Any], directory: LocalDirectory
-) -> tuple[dict[str, LazyTensor], dict[str, DataFile]]:
+def _tensors(metadata: dict[Any, Any], files: FilesBeside) -> Iterator[tuple[str, LazyTensor]]:
     described = _mapping(metadata.get("state_dict_metadata"))
     if len(described) > MAX_TENSORS:
         raise ValueError(f"it has more than {MAX_TENSORS} entries")
     stored = _stored(metadata)
-    files: dict[str, DataFile] = {}
-    found: dict[str, LazyTensor] = {}
     for name, entry in described.items():
         if not isinstance(name, str) or not isinstance(entry, Record) or entry.function != TENSOR:
             continue
@@ -571,12 +554,10 @@ def _tensors(
             if info is None:
                 raise ValueError(f"a chunk of {shown} is not stored")
             path, offset, length = info
-            file = files.setdefault(path, DataFile(directory, path))
-            end = offset + length
+            file, end = files[path], offset + length
             if end > file.size:
-                raise ValueError(
-                    f"a chunk of {shown} lies at bytes {offset} to {end} of {file.size}"
-                )
+                lies = f"lies at bytes {offset} to {end} of {file.size}"
+                raise ValueError(f"a chunk of {shown} {lies}")
             chunks.append((start, extent, Part(ByteRange(file, offset, length), file)))
         if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
             raise ValueError(f"the chunks of {shown} do not fill it")
@@ -584,8 +565,7 @@ def _tensors(
         if spec.bytes > sum(content.size for _, _, content in chunks):
             claim = printable(str(spec.bytes), 40)
             raise ValueError(f"{shown} claims {claim} bytes, more than its chunks")
-        found[name] = LazyTensor(spec, partial(_joined, spec, chunks))
-    return found, files
+        yield name, LazyTensor(spec, partial(_joined, spec, chunks))
 
 
 def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
@@ -636,7 +616,4 @@ def _dtype(properties: object) -> str:
 
 
 def _shape(values: object) -> Shape:
-    sizes = naturals(values)
-    if sizes is None:
-        raise ValueError("it has a shape or offset that is not of natural numbers")
-    return sizes
+    return naturals(values, "it has a shape or offset that is not of natural numbers")

@@ -106,9 +106,8 @@ class Archive:
         except CheckpointError:
             raise
         except _BROKEN as error:
-            what = f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})"
-            remedy = "copy or download it again"
-            raise CheckpointError(what, where=file.path, remedy=remedy) from error
+            fault = printable(str(error).lower(), 80)
+            raise CheckpointError(f"a truncated or corrupt zip archive ({fault})") from error
         self._members = {member.filename: member for member in members}
         self.names = list(self._members)
         self._check(members)
@@ -137,7 +136,7 @@ class Archive:
         if length is None:
             length = member.file_size - offset
         if offset < 0 or length < 0 or offset + length > member.file_size:
-            self._refuse(name, f"ends at byte {member.file_size}")
+            _refuse(name, f"ends at byte {member.file_size}")
         start = self._start(member)
         if member.compress_type == zipfile.ZIP_STORED:
             return self._file.read(start + offset, length)
@@ -147,7 +146,7 @@ class Archive:
         header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
         magic, *lengths = _LOCAL_HEADER.unpack(header)
         if magic != b"PK\x03\x04":
-            self._refuse(member.filename, "has no header where the archive's directory says")
+            _refuse(member.filename, "has no header where the archive's directory says")
         start: int = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
         return start
 
@@ -163,38 +162,39 @@ class Archive:
                     start, left = start + len(packed), left - len(packed)
                 piece = inflater.decompress(packed, min(_PIECE, skip + length - len(content)))
                 if not piece and (inflater.eof or not packed):
-                    self._refuse(member.filename, "is shorter than it claims")
+                    _refuse(member.filename, "is shorter than it claims")
                 content += piece[skip:]
                 skip = max(0, skip - len(piece))
         except zlib.error as error:
-            self._refuse(member.filename, f"cannot be decompressed ({error})")
+            _refuse(member.filename, f"cannot be decompressed ({error})")
         return content
 
     def _check(self, members: list[zipfile.ZipInfo]) -> None:
         if len(members) > MAX_MEMBERS:
-            self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
+            _refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
         if len(self._members) < len(members):
             names = Counter(member.filename for member in members)
-            self._refuse(names.most_common(1)[0][0], "stands twice in the archive")
+            _refuse(names.most_common(1)[0][0], "stands twice in the archive")
         position = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
             if member.flag_bits & 1:
-                self._refuse(name, "is encrypted", "decrypt the archive first")
+                _refuse(name, "is encrypted", remedy="decrypt the archive first")
             if not stored and member.compress_type != zipfile.ZIP_DEFLATED:
-                self._refuse(name, "is compressed by a method that no checkpoint uses")
+                _refuse(name, "is compressed by a method that no checkpoint uses")
             if member.header_offset < position:
-                self._refuse(name, "overlaps another member")
+                _refuse(name, "overlaps another member")
             position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
             if position > self._file.size:
-                self._refuse(name, "reaches beyond the end of the file")
+                _refuse(name, "reaches beyond the end of the file")
             size, packed = member.file_size, member.compress_size
             if size > packed * (1 if stored else largest_ratio(size)):
-                self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
+                _refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
-    def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
-        what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
-        raise CheckpointError(what, where=self._file.path, remedy=remedy)
+
+def _refuse(name: str, fault: str, **remedy: str) -> NoReturn:
+    what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
+    raise CheckpointError(what, **remedy)
 
 
 @dataclass(frozen=True)

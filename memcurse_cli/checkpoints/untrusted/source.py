@@ -38,14 +38,17 @@ def require_range(offset: int, length: int, size: int) -> None:
         raise ValueError(f"it needs {length} bytes from byte {offset} of {size}")
 
 
-def naturals(values: object) -> tuple[int, ...] | None:
-    """A shape, a stride or a place that a file claims; None where it is not of natural numbers.
+def naturals(values: object, fault: str, count: int | None = None) -> tuple[int, ...]:
+    """A shape, a stride or a place that a file claims; ValueError of ``fault`` where it is none.
 
-    There are at most `MAX_DIMENSIONS`, each of which an index of 64 bits can hold.
+    It has ``count`` natural numbers, or at most `MAX_DIMENSIONS`, each of which an index of 64 bits
+    can hold.
     """
-    if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
-        return None
-    return tuple(values) if all(type(n) is int and 0 <= n < 2**62 for n in values) else None
+    if isinstance(values, list | tuple) and len(values) <= MAX_DIMENSIONS:
+        natural = all(type(n) is int and 0 <= n < 2**62 for n in values)
+        if natural and count in (None, len(values)):
+            return tuple(values)
+    raise ValueError(fault)
 
 
 def matching(path: str) -> list[str]:
@@ -106,6 +109,12 @@ class Cursor:
         """Where the next field begins."""
         return self._start + self._index
 
+    @position.setter
+    def position(self, value: int) -> None:
+        self._index = value - self._start
+        if not 0 <= self._index <= len(self._chunk):
+            self._start, self._index, self._chunk = value, 0, memoryview(b"")
+
     @property
     def left(self) -> int:
         """How many bytes follow."""
@@ -133,10 +142,10 @@ class Cursor:
         """The integer of at most 64 bits that stands in base 128, its lowest digit first."""
         value = 0
         for shift in range(0, 70, 7):
-            byte = self.number(1)
+            byte = self.take(1)[0]
             value |= (byte & 127) << shift
             if byte < 128:
-                return value
+                return value & (1 << 64) - 1
         raise ValueError("it has an integer of more than 64 bits")
 
     def skip(self, count: int) -> ByteRange:
@@ -146,19 +155,16 @@ class Cursor:
             raise EndOfBytesError(
                 f"{where}, before the {count} bytes that follow byte {self.position}"
             )
-        range_ = ByteRange(self._source, self.position, count)
-        if self._index + count <= len(self._chunk):
-            self._index += count
-        else:
-            self._start, self._index = self.position + count, 0
-            self._chunk = memoryview(b"")
-        return range_
+        skipped = ByteRange(self._source, self.position, count)
+        self.position += count
+        return skipped
 
 
 # What tells one version of a file from another: sizes, times, inodes, a server's tags.
 Version = tuple[object, ...]
 
 MAX_DIRECTORY_ENTRIES = 100_000
+MAX_FILES_BESIDE = 10_000
 
 # Of the files opened in a block of `unchanged_while_read`: their names in messages, their versions,
 # and how to ask for those again.
@@ -361,7 +367,6 @@ class DataFile:
     def __init__(self, directory: LocalDirectory, name: str) -> None:
         self._directory, self._name = directory, name
         self.path = printable(f"{directory.path}/{name}")
-        self.claimed = 0  # the bytes of all values that are said to lie in it
 
     @cached_property
     def size(self) -> int:
@@ -380,6 +385,27 @@ class DataFile:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+class FilesBeside(dict[str, File]):
+    """The files of a directory that hold a checkpoint's elements, by their relative paths."""
+
+    def __init__(self, directory: Directory) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def __missing__(self, name: str) -> File:
+        if len(self) >= MAX_FILES_BESIDE:
+            raise ValueError(f"it names more than {MAX_FILES_BESIDE} files")
+        directory = self._directory
+        here = isinstance(directory, LocalDirectory)
+        self[name] = DataFile(directory, name) if here else directory.open(name)
+        return self[name]
+
+    @property
+    def size(self) -> int:
+        """How many bytes they have together."""
+        return sum(file.size for file in self.values())
 
 
 class Part:
