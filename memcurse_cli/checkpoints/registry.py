@@ -169,7 +169,7 @@ FORMATS: tuple[Format, ...] = (
         (".keras",),
         member=r"model\.weights\.h5",
         fault="this HDF5 file cannot be read",
-        remedy="the file is corrupt or hostile: use another copy",
+        remedy=f"{COPY}, or save the weights with Keras once more",
     ),
     Format(
         "Keras HDF5",
@@ -178,7 +178,7 @@ FORMATS: tuple[Format, ...] = (
         (".h5", ".hdf5"),
         begins=rb"\x89HDF\r\n\x1a\n",
         fault="this HDF5 file cannot be read",
-        remedy="the file is corrupt or hostile: use another copy",
+        remedy=f"{COPY}, or save the weights with Keras once more",
     ),
     Format(
         "ONNX",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     listed,
     opened_as,
     require_inside,
-    require_within,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -86,7 +85,7 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     return RemoteDirectory(_StoredObject, f"{url.rstrip('/')}/", system, transfer, names)
 
 
-class RemoteFile(ABC):
+class RemoteFile(File):
     """A file at a URL, read by ranges."""
 
     head = b""  # its first bytes, where the server sent them with its size
@@ -117,9 +116,7 @@ class RemoteFile(ABC):
         """The URL of a file in the same folder."""
         return f"{url.rpartition('/')[0]}/{name}"
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_within(self, offset, length)
+    def _read(self, offset: int, length: int) -> bytes:
         stop = offset + length
         if stop <= len(self.head):
             return self.head[offset:stop]

@@ -135,6 +135,18 @@ def elements_at(
     return LazyTensor(spec, load)
 
 
+def assembled(
+    spec: TensorSpec, parts: Iterable[tuple[tuple[int, ...], NDArray[Any]]], fill: complex = 0
+) -> NDArray[Any]:
+    """A tensor of parts by the corners that they begin at; the last may reach beyond its edge."""
+    kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
+    array = np.full(spec.shape, fill, kind)
+    for corner, part in parts:
+        inside = tuple(slice(at, at + n) for at, n in zip(corner, part.shape, strict=True))
+        array[inside] = part[tuple(slice(n) for n in array[inside].shape)]
+    return array
+
+
 @dataclass
 class Transfer:
     """The bytes and the answers of servers for one remote checkpoint, all its files together."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, decode, element_count
-from memcurse_cli.checkpoints.untrusted.archive import largest_ratio
+from memcurse_cli.checkpoints.store import TensorSpec, assembled, decode, element_count
+from memcurse_cli.checkpoints.untrusted.archive import inflate, largest_ratio
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
 
 UNDEFINED = 2**64 - 1
@@ -696,26 +695,22 @@ class Dataset:
         chunks = chunks_of(self._file, chunking, shape, self._limits, self._chunk_bytes)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")
-        array = np.empty(shape)
-        for chunk in chunks:
-            content = self._unfilter(bytes(self._file.read(chunk.address, chunk.size)), chunk)
-            part = decode(content, spec.dtype, extent, self._type.big_endian)
-            inside = tuple(slice(at, at + n) for at, n in zip(chunk.corner, extent, strict=True))
-            # A chunk may reach beyond the edge.
-            array[inside] = part[tuple(slice(n) for n in array[inside].shape)]
-        return array
+        big_endian = self._type.big_endian
+        parts = (
+            (chunk.corner, decode(self._unfiltered(chunk), spec.dtype, extent, big_endian))
+            for chunk in chunks
+        )
+        return assembled(spec, parts)
 
-    def _unfilter(self, content: bytes, chunk: Chunk) -> bytes:
+    def _unfiltered(self, chunk: Chunk) -> bytes:
+        content = bytes(self._file.read(chunk.address, chunk.size))
         for index, (identity, values) in reversed(list(enumerate(self._filters))):
             if chunk.skipped >> index & 1:
                 continue
             if identity == FLETCHER32:
                 content = content[:-4]
             elif identity == DEFLATE:
-                try:
-                    content = zlib.decompressobj().decompress(content, self._chunk_bytes + 4)
-                except zlib.error as error:
-                    raise ValueError(f"a chunk cannot be decompressed ({error})") from error
+                content = inflate(content, self._chunk_bytes + 4)
             else:
                 width = values[0] if values else self._type.size
                 if width > 1 and len(content) % width == 0:

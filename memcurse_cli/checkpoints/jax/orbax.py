@@ -31,11 +31,13 @@ from memcurse_cli.checkpoints.select import (
     OPTIMIZER_CONTAINERS,
     Path,
     name_jax,
+    unique,
 )
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
     LazyTensor,
     TensorStore,
+    assembled,
     decode,
     element_bytes,
     element_count,
@@ -75,8 +77,7 @@ DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
     "gzip": inflate,
     "zlib": inflate,
 }
-_TYPE = re.compile(r"([<>|])([biufc])(1|2|4|8|16)")
-_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+_TYPE = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16)")
 _ABSENT = [2**64 - 1, 2**64 - 1]
 
 Shape = tuple[int, ...]
@@ -158,23 +159,19 @@ class ZarrArray:
 
     def __call__(self) -> NDArray[Any]:
         """The elements; ValueError where a chunk of them is corrupt."""
-        shape = self.spec.shape
         size = self._chunk if self._inner is None else self._inner
         found = list(self._chunks())
         stored = len(found) * element_count(size)
-        count = element_count(shape)
+        count = element_count(self.spec.shape)
         if count - stored > MAX_FILLED_ELEMENTS:
             raise ValueError(f"it claims {printable(str(count), 40)} elements and stores {stored}")
         check_ratio(self.spec.bytes, sum(content.size for _, content in found))
-        kind = np.complex128 if self.spec.dtype.startswith("complex") else np.float64
+        blocks = (
+            (start, self._encoding.decode(bytes(content.read(0, content.size)), size))
+            for start, content in found
+        )
         # Orbax may leave out chunks whose elements all have the fill value.
-        array = np.full(shape, _filled(self._fill) if stored < count else 0, kind)
-        for start, content in found:
-            block = self._encoding.decode(bytes(content.read(0, content.size)), size)
-            inside = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
-            # The last chunk of a row may reach beyond the array.
-            array[inside] = block[tuple(slice(n) for n in array[inside].shape)]
-        return array
+        return assembled(self.spec, blocks, _filled(self._fill) if stored < count else 0)
 
     def _chunks(self) -> Iterator[tuple[Shape, Bytes]]:
         """Where each stored chunk begins, and its bytes."""
@@ -252,13 +249,9 @@ def _named(entry: object) -> tuple[str, dict[str, Any]]:
 
 def _version_2_type(dtype: object) -> tuple[str, bool]:
     if isinstance(dtype, str):
-        match = _TYPE.fullmatch(dtype)
-        if match:
-            order, kind, size = match.groups()
-            name = "bool" if kind == "b" else f"{_KINDS[kind]}{8 * int(size)}"
-            if name in ELEMENT_TYPES and (kind != "b" or size == "1"):
-                return name, order == ">"
-        elif dtype in ELEMENT_TYPES:  # TensorStore's extension: bfloat16, float8_e4m3fn
+        if _TYPE.fullmatch(dtype):
+            return np.dtype(dtype).name, dtype.startswith(">")
+        if dtype in ELEMENT_TYPES:  # TensorStore's extension: bfloat16, float8_e4m3fn
             return dtype, False
     raise ValueError(f"it has the element type {printable(str(dtype), 40)}, which is not read")
 
@@ -596,13 +589,10 @@ def _array(name: str, find: Find) -> ZarrArray | None:
 def _without_value(arrays: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     """The paths of Flax's nnx, whose variables each hold one leaf called ``value``, without it."""
     parents = Counter(path[:-1] for path in arrays)
-    renamed = {
-        path[:-1] if path[-1] == "value" and path[1:] and parents[path[:-1]] == 1 else path: array
+    return unique(
+        (path[:-1] if path[1:] and path[-1] == "value" and parents[path[:-1]] == 1 else path, array)
         for path, array in arrays.items()
-    }
-    if len(renamed) < len(arrays):
-        raise ValueError("two of its arrays have the same name")
-    return renamed
+    )
 
 
 def _size_on_disk(directory: LocalDirectory) -> int:

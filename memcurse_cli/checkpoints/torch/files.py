@@ -13,16 +13,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.registry import open_known
-from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.select import (
+    MAX_TENSORS,
+    Path,
+    collect,
+    name_jax,
+    name_torch,
+    texts,
+    unique,
+)
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
     TensorStore,
+    assembled,
     element_count,
     file_store,
     spec_of,
@@ -284,7 +292,7 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
             layers = networks.setdefault((*path[:-2], name["module"]), {})
             layers.setdefault(int(name["index"]), {})[name["layer"]] = shape
     double = {network for network, layers in networks.items() if _two_directions(layers)}
-    named: dict[Path, LazyTensor] = {}
+    named: list[tuple[Path, LazyTensor]] = []
     for path, name in packed.items():
         plain = path
         if name is not None:
@@ -299,10 +307,8 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
             else:
                 last = f"{name['layer']}_l{int(name['index'])}"
             plain = (*above, f"{name['module']}{last}")
-        named[plain] = found[path]
-    if len(named) < len(found):
-        raise ValueError("two of its tensors have the same name")
-    return named
+        named.append((plain, found[path]))
+    return unique(named)
 
 
 def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
@@ -517,19 +523,19 @@ Chunk = tuple[Shape, Shape, Part]
 
 
 def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
-    kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
-    array = np.zeros(spec.shape, kind)
-    for start, extent, content in chunks:
-        store = open_known(content, ("PyTorch",))
-        if store is None:
-            raise ValueError("a chunk is no file of torch.save")
-        with store:
-            (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
-            if others or (found.shape, found.dtype) != (extent, spec.dtype):
-                raise ValueError("a chunk is not the tensor that the metadata describes")
-            room = tuple(slice(a, a + n) for a, n in zip(start, extent, strict=True))
-            array[room] = store.read(name)
-    return array
+    parts = ((start, _chunk(spec, extent, content)) for start, extent, content in chunks)
+    return assembled(spec, parts)
+
+
+def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> NDArray[Any]:
+    store = open_known(content, ("PyTorch",))
+    if store is None:
+        raise ValueError("a chunk is no file of torch.save")
+    with store:
+        (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
+        if others or (found.shape, found.dtype) != (extent, spec.dtype):
+            raise ValueError("a chunk is not the tensor that the metadata describes")
+        return store.read(name)
 
 
 def _tensors(metadata: dict[Any, Any], files: FilesBeside) -> Iterator[tuple[str, LazyTensor]]:

@@ -24,7 +24,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     Bytes,
     Cursor,
     EndOfBytesError,
-    require_range,
 )
 
 MAX_OPCODES = 10_000_000
@@ -109,9 +108,7 @@ class EscapedBytes(ByteRange):
         self._source, self._start, self._length, self._codec = source, offset, length, codec
         self.size = len(self._decoded())
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_range(offset, length, self.size)
+    def _read(self, offset: int, length: int) -> bytes:
         return self._decoded()[offset : offset + length]
 
     def _decoded(self) -> bytes:

@@ -198,12 +198,12 @@ def _refuse(name: str, fault: str, **remedy: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class _Member:
+class _Member(Bytes):
     archive: Archive
     name: str
     size: int
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         return self.archive.read(self.name, offset, length)
 
 

@@ -7,6 +7,7 @@ import glob
 import io
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
@@ -21,21 +22,21 @@ from memcurse_cli.errors import CheckpointError, MemcurseError
 MAX_DIMENSIONS = 64  # as in NumPy and PyTorch
 
 
-class Bytes(Protocol):
+class Bytes(ABC):
     """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
 
-    @property
-    def size(self) -> int:
-        """How many there are."""
+    size: int  # how many there are
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
+        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            wanted = f"the {length} bytes from byte {offset}"
+            raise ValueError(f"the file ends at byte {self.size}, before {wanted}")
+        return self._read(offset, length)
 
-
-def require_range(offset: int, length: int, size: int) -> None:
-    """Refuse a range that a file claims and that is not within the bytes that there are."""
-    if offset < 0 or length < 0 or offset + length > size:
-        raise ValueError(f"it needs {length} bytes from byte {offset} of {size}")
+    @abstractmethod
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
+        """The same of a range that there is."""
 
 
 def naturals(values: object, fault: str, count: int | None = None) -> tuple[int, ...]:
@@ -64,27 +65,23 @@ def matching(path: str) -> list[str]:
     return [one for one in found if PurePath(one) not in crossed]
 
 
-class ByteRange:
+class ByteRange(Bytes):
     """A part of other bytes."""
 
     def __init__(self, source: Bytes, offset: int, size: int) -> None:
         self._source, self._offset, self.size = source, offset, size
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
-        require_range(offset, length, self.size)
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         return self._source.read(self._offset + offset, length)
 
 
-class InlineBytes:
+class InlineBytes(Bytes):
     """Bytes that are in memory already."""
 
     def __init__(self, content: bytes | bytearray) -> None:
         self._content, self.size = content, len(content)
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
-        require_range(offset, length, self.size)
+    def _read(self, offset: int, length: int) -> bytes:
         return bytes(self._content[offset : offset + length])
 
 
@@ -214,13 +211,12 @@ def changed(where: str) -> CheckpointError:
     return CheckpointError(what, where=where, remedy=remedy)
 
 
-class File(Bytes, Protocol):
-    """A file that is read by ranges; `CheckpointError` where it ends before one."""
+class File(Bytes):
+    """A file that is read by ranges."""
 
-    @property
-    def path(self) -> str:
-        """What to call it in messages."""
+    path: str  # what to call it in messages
 
+    @abstractmethod
     def directory(self) -> Directory:
         """The directory that it lies in."""
 
@@ -241,7 +237,7 @@ class Directory(Protocol):
         """The names of its regular files, hidden ones left out."""
 
 
-class LocalFile:
+class LocalFile(File):
     """A regular file on this machine.
 
     ``shown`` is what messages call it, ``directory`` where the files beside it are if links have
@@ -273,9 +269,7 @@ class LocalFile:
         self._file = io.FileIO(descriptor)
         opened_as(os.fspath(path), self.path, _version(status), lambda: _version_now(path))
 
-    def read(self, offset: int, length: int) -> bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_within(self, offset, length)
+    def _read(self, offset: int, length: int) -> bytearray:
         content = bytearray(length)
         view = memoryview(content)
         try:
@@ -283,7 +277,7 @@ class LocalFile:
             while view:  # one read returns at most 2 GiB on Linux
                 count = self._file.readinto(view)
                 if not count:  # it has been cut off since it was opened
-                    require_within(self, self.size, length)
+                    raise changed(self.path)
                 view = view[count:]
         except OSError as error:
             raise unreadable(self.path, error) from error
@@ -361,7 +355,7 @@ class LocalDirectory:
                 yield name
 
 
-class DataFile:
+class DataFile(File):
     """A file of a directory that has hundreds of them: opened for each read and closed again."""
 
     def __init__(self, directory: LocalDirectory, name: str) -> None:
@@ -369,22 +363,18 @@ class DataFile:
         self.path = printable(f"{directory.path}/{name}")
 
     @cached_property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]
         """Its length in bytes."""
         with closing(self._directory.open(self._name)) as file:
             return file.size
 
-    def read(self, offset: int, length: int) -> bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         with closing(self._directory.open(self._name)) as file:
             return file.read(offset, length)
 
     def directory(self) -> LocalDirectory:
         """The directory that it lies in."""
         return self._directory
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 class FilesBeside(dict[str, File]):
@@ -397,9 +387,10 @@ class FilesBeside(dict[str, File]):
     def __missing__(self, name: str) -> File:
         if len(self) >= MAX_FILES_BESIDE:
             raise ValueError(f"it names more than {MAX_FILES_BESIDE} files")
-        directory = self._directory
-        here = isinstance(directory, LocalDirectory)
-        self[name] = DataFile(directory, name) if here else directory.open(name)
+        if isinstance(self._directory, LocalDirectory):
+            self[name] = DataFile(self._directory, name)
+        else:
+            self[name] = self._directory.open(name)
         return self[name]
 
     @property
@@ -408,16 +399,14 @@ class FilesBeside(dict[str, File]):
         return sum(file.size for file in self.values())
 
 
-class Part:
+class Part(File):
     """Bytes within a file, such as a member of an archive, as a file that is closed with it."""
 
     def __init__(self, content: Bytes, file: File, path: str = "") -> None:
         self._content, self._file = content, file
         self.path, self.size = path or file.path, content.size
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_within(self, offset, length)
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         return self._content.read(offset, length)
 
     def directory(self) -> Directory:
@@ -427,16 +416,6 @@ class Part:
     def close(self) -> None:
         """Release the file."""
         self._file.close()
-
-
-def require_within(file: File, offset: int, length: int) -> None:
-    """Refuse a range that is not within a file."""
-    try:
-        require_range(offset, length, file.size)
-    except ValueError as error:
-        what = f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}"
-        remedy = "it is truncated: copy or download it again"
-        raise CheckpointError(what, where=file.path, remedy=remedy) from error
 
 
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
