@@ -300,7 +300,7 @@ def holds(directory: Directory, name: str) -> bool:
     if not isinstance(directory, LocalDirectory):
         return name in directory.names
     with suppress(CheckpointError):
-        return directory.locate(name).is_file()
+        return directory.has(name)
     return False
 
 
@@ -343,13 +343,8 @@ def _of_deepspeed_step(directory: Directory) -> list[str]:
 def _saved_model(directory: Directory) -> list[str]:
     """The index of a SavedModel's variables, where the folder is one."""
     there = SAVED_MODEL in directory.names and "variables" in directory.names
-    if there and isinstance(directory, LocalDirectory):
-        try:
-            there = directory.locate(SAVED_VARIABLES).is_file()
-        except CheckpointError as error:
-            if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                raise
-            there = False
+    if isinstance(directory, LocalDirectory):
+        there = there and directory.has(SAVED_VARIABLES)
     return [SAVED_VARIABLES] if there else []
 
 

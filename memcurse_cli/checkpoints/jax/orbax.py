@@ -525,13 +525,7 @@ def _json(file: Bytes) -> dict[str, Any]:
 
 def _stored(directory: LocalDirectory, key: str) -> Bytes | None:
     """The file of a key such as ``params.cell.kernel/.zarray``."""
-    try:
-        directory.locate(key)
-    except CheckpointError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            return None
-        raise
-    return DataFile(directory, key)
+    return DataFile(directory, key) if directory.has(key) else None
 
 
 def _paths(metadata: Mapping[str, Any]) -> dict[Path, str]:

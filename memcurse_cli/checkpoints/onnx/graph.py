@@ -69,11 +69,15 @@ class Field(NamedTuple):
             raise ValueError(f"a name has {self.size} bytes")
         return self.read().decode("utf-8", "replace")
 
-    def integers(self) -> list[int]:
-        """The signed integers of a repeated field, packed or not."""
+    def varints(self) -> NDArray[np.uint64]:
+        """The unsigned integers of a repeated field, packed or not."""
         if self.wire == VARINT:
-            return [self.signed]
-        values: list[int] = decode_varints(self.read()).view(np.int64).tolist()
+            return np.array([self.value], np.uint64)
+        return decode_varints(self.read())
+
+    def integers(self) -> list[int]:
+        """The same as signed ones."""
+        values: list[int] = self.varints().view(np.int64).tolist()
         return values
 
 
@@ -225,17 +229,8 @@ class Tensor:
             return decode(b"".join(part.read() for part in parts), spec.dtype, spec.shape)
 
         def varints() -> NDArray[Any]:
-            values = np.concatenate(
-                [
-                    np.zeros(0, np.uint64),
-                    *(
-                        np.array([part.value], np.uint64)
-                        if part.wire == VARINT
-                        else decode_varints(part.read())
-                        for part in parts
-                    ),
-                ]
-            )
+            none = np.zeros(0, np.uint64)
+            values = np.concatenate([none, *(part.varints() for part in parts)])
             spec.require(values.size * width, self._label)
             # Each is sign-extended to 64 bits; its low bits are the element, or its bit pattern.
             return decode(values.astype(f"<u{width}").tobytes(), spec.dtype, spec.shape)

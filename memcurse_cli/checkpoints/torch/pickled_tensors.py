@@ -181,37 +181,6 @@ def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ..
     return key, dtype, count, tuple(rest)
 
 
-@dataclass(frozen=True)
-class _View:
-    """A strided view of a storage, in elements."""
-
-    storage: Storage
-    dtype: str
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    extent: int
-    conjugate: bool
-    negative: bool
-
-    def __call__(self) -> NDArray[Any]:
-        size = element_bytes(self.dtype)
-        count = element_count(self.shape)
-        if count > max(self.extent, MAX_EXPANDED_ELEMENTS):
-            what = f"an expanded view of {self.extent} elements that claims {count}"
-            raise CheckpointError(what, remedy="save the tensor with .contiguous()")
-        if self.storage.content is None:
-            raise ValueError("a tensor's storage is not in the file, which is truncated")
-        content = self.storage.content.read(self.offset * size, self.extent * size)
-        flat = decode(content, self.dtype, (self.extent,), self.storage.big_endian)
-        strides = tuple(step * flat.itemsize for step in self.stride)
-        # The extent was computed from the same shape and stride, so the view stays inside.
-        array = np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False).copy()
-        if self.conjugate:
-            array = array.conj()
-        return -array if self.negative else array
-
-
 class QuantisedTensor(LazyTensor):
     """A tensor that is stored as integers (aten/src/ATen/quantized)."""
 
@@ -251,8 +220,25 @@ def view(
         )
     bits = flags if isinstance(flags, dict) else {}
     conjugate, negative = (bits.get(bit) is True for bit in ("conj", "neg"))
-    seen = _View(storage, element, start, sizes, steps, extent, conjugate, negative)
-    return LazyTensor(spec_of(sizes, element), seen, identity=seen)
+
+    def load() -> NDArray[Any]:
+        count = element_count(sizes)
+        if count > max(extent, MAX_EXPANDED_ELEMENTS):
+            what = f"an expanded view of {extent} elements that claims {count}"
+            raise CheckpointError(what, remedy="save the tensor with .contiguous()")
+        if storage.content is None:
+            raise ValueError("a tensor's storage is not in the file, which is truncated")
+        content = storage.content.read(start * size, extent * size)
+        flat = decode(content, element, (extent,), storage.big_endian)
+        strides = tuple(step * flat.itemsize for step in steps)
+        # The extent was computed from the same shape and stride, so the view stays inside.
+        array = np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False).copy()
+        if conjugate:
+            array = array.conj()
+        return -array if negative else array
+
+    identity = (storage, element, start, sizes, steps, conjugate, negative)
+    return LazyTensor(spec_of(sizes, element), load, identity)
 
 
 def _naturals(values: object) -> tuple[int, ...]:

@@ -101,13 +101,13 @@ class Archive:
     def __init__(self, file: File) -> None:
         self._file = file
         try:
-            with zipfile.ZipFile(Stream(file)) as archive:
-                members = archive.infolist()
+            self._archive = zipfile.ZipFile(Stream(file))
         except CheckpointError:
             raise
         except _BROKEN as error:
             fault = printable(str(error).lower(), 80)
             raise CheckpointError(f"a truncated or corrupt zip archive ({fault})") from error
+        members = self._archive.infolist()
         self._members = {member.filename: member for member in members}
         self.names = list(self._members)
         self._check(members)
@@ -137,36 +137,24 @@ class Archive:
             length = member.file_size - offset
         if offset < 0 or length < 0 or offset + length > member.file_size:
             _refuse(name, f"ends at byte {member.file_size}")
-        start = self._start(member)
-        if member.compress_type == zipfile.ZIP_STORED:
-            return self._file.read(start + offset, length)
-        return self._inflate(member, start, offset, length)
-
-    def _start(self, member: zipfile.ZipInfo) -> int:
+        if member.compress_type != zipfile.ZIP_STORED:
+            return self._inflate(member, offset, length)
         header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
         magic, *lengths = _LOCAL_HEADER.unpack(header)
         if magic != b"PK\x03\x04":
-            _refuse(member.filename, "has no header where the archive's directory says")
-        start: int = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
-        return start
+            _refuse(name, "has no header where the archive's directory says")
+        start = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        return self._file.read(start + offset, length)
 
-    def _inflate(self, member: zipfile.ZipInfo, start: int, skip: int, length: int) -> bytearray:
-        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        content = bytearray()
-        left = member.compress_size
+    def _inflate(self, member: zipfile.ZipInfo, offset: int, length: int) -> bytes:
         try:
-            while len(content) < length:
-                packed = inflater.unconsumed_tail
-                if not packed:
-                    packed = bytes(self._file.read(start, min(left, _PIECE)))
-                    start, left = start + len(packed), left - len(packed)
-                piece = inflater.decompress(packed, min(_PIECE, skip + length - len(content)))
-                if not piece and (inflater.eof or not packed):
-                    _refuse(member.filename, "is shorter than it claims")
-                content += piece[skip:]
-                skip = max(0, skip - len(piece))
-        except zlib.error as error:
-            _refuse(member.filename, f"cannot be decompressed ({error})")
+            with self._archive.open(member) as stream:
+                stream.seek(offset)
+                content = stream.read(length)
+        except (*_BROKEN, zlib.error) as error:
+            _refuse(member.filename, f"cannot be decompressed ({printable(str(error), 80)})")
+        if len(content) < length:
+            _refuse(member.filename, "is shorter than it claims")
         return content
 
     def _check(self, members: list[zipfile.ZipInfo]) -> None:
@@ -212,6 +200,10 @@ class Stream(io.RawIOBase):
 
     def __init__(self, file: Bytes) -> None:
         self._file, self._position = file, 0
+
+    def seekable(self) -> bool:
+        """Whether `seek` works."""
+        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a position, which may be beyond the end."""

@@ -338,6 +338,16 @@ class LocalDirectory:
             )
         return target
 
+    def has(self, name: str) -> bool:
+        """Whether there is a ``name``; CheckpointError where it would lie outside."""
+        try:
+            self.locate(name)
+        except CheckpointError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return False
+            raise
+        return True
+
     def open(self, name: str) -> LocalFile:
         """The file ``name``; the errors of `locate` and `LocalFile`."""
         beside = self._root.joinpath(name).parent
