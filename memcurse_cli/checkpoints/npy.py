@@ -95,8 +95,7 @@ def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTen
 
 def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
     """One array, or None where it holds something else than numbers; and what to say of it."""
-    start = bytes(content.read(0, min(content.size, MAX_HEADER_BYTES)))
-    shape, fortran, dtype, offset = _header(start)
+    shape, fortran, dtype, offset = _header(content.first(MAX_HEADER_BYTES))
     element, note = dtype.name, ""
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
         # NumPy stores the types of ml_dtypes as raw bytes; two of them are a bfloat16.
@@ -143,7 +142,7 @@ Shape = tuple[int, ...]
 
 def recognises(head: bytes, file: File) -> bool:
     """A second array where the first one ends, or a first one after a line of JSON."""
-    start = _first_array(head, file)
+    start = _first_array(file)
     if start != 0:
         return start is not None
     try:
@@ -157,7 +156,7 @@ def open_leaves(file: File) -> TensorStore:
     """Read every header."""
     shapes: list[Shape] = []
     leaves: list[ByteRange] = []
-    offset = _first_array(bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES))), file) or 0
+    offset = _first_array(file) or 0
     while offset < file.size:
         if len(shapes) == MAX_LEAVES:
             raise ValueError(f"it has more than {MAX_LEAVES} leaves")
@@ -211,12 +210,10 @@ def _cell(shapes: list[Shape]) -> tuple[str, ...]:
     return (*fields, "bias_n") if rows == 3 * size and shapes[3:] == [(size,)] else ()
 
 
-def _first_array(head: bytes, file: File) -> int | None:
+def _first_array(file: File) -> int | None:
     """Where the first array starts; None where there is none."""
+    head = file.first(MAX_SETTINGS_BYTES)
     if head.startswith(MAGIC):
         return 0
-    if not head.startswith(b"{"):
-        return None
-    settings = bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES)))
-    found = settings.find(b"\n" + MAGIC)
+    found = head.find(b"\n" + MAGIC) if head.startswith(b"{") else -1
     return None if found < 0 else found + 1

@@ -65,10 +65,8 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
         if local and not set(RECORDS).isdisjoint(directory.names):
             store.beside = directory
         with closing(directory.open(CONFIG_NAME)) as file:
-            if file.size > MAX_CONFIG_BYTES:
-                raise ValueError(f"it has {file.size} bytes, more than {MAX_CONFIG_BYTES}")
             # transformers before version 5 writes an open limit as Infinity, which JSON has not.
-            store.config = parse_object(bytes(file.read(0, file.size)), understood=INFINITE)
+            store.config = parse_object(file.whole(MAX_CONFIG_BYTES), understood=INFINITE)
     except (ValueError, CheckpointError) as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             reason = error.what if isinstance(error, CheckpointError) else error
@@ -81,7 +79,7 @@ GIT_LFS = b"version https://git-lfs.github.com/spec/"
 
 def _unknown(file: File) -> CheckpointError:
     """The error that says what the file is instead, and what to do."""
-    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+    head = file.first(HEAD_BYTES)
     elements = re.search(r"\.data-\d{5}-of-\d{5}$", file.path)
     if not head:
         what, remedy = "the file is empty", COPY
@@ -363,15 +361,15 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
 def _text(directory: Directory, name: str) -> str:
     with closing(directory.open(name)) as file:
-        return bytes(file.read(0, min(file.size, MAX_STATE_BYTES))).decode("utf-8", "replace")
+        return file.first(MAX_STATE_BYTES).decode("utf-8", "replace")
 
 
 def trainer_state(directory: Directory) -> dict[str, Any]:
     """What HF Trainer's log in a directory says; empty where there is none that can be read."""
     try:
         with closing(directory.open(TRAINER_LOG)) as file:
-            content = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
-        return parse_object(content, understood=NOT_FINITE)  # of a loss that diverged
+            # A loss that diverged is not finite.
+            return parse_object(file.whole(MAX_JSON_BYTES), understood=NOT_FINITE)
     except (CheckpointError, ValueError):
         return {}
 

@@ -60,9 +60,7 @@ class Format:
             size = len(self.ends)
             return file.size >= size and file.read(file.size - size, size) == self.ends
         if self.holds:
-            if file.size > MAX_JSON_BYTES:
-                return False
-            content = file.read(0, file.size)
+            content = file.first(MAX_JSON_BYTES)
             return all(text in content for text in self.holds)
         return not self.asks or bool(self._function("recognises")(head, file))
 
@@ -257,7 +255,7 @@ def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
 
     ``names`` are the only formats that it may have; all by default.
     """
-    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+    head = file.first(HEAD_BYTES)
     archive = None
     try:
         if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # a zip archive, or an empty one

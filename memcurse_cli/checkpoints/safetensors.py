@@ -123,7 +123,7 @@ def read_index(
     ``several`` says whether a key may stand for what lies in several shards.
     """
     with about("the index is damaged:"):
-        index = parse_object(bytes(file.read(0, file.size)))
+        index = parse_object(file.whole(MAX_JSON_BYTES))
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError("the index's weight_map is not an object that names shards")

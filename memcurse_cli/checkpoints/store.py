@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File, part_of
 from memcurse_cli.errors import CheckpointError
 
 # What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
@@ -123,14 +123,11 @@ def elements_at(
     fortran: bool = False,
 ) -> LazyTensor:
     """A tensor whose elements stand one after another from a byte on; ValueError beyond the end."""
-    end = offset + spec.bytes
-    if end > source.size:
-        reached = printable(str(end), 40)
-        raise ValueError(f"{label} lies at bytes {offset} to {reached} of {source.size}")
+    content = part_of(source, offset, spec.bytes, label)
 
     def load() -> NDArray[Any]:
-        content = source.read(offset, spec.bytes)
-        return decode(content, spec.dtype, spec.shape, big_endian, fortran)
+        elements = content.read(0, spec.bytes)
+        return decode(elements, spec.dtype, spec.shape, big_endian, fortran)
 
     return LazyTensor(spec, load)
 

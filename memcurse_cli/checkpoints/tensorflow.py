@@ -76,9 +76,7 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     of entries whose keys leave out what they share with the key before, and in the footer of 48
     bytes the handles (offset, size) of an index of meta blocks and of an index of data blocks.
     """
-    if file.size > MAX_TABLE_BYTES:
-        raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
-    content = bytes(file.read(0, file.size))
+    content = file.whole(MAX_TABLE_BYTES, "its index")
     footer = len(content) - FOOTER_BYTES
     if footer < 0 or content[-8:] != MAGIC:
         raise ValueError("it does not end as a table does")

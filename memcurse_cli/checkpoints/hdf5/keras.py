@@ -340,7 +340,7 @@ def open_shards(file: File) -> TensorStore:
             shard = shards.enter_context(closing(file.directory().open(name)))
             size += shard.size
             with about(f"its shard {printable(name, 80)}:"):
-                if bytes(shard.read(0, min(shard.size, len(HDF5_MAGIC)))) != HDF5_MAGIC:
+                if shard.first(len(HDF5_MAGIC)) != HDF5_MAGIC:
                     raise ValueError("it is not an HDF5 file")
                 content = Hdf5File(shard)
                 if datasets.keys() & content.datasets.keys():

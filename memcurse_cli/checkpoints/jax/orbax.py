@@ -167,7 +167,7 @@ class ZarrArray:
             raise ValueError(f"it claims {printable(str(count), 40)} elements and stores {stored}")
         check_ratio(self.spec.bytes, sum(content.size for _, content in found))
         blocks = (
-            (start, self._encoding.decode(bytes(content.read(0, content.size)), size))
+            (start, self._encoding.decode(content.first(content.size), size))
             for start, content in found
         )
         # Orbax may leave out chunks whose elements all have the fill value.
@@ -331,9 +331,8 @@ class Ocdbt:
 
     def _root(self) -> _Node:
         manifest = DataFile(self._directory, MANIFEST)
-        if manifest.size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"{MANIFEST} has {manifest.size} bytes")
-        body = _body(manifest.read(0, manifest.size), MANIFEST_MAGIC, MAX_MANIFEST_BYTES)
+        content = manifest.whole(MAX_MANIFEST_BYTES, MANIFEST)
+        body = _body(content, MANIFEST_MAGIC, MAX_MANIFEST_BYTES)
         body.take(16)  # the store's identity
         if body.varint():
             raise ValueError("its versions are spread over numbered manifests, which is not read")
@@ -492,7 +491,7 @@ def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
     """The directory of the arrays and what describes them, starting at any of its files."""
     directory = directory_here(file)
     described = TREE in directory.names
-    if bytes(file.read(0, 4)) == MANIFEST_MAGIC:
+    if file.first(4) == MANIFEST_MAGIC:
         return directory, _json(DataFile(directory, TREE)) if described else {}
     metadata = _json(file)
     if "tree_metadata" in metadata:
@@ -518,9 +517,7 @@ def _item(directory: LocalDirectory) -> str:
 
 
 def _json(file: Bytes) -> dict[str, Any]:
-    if file.size > MAX_JSON_BYTES:
-        raise ValueError(f"its metadata has {file.size} bytes")
-    return parse_object(bytes(file.read(0, file.size)))
+    return parse_object(file.whole(MAX_JSON_BYTES, "its metadata"))
 
 
 def _stored(directory: LocalDirectory, key: str) -> Bytes | None:
@@ -574,10 +571,9 @@ def _array(name: str, find: Find) -> ZarrArray | None:
     description = find(f"{name}/{VERSION_2}") or find(f"{name}/{VERSION_3}")
     if description is None:
         return None
-    if description.size > MAX_DESCRIPTION_BYTES:
-        raise ValueError(f"an array's description has {description.size} bytes")
     with about(f"{printable(name, 60)}:"):
-        return ZarrArray(_json(description), lambda key: find(f"{name}/{key}"))
+        described = parse_object(description.whole(MAX_DESCRIPTION_BYTES, "its description"))
+        return ZarrArray(described, lambda key: find(f"{name}/{key}"))
 
 
 def _without_value(arrays: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:

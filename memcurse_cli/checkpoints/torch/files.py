@@ -66,6 +66,7 @@ from memcurse_cli.checkpoints.untrusted.source import (
     Part,
     directory_here,
     naturals,
+    part_of,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -167,10 +168,10 @@ class _Search:
             return packed
         # A state of an optax transformation repeats the weights' tree.
         if isinstance(node.function, Global) and node.function.module.split(".")[0] == "optax":
-            return {"opt_state": _attributes(node)}
+            return {"opt_state": attributes(node)}
         children = _module_children(node)
         if children is None:
-            return _attributes(node)
+            return attributes(node)
         self.module = self.module or str(node.function)[:200]
         return {
             f"{MODULE_MARK}{key if isinstance(key, str | int) else '?'}": child
@@ -202,7 +203,8 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
     return None
 
 
-def _attributes(node: Record) -> object:
+def attributes(node: Record) -> object:
+    """What an object holds: its state and items, or what it is made from."""
     parts = node.state if isinstance(node.state, tuple) else (node.state,)
     named = {key: child for part in parts if isinstance(part, dict) for key, child in part.items()}
     named.update(node.entries)
@@ -440,9 +442,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 def open_nemo(file: File) -> TensorStore:
     """Find the weights in the tar, and read them as the PyTorch file that they are."""
     content: Bytes = file
-    if bytes(file.read(0, 2)) == GZIP_MAGIC:
+    if file.first(2) == GZIP_MAGIC:
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
-        content = InlineBytes(inflate(bytes(file.read(0, file.size)), limit))
+        content = InlineBytes(inflate(file.first(file.size), limit))
     weights = _weights(content)
     return _open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
 
@@ -560,11 +562,8 @@ def _tensors(metadata: dict[Any, Any], files: FilesBeside) -> Iterator[tuple[str
             if info is None:
                 raise ValueError(f"a chunk of {shown} is not stored")
             path, offset, length = info
-            file, end = files[path], offset + length
-            if end > file.size:
-                lies = f"lies at bytes {offset} to {end} of {file.size}"
-                raise ValueError(f"a chunk of {shown} {lies}")
-            chunks.append((start, extent, Part(ByteRange(file, offset, length), file)))
+            content = part_of(files[path], offset, length, f"a chunk of {shown}")
+            chunks.append((start, extent, Part(content, files[path])))
         if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
             raise ValueError(f"the chunks of {shown} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.

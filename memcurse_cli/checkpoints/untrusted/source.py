@@ -38,6 +38,16 @@ class Bytes(ABC):
     def _read(self, offset: int, length: int) -> bytes | bytearray:
         """The same of a range that there is."""
 
+    def first(self, most: int) -> bytes:
+        """The first bytes, at most so many."""
+        return bytes(self.read(0, min(self.size, most)))
+
+    def whole(self, most: int, what: str = "it") -> bytes:
+        """All of them; ValueError where ``what`` has more than ``most``."""
+        if self.size > most:
+            raise ValueError(f"{what} has {self.size} bytes, more than {most}")
+        return self.first(most)
+
 
 def naturals(values: object, fault: str, count: int | None = None) -> tuple[int, ...]:
     """A shape, a stride or a place that a file claims; ValueError of ``fault`` where it is none.
@@ -73,6 +83,15 @@ class ByteRange(Bytes):
 
     def _read(self, offset: int, length: int) -> bytes | bytearray:
         return self._source.read(self._offset + offset, length)
+
+
+def part_of(source: Bytes, offset: int, size: int, label: str) -> ByteRange:
+    """The bytes that a file claims for something; ValueError where they reach beyond its end."""
+    end = offset + size
+    if end > source.size:
+        reached = printable(str(end), 40)
+        raise ValueError(f"{label} lies at bytes {offset} to {reached} of {source.size}")
+    return ByteRange(source, offset, size)
 
 
 class InlineBytes(Bytes):
@@ -437,7 +456,7 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
         if file.size > most:
             what = f"the file has {file.size} bytes, more than the {most} that are read"
             raise CheckpointError(what, where=file.path, remedy="give the right file")
-        return bytes(file.read(0, file.size))
+        return file.first(most)
 
 
 def directory_here(file: File) -> LocalDirectory:
