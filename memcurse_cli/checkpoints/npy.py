@@ -147,9 +147,9 @@ def recognises(head: bytes, file: File) -> bool:
         return start is not None
     try:
         _, end = _leaf(file, 0)
+        return file.read(end, len(MAGIC)) == MAGIC
     except ValueError:
         return False
-    return end + len(MAGIC) <= file.size and bytes(file.read(end, len(MAGIC))) == MAGIC
 
 
 def open_leaves(file: File) -> TensorStore:

@@ -51,6 +51,7 @@ PACKAGES = {"https": "aiohttp", "http": "aiohttp", **_STORES}
 # What object stores call the mark of an object's version.
 TAGS = ("ETag", "etag", "generation", "blob_id")
 _PIECE = 1 << 20
+_TOO_SLOW = "the server does not answer or sends too slowly", "try again later"
 
 Answer = TypeVar("Answer")
 
@@ -313,8 +314,7 @@ class _WebFile(RemoteFile):
             content: Answer = sync(self._system.loop, lambda: work)
             return content
         except TimeoutError as error:
-            what, remedy = "the server does not answer or sends too slowly", "try again later"
-            raise self._refused(what, remedy) from error
+            raise self._refused(*_TOO_SLOW) from error
         except aiohttp.TooManyRedirects as error:
             what = f"the server redirects more than {MAX_REDIRECTS} times"
             raise self._refused(what, "check the URL") from error
@@ -386,7 +386,7 @@ def _unreadable(url: str, error: Exception) -> CheckpointError:
     if isinstance(error, PermissionError):
         what, remedy = "the store refuses access", "log in to it, or check the URL"
     elif isinstance(error, TimeoutError):
-        what, remedy = "the store does not answer or sends too slowly", "try again later"
+        what, remedy = _TOO_SLOW
     elif not isinstance(error, FileNotFoundError):
         said = printable(shown_text(str(error).strip().partition("\n")[0]), 120)
         what = f"the store does not give it ({type(error).__name__}{': ' if said else ''}{said})"

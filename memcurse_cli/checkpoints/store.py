@@ -269,18 +269,19 @@ class TensorStore:
 
     def load(self, tensor: LazyTensor, name: str) -> NDArray[Any]:
         """As `read`, of an entry that need not be a weight, which messages call ``name``."""
+        where = f"{self.path}: {name}"
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused where it is used
                 array = tensor.load()
-        except (CheckpointError, ValueError, MemoryError) as error:
-            failed = CheckpointError(f"its elements are corrupt: {error}")
-            if isinstance(error, CheckpointError):
-                failed = CheckpointError(error.what, remedy=error.remedy)
-            elif isinstance(error, MemoryError):
-                what = f"its {tensor.spec.bytes} bytes do not fit into memory as float64"
-                failed = CheckpointError(what, remedy="use a machine with more memory")
-            failed.where = f"{self.path}: {name}"
-            raise failed from error
+        except CheckpointError as error:
+            error.where = where
+            raise
+        except ValueError as error:
+            raise CheckpointError(f"its elements are corrupt: {error}", where=where) from error
+        except MemoryError as error:
+            what = f"its {tensor.spec.bytes} bytes do not fit into memory as float64"
+            remedy = "use a machine with more memory"
+            raise CheckpointError(what, where=where, remedy=remedy) from error
         # A moment of the optimiser's has the name of its weight.
         key = (name, id(tensor)) if tensor.identity is None else tensor.identity
         self._bytes_read[key] = tensor.spec.bytes

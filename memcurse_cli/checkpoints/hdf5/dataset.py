@@ -269,9 +269,9 @@ def read_messages(file: File, address: int) -> Messages:
     return messages
 
 
-def first_message(messages: Messages, kind: int) -> bytes | None:
-    """The content of the first message of a kind."""
-    return next((body for other, body in messages if other == kind), None)
+def first_messages(messages: Messages) -> dict[int, bytes]:
+    """The content of the first message of each kind."""
+    return dict(reversed(messages))
 
 
 def parse_space(body: bytes) -> tuple[Shape | None, Shape]:
@@ -622,15 +622,15 @@ class Dataset:
         self.spec: TensorSpec | None = None
         self._content: Bytes = InlineBytes(b"")
         self._chunking: Chunking | None = None
-        self._parse_layout(first_message(messages, LAYOUT) or b"")
-        if first_message(messages, EXTERNAL_FILES) is not None:
+        held = first_messages(messages)
+        self._parse_layout(held[LAYOUT])
+        if EXTERNAL_FILES in held:
             raise ValueError("it keeps its elements in another file, which is not opened")
-        self._filters = _filters(first_message(messages, FILTERS))
-        space, datatype = first_message(messages, DATASPACE), first_message(messages, DATATYPE)
-        if space is None or datatype is None:
+        self._filters = _filters(held[FILTERS]) if FILTERS in held else []
+        if not held.keys() >= {DATASPACE, DATATYPE}:
             return
-        self._type = parse_datatype(datatype)
-        shape, self._limits = parse_space(space)
+        self._type = parse_datatype(held[DATATYPE])
+        shape, self._limits = parse_space(held[DATASPACE])
         kind = self._type.kind
         if kind == "opaque" and self._type.size == 2:
             # Keras stores a bfloat16 as two opaque bytes, and says so.
@@ -720,10 +720,8 @@ class Dataset:
         return content
 
 
-def _filters(body: bytes | None) -> list[tuple[int, tuple[int, ...]]]:
+def _filters(body: bytes) -> list[tuple[int, tuple[int, ...]]]:
     """The filters in the order in which they were applied, and their values."""
-    if body is None:
-        return []
     version, count = unpack("BB", body)
     if version not in (1, 2):
         raise ValueError("its filters are of an unknown version")

@@ -27,7 +27,7 @@ from memcurse_cli.checkpoints.hdf5.dataset import (
     Dataset,
     Messages,
     dense_objects,
-    first_message,
+    first_messages,
     read_messages,
     structure,
     text_attribute,
@@ -131,16 +131,14 @@ class Hdf5File:
             if len(seen) + len(self._found) - len(self._at) > MAX_TENSORS:
                 raise ValueError(f"it holds more than {MAX_TENSORS} objects")
             if len(path) > MAX_DEPTH or sum(map(len, path)) > MAX_NAME_LENGTH:
-                raise ValueError(
-                    f"its groups are nested more than {MAX_DEPTH} deep, "
-                    f"or a name has more than {MAX_NAME_LENGTH} characters"
-                )
+                deep = f"its groups are nested more than {MAX_DEPTH} deep"
+                raise ValueError(f"{deep}, or a name has more than {MAX_NAME_LENGTH} characters")
             if address in self._at:
                 self._found.append((address, path, self._at[address]))
                 continue
             with about(f"at {_shown(path)}:"):
                 messages = read_messages(self._file, address)
-                if first_message(messages, LAYOUT) is not None:
+                if LAYOUT in first_messages(messages):
                     self._add(path, address, messages)
                     continue
                 self._headers[path] = messages
@@ -157,12 +155,11 @@ class Hdf5File:
 
     def _links(self, path: Path, messages: Messages) -> Iterator[tuple[str, int]]:
         """The names in a group and the addresses of what they stand for."""
-        table = first_message(messages, SYMBOL_TABLE)
-        if table is not None:
-            yield from self._symbols(path, *unpack("QQ", table))
-        info = first_message(messages, LINK_INFO)
-        if info is not None:
-            for body in dense_objects(self._file, info, 8, LINK_NAMES, 4):
+        held = first_messages(messages)
+        if SYMBOL_TABLE in held:
+            yield from self._symbols(path, *unpack("QQ", held[SYMBOL_TABLE]))
+        if LINK_INFO in held:
+            for body in dense_objects(self._file, held[LINK_INFO], 8, LINK_NAMES, 4):
                 if body is None:
                     raise ValueError("a name is stored apart from the others")
                 yield from self._link(path, body)
@@ -204,9 +201,7 @@ class Hdf5File:
                 offset, child, cached = unpack("QQI", table, position)
                 end = heap.find(b"\0", offset, offset + MAX_NAME_LENGTH + 1)
                 if end < 0:
-                    raise ValueError(
-                        f"a name is damaged or has more than {MAX_NAME_LENGTH} characters"
-                    )
+                    raise ValueError(f"a name has no end within {MAX_NAME_LENGTH} characters")
                 name = _name(heap[offset:end])
                 if cached == 2:  # the entry keeps a soft link's target
                     self._soft_links.append((*path, name))

@@ -62,6 +62,7 @@ from memcurse_cli.checkpoints.untrusted.source import (
     LocalDirectory,
     directory_here,
     naturals,
+    part_of,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -175,43 +176,38 @@ class ZarrArray:
 
     def _chunks(self) -> Iterator[tuple[Shape, Bytes]]:
         """Where each stored chunk begins, and its bytes."""
-        for index in _grid(self.spec.shape, self._chunk):
-            names = [self._prefix] if self._prefix else []
-            key = self._separator.join([*names, *map(str, index)]) or "0"
-            content = self._find(key)
-            start = tuple(i * n for i, n in zip(index, self._chunk, strict=True))
-            if content is None:
-                continue
-            if self._inner is None:
+        names = [self._prefix] if self._prefix else []
+        for index, start in _grid(self.spec.shape, self._chunk):
+            content = self._find(self._separator.join([*names, *map(str, index)]) or "0")
+            if content is not None and self._inner is None:
                 yield start, content
-                continue
-            for inside, part in self._parts(content, self._inner):
-                yield tuple(a + b for a, b in zip(start, inside, strict=True)), part
+            elif content is not None and self._inner is not None:
+                for inside, part in self._parts(content, self._inner):
+                    yield tuple(a + b for a, b in zip(start, inside, strict=True)), part
 
     def _parts(self, shard: Bytes, inner: Shape) -> Iterator[tuple[Shape, Bytes]]:
-        indices = list(_grid(self._chunk, inner))
-        size = 16 * len(indices)
+        starts = [start for _, start in _grid(self._chunk, inner)]
+        size = 16 * len(starts)
         total = size + (_CHECKSUM_BYTES if self._index_checksum else 0)
         if shard.size < total:
             raise ValueError("a shard is shorter than its index")
         table = shard.read(0 if self._index_first else shard.size - total, size)
         pairs = np.frombuffer(table, "<u8").reshape(-1, 2).tolist()
-        stored = [(at, *pair) for at, pair in zip(indices, pairs, strict=True) if pair != _ABSENT]
+        stored = [(at, *pair) for at, pair in zip(starts, pairs, strict=True) if pair != _ABSENT]
         if sum(length for *_, length in stored) > shard.size:
             raise ValueError("the chunks of a shard overlap or reach beyond it")
-        for index, offset, length in stored:
-            if offset + length > shard.size:
-                raise ValueError("a chunk reaches beyond its shard")
-            start = tuple(i * n for i, n in zip(index, inner, strict=True))
+        for start, offset, length in stored:
             # A chunk beyond the array's edge belongs to no element.
-            yield start, ByteRange(shard, offset, length)
+            yield start, part_of(shard, offset, length, "a chunk of a shard")
 
 
-def _grid(shape: Shape, chunk: Shape) -> Iterator[Shape]:
+def _grid(shape: Shape, chunk: Shape) -> Iterator[tuple[Shape, Shape]]:
+    """The number of each chunk along each axis, and where it begins."""
     counts = [-(-size // part) for size, part in zip(shape, chunk, strict=True)]
     if element_count(tuple(counts)) > MAX_CHUNKS:
         raise ValueError(f"it has more than {MAX_CHUNKS} chunks")
-    return product(*map(range, counts))
+    for index in product(*map(range, counts)):
+        yield index, tuple(i * n for i, n in zip(index, chunk, strict=True))
 
 
 def _version_2(description: dict[str, Any]) -> _Layout:

@@ -60,6 +60,7 @@ from memcurse_cli.checkpoints.untrusted.names import (
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
+    Cursor,
     File,
     FilesBeside,
     InlineBytes,
@@ -356,26 +357,20 @@ def load_legacy(source: Bytes) -> object:
     root, keys = body.load(), body.load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError("its list of storages is malformed")
-    _place(source, body.position, keys, storages)
+    _place(body, keys, storages)
     return root
 
 
-def _place(source: Bytes, position: int, keys: list[str], storages: dict[str, Storage]) -> None:
-    # Each storage is preceded by its number of elements.
+def _place(cursor: Cursor, keys: list[str], storages: dict[str, Storage]) -> None:
     for key in keys:
         shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
             raise ValueError(f"it lists {shown}, which no tensor uses")
-        content = ByteRange(source, position, max(0, source.size - position))
-        count = int.from_bytes(content.read(0, 8), "big" if storage.big_endian else "little")
+        # Each storage is preceded by its number of elements.
+        count = int.from_bytes(cursor.take(8), "big" if storage.big_endian else "little")
         if count != storage.count:
             raise ValueError(f"{shown} has another length than it claims")
-        left = content.size - 8
-        if storage.bytes > left:
-            claim = f"{shown} claims {storage.bytes} bytes"
-            raise ValueError(f"{claim} and the file has {left} left; it is truncated")
-        storage.place(ByteRange(source, position + 8, storage.bytes))
-        position += 8 + storage.bytes
+        storage.place(cursor.skip(storage.bytes))
 
 
 def _load_from_bytes(content: object) -> object:
@@ -514,7 +509,7 @@ def open_distributed(file: File) -> TensorStore:
     if file.size > MAX_METADATA_BYTES:
         raise ValueError(f"its metadata has {file.size} bytes")
     metadata = _state(Machine(file, CONSTRUCTORS).load())
-    paths = _mapping(metadata.get("planner_data"))
+    paths = mapping(metadata.get("planner_data"))
     files = FilesBeside(directory)
     contents = {_path_of(name, paths): tensor for name, tensor in _tensors(metadata, files)}
     return file_store(file, *name_torch(contents), size=file.size + files.size, contents=contents)
@@ -540,8 +535,8 @@ def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> NDArray[Any]:
         return store.read(name)
 
 
-def _tensors(metadata: dict[Any, Any], files: FilesBeside) -> Iterator[tuple[str, LazyTensor]]:
-    described = _mapping(metadata.get("state_dict_metadata"))
+def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[str, LazyTensor]]:
+    described = mapping(metadata.get("state_dict_metadata"))
     if len(described) > MAX_TENSORS:
         raise ValueError(f"it has more than {MAX_TENSORS} entries")
     stored = _stored(metadata)
@@ -573,10 +568,10 @@ def _tensors(metadata: dict[Any, Any], files: FilesBeside) -> Iterator[tuple[str
         yield name, LazyTensor(spec, partial(_joined, spec, chunks))
 
 
-def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
+def _stored(metadata: Mapping[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
     """File, offset and length of each chunk, by the tensor's name and where the chunk begins."""
     stored: dict[tuple[str, Shape | None], tuple[str, int, int]] = {}
-    for key, value in _mapping(metadata.get("storage_data")).items():
+    for key, value in mapping(metadata.get("storage_data")).items():
         # The machine keeps a key that is an object inside a record of its own.
         index = _state(key.function) if isinstance(key, Record) else {}
         info = _state(value)
@@ -591,21 +586,22 @@ def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[st
     return stored
 
 
-def _path_of(name: str, paths: dict[Any, Any]) -> Path:
+def _path_of(name: str, paths: Mapping[Any, Any]) -> Path:
     path = paths.get(name)
     if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path):
         return tuple(str(part) for part in path)
     return (name,)
 
 
-def _state(node: object) -> dict[Any, Any]:
+def _state(node: object) -> Mapping[Any, Any]:
     if isinstance(node, Record) and isinstance(node.state, dict):
         return node.state
     raise ValueError("its metadata is malformed")
 
 
-def _mapping(node: object) -> dict[Any, Any]:
-    return node if isinstance(node, dict) else {}
+def mapping(node: object) -> Mapping[Any, Any]:
+    """A mapping as it is, and none where it is something else."""
+    return node if isinstance(node, Mapping) else {}
 
 
 def _sequence(node: object) -> list[Any] | tuple[Any, ...]:
