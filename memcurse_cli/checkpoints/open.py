@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.registry import COPY, FORMATS, HEAD_BYTES, open_known
+from memcurse_cli.checkpoints.registry import FORMATS, HEAD_BYTES, open_known
 from memcurse_cli.checkpoints.rewrites import REWRITES
 from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.store import (
@@ -40,7 +40,7 @@ from memcurse_cli.checkpoints.untrusted.source import (
     LocalFile,
     unreadable,
 )
-from memcurse_cli.errors import CheckpointError
+from memcurse_cli.errors import COPY, CheckpointError
 
 CONFIG_NAME = "config.json"
 MAX_CONFIG_BYTES = 1_000_000
@@ -179,7 +179,7 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
         file.close()
         if isinstance(error, MemoryError):
             what = "its headers need more memory than there is"
-            remedy = "the file is probably corrupt: copy or download it again"
+            remedy = f"the file is probably corrupt: {COPY}"
             raise CheckpointError(what, where=file.path, remedy=remedy) from error
         raise
 

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, printable
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
+from memcurse_cli.errors import COPY, CheckpointError
 
 if TYPE_CHECKING:
     from memcurse_cli.checkpoints.untrusted.archive import Archive
 
 HEAD_BYTES = 4096
-COPY = "copy or download it again"
 INDEX = "download the index and its shards again"
 
 

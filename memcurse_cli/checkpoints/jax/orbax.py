@@ -131,11 +131,7 @@ class ZarrArray:
         self.spec = spec_of(shape, self._encoding.dtype)
 
     def _version_3(self, description: dict[str, Any]) -> _Layout:
-        dtype = description.get("data_type")
-        if not isinstance(dtype, str) or dtype not in ELEMENT_TYPES:
-            raise ValueError(
-                f"it has the element type {printable(str(dtype), 40)}, which is not read"
-            )
+        dtype, _ = _element_type(description.get("data_type"))
         grid, settings = _named(description.get("chunk_grid"))
         if grid != "regular":
             raise ValueError("its chunks do not form a regular grid")
@@ -214,7 +210,7 @@ def _version_2(description: dict[str, Any]) -> _Layout:
     chunk = _chunk_shape(description.get("chunks"))
     if description.get("filters"):
         raise ValueError("its elements are filtered, which is not read")
-    dtype, big_endian = _version_2_type(description.get("dtype"))
+    dtype, big_endian = _element_type(description.get("dtype"))
     compressor = description.get("compressor")
     name = compressor.get("id") if isinstance(compressor, dict) else None
     compression = "" if compressor is None else _known_compression(name)
@@ -243,7 +239,8 @@ def _named(entry: object) -> tuple[str, dict[str, Any]]:
     raise ValueError("its description is malformed")
 
 
-def _version_2_type(dtype: object) -> tuple[str, bool]:
+def _element_type(dtype: object) -> tuple[str, bool]:
+    """The name of a type, as NumPy writes it or in full, and whether it is big-endian."""
     if isinstance(dtype, str):
         if _TYPE.fullmatch(dtype):
             return np.dtype(dtype).name, dtype.startswith(">")

@@ -7,7 +7,6 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -38,16 +37,10 @@ def check_ratio(size: int, compressed: int) -> None:
 
 def inflate(content: bytes, limit: int) -> bytes:
     """A gzip or zlib stream of at most ``limit`` bytes."""
+    check_ratio(limit, len(content))
     inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
-
-    def piece(size: int) -> bytes:
-        nonlocal content
-        made = inflater.decompress(content, size)
-        content = inflater.unconsumed_tail
-        return made
-
     try:
-        return _joined(piece, len(content), limit)
+        return _require_most(inflater.decompress(content, limit + 1), limit)
     except zlib.error as error:
         raise ValueError(f"a block cannot be decompressed ({error})") from error
 
@@ -61,21 +54,21 @@ def decompress_zstd(content: bytes, limit: int) -> bytes:
             "its blocks are compressed with Zstandard, and the package zstandard is not installed",
             remedy="run `pip install 'memcurse-cli[orbax]'`",
         ) from error
+    check_ratio(limit, len(content))
     reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(content)
+    joined = bytearray()
     try:
-        return _joined(reader.read, len(content), limit)
+        while made := reader.read(min(_PIECE, limit + 1 - len(joined))):
+            joined += made
+        return _require_most(bytes(joined), limit)
     except zstandard.ZstdError as error:
         raise ValueError("a block cannot be decompressed by Zstandard") from error
 
 
-def _joined(piece: Callable[[int], bytes], compressed: int, limit: int) -> bytes:
-    check_ratio(limit, compressed)
-    joined = bytearray()
-    while made := piece(min(_PIECE, limit + 1 - len(joined))):
-        joined += made
-        if len(joined) > limit:
-            raise ValueError(f"a block has more than the {limit} bytes that it should have")
-    return bytes(joined)
+def _require_most(content: bytes, limit: int) -> bytes:
+    if len(content) > limit:
+        raise ValueError(f"a block has more than the {limit} bytes that it should have")
+    return content
 
 
 MAX_MEMBERS = 1_000_000
