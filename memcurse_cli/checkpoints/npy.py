@@ -130,8 +130,11 @@ def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 def open_archive(file: File, archive: Archive) -> TensorStore:
     """Read every member's header."""
-    names = [name for name in archive.names if name.endswith(SUFFIX)]
-    members = {name.removesuffix(SUFFIX): archive.member(name) for name in names}
+    members = {
+        name.removesuffix(SUFFIX): member
+        for name, member in archive.items()
+        if name.endswith(SUFFIX)
+    }
     return file_store(file, *arrays_of(members, file.path))
 
 

@@ -53,8 +53,7 @@ class Format:
         if not re.match(self.begins, head, re.DOTALL):
             return False
         if self.member:
-            names = archive.names if archive else ()
-            return any(re.fullmatch(self.member, name) for name in names)
+            return any(re.fullmatch(self.member, name) for name in archive or ())
         if self.ends:
             size = len(self.ends)
             return file.size >= size and file.read(file.size - size, size) == self.ends

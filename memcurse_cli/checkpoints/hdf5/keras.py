@@ -309,17 +309,15 @@ def open_archive(file: File, archive: Archive) -> TensorStore:
     metadata = {}
     for name, key in (("config.json", CONFIG), ("metadata.json", VERSION)):
         if name in archive:
-            small = archive.size(name) <= MAX_CONFIG_BYTES
-            content = bytes(archive.read(name)) if small else b""
-            metadata[key] = content.decode("utf-8", "replace")
+            metadata[key] = archive[name].first(MAX_CONFIG_BYTES).decode("utf-8", "replace")
     if VERSION in metadata:
         version: object = ""
         with suppress(ValueError):
             version = parse_object(metadata[VERSION].encode()).get(VERSION)
         metadata[VERSION] = version if isinstance(version, str) else ""
-    weights = archive.member(ARCHIVED)
-    if archive.compressed(ARCHIVED):  # inflated once, as it is read in any order
-        weights = InlineBytes(archive.read(ARCHIVED))
+    member = archive[ARCHIVED]
+    # A compressed one is inflated once, as it is read in any order.
+    weights = InlineBytes(member.first(member.size)) if member.compressed else member
     return open_file(Part(weights, file), file.size, metadata)
 
 

@@ -393,10 +393,10 @@ MAX_PICKLE_BYTES = 1 << 28
 
 def open_zip(file: File, archive: Archive) -> TensorStore:
     """Run the pickle on inert data, and find the storages that lie beside it."""
-    pickles = [name for name in archive.names if name.endswith(f"/{PICKLE}")]
+    pickles = [name for name in archive if name.endswith(f"/{PICKLE}")]
     root = min(pickles, key=lambda name: name.count("/")).removesuffix(PICKLE)
     order = f"{root}byteorder"
-    big_endian = order in archive and bytes(archive.read(order, 0, 3)) == b"big"
+    big_endian = order in archive and archive[order].first(3) == b"big"
     # Tensors that share their elements refer to one storage.
     storages: dict[tuple[str, str, int], Storage] = {}
 
@@ -407,11 +407,11 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
             raise ValueError(f"the storage {printable(key, 40)} is not in the archive")
         if (key, dtype, count) not in storages:
             storage = Storage(dtype, count, big_endian=big_endian)
-            storage.place(archive.member(member))
+            storage.place(archive[member])
             storages[key, dtype, count] = storage
         return storages[key, dtype, count]
 
-    pickle = archive.member(f"{root}{PICKLE}")
+    pickle = archive[f"{root}{PICKLE}"]
     if pickle.size > MAX_PICKLE_BYTES:
         raise ValueError(f"it has {pickle.size} bytes")
     return store_of(Machine(pickle, CONSTRUCTORS, persistent).load(), file)
@@ -479,15 +479,15 @@ SB3_SETTINGS, SB3_DATA = "data", "the agent's data"
 def open_policy(file: File, archive: Archive) -> TensorStore:
     """Read the policy as the PyTorch file that it is, and its optimizer where that can be read."""
     remedy = "save the agent again with model.save()"
-    store = _open_inside(file, POLICY, archive.member(POLICY), remedy)
+    store = _open_inside(file, POLICY, archive[POLICY], remedy)
     held: dict[str, object] = {POLICY: store.contents}
     # Neither keeps the weights from being read.
     with suppress(CheckpointError, KeyError):
-        state = archive.member(POLICY_OPTIMIZER)
+        state = archive[POLICY_OPTIMIZER]
         held[POLICY_OPTIMIZER] = _open_inside(file, POLICY_OPTIMIZER, state, remedy).contents
     with suppress(CheckpointError, KeyError, ValueError):
-        content = archive.read(SB3_SETTINGS, 0, min(archive.size(SB3_SETTINGS), MAX_JSON_BYTES))
-        settings = parse_object(bytes(content), understood=NOT_FINITE)
+        content = archive[SB3_SETTINGS].first(MAX_JSON_BYTES)
+        settings = parse_object(content, understood=NOT_FINITE)
         held[SB3_DATA] = {"learning_rate": settings.get("learning_rate")}
     store.contents = held
     return store

@@ -7,7 +7,6 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import dataclass
 from typing import NoReturn
 
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -84,7 +83,39 @@ _BROKEN = (
 )
 
 
-class Archive:
+class Member(Bytes):
+    """A member of a zip archive, which where it is compressed is inflated anew for each reading."""
+
+    def __init__(self, file: File, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+        self._file, self._archive, self._member = file, archive, member
+        self.size = member.file_size
+        self.compressed = member.compress_type != zipfile.ZIP_STORED
+
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
+        member = self._member
+        if self.compressed:
+            return self._inflated(offset, length)
+        header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
+        magic, *lengths = _LOCAL_HEADER.unpack(header)
+        if magic != b"PK\x03\x04":
+            _refuse(member.filename, "has no header where the archive's directory says")
+        start = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        return self._file.read(start + offset, length)
+
+    def _inflated(self, offset: int, length: int) -> bytes:
+        name = self._member.filename
+        try:
+            with self._archive.open(self._member) as stream:
+                stream.seek(offset)
+                content = stream.read(length)
+        except (*_BROKEN, zlib.error) as error:
+            _refuse(name, f"cannot be decompressed ({printable(str(error), 80)})")
+        if len(content) < length:
+            _refuse(name, "is shorter than it claims")
+        return content
+
+
+class Archive(dict[str, Member]):
     """The members of a zip archive, by name in its order.
 
     Refused are archives that are truncated, encrypted or compressed in a way that no checkpoint is,
@@ -92,100 +123,44 @@ class Archive:
     """
 
     def __init__(self, file: File) -> None:
-        self._file = file
         try:
-            self._archive = zipfile.ZipFile(Stream(file))
+            archive = zipfile.ZipFile(Stream(file))
         except CheckpointError:
             raise
         except _BROKEN as error:
             fault = printable(str(error).lower(), 80)
             raise CheckpointError(f"a truncated or corrupt zip archive ({fault})") from error
-        members = self._archive.infolist()
-        self._members = {member.filename: member for member in members}
-        self.names = list(self._members)
-        self._check(members)
+        members = archive.infolist()
+        _check(members, file.size)
+        super().__init__((member.filename, Member(file, archive, member)) for member in members)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._members
 
-    def size(self, name: str) -> int:
-        """The length of a member once it is decompressed."""
-        return self._members[name].file_size
-
-    def compressed(self, name: str) -> bool:
-        """Whether a member must be inflated from its start for any part of it."""
-        return self._members[name].compress_type != zipfile.ZIP_STORED
-
-    def member(self, name: str) -> Bytes:
-        """A member as bytes that are read by range."""
-        return _Member(self, name, self.size(name))
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
-        """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
-
-        Raises CheckpointError: the member ends before that or is corrupt.
-        """
-        member = self._members[name]
-        if length is None:
-            length = member.file_size - offset
-        if offset < 0 or length < 0 or offset + length > member.file_size:
-            _refuse(name, f"ends at byte {member.file_size}")
-        if member.compress_type != zipfile.ZIP_STORED:
-            return self._inflate(member, offset, length)
-        header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
-        magic, *lengths = _LOCAL_HEADER.unpack(header)
-        if magic != b"PK\x03\x04":
-            _refuse(name, "has no header where the archive's directory says")
-        start = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
-        return self._file.read(start + offset, length)
-
-    def _inflate(self, member: zipfile.ZipInfo, offset: int, length: int) -> bytes:
-        try:
-            with self._archive.open(member) as stream:
-                stream.seek(offset)
-                content = stream.read(length)
-        except (*_BROKEN, zlib.error) as error:
-            _refuse(member.filename, f"cannot be decompressed ({printable(str(error), 80)})")
-        if len(content) < length:
-            _refuse(member.filename, "is shorter than it claims")
-        return content
-
-    def _check(self, members: list[zipfile.ZipInfo]) -> None:
-        if len(members) > MAX_MEMBERS:
-            _refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
-        if len(self._members) < len(members):
-            names = Counter(member.filename for member in members)
-            _refuse(names.most_common(1)[0][0], "stands twice in the archive")
-        position = 0
-        for member in sorted(members, key=lambda member: member.header_offset):
-            name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
-            if member.flag_bits & 1:
-                _refuse(name, "is encrypted", remedy="decrypt the archive first")
-            if not stored and member.compress_type != zipfile.ZIP_DEFLATED:
-                _refuse(name, "is compressed by a method that no checkpoint uses")
-            if member.header_offset < position:
-                _refuse(name, "overlaps another member")
-            position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
-            if position > self._file.size:
-                _refuse(name, "reaches beyond the end of the file")
-            size, packed = member.file_size, member.compress_size
-            if size > packed * (1 if stored else largest_ratio(size)):
-                _refuse(name, f"claims {size} bytes from {packed} compressed ones")
+def _check(members: list[zipfile.ZipInfo], end: int) -> None:
+    if len(members) > MAX_MEMBERS:
+        _refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
+    names = Counter(member.filename for member in members)
+    if len(names) < len(members):
+        _refuse(names.most_common(1)[0][0], "stands twice in the archive")
+    position = 0
+    for member in sorted(members, key=lambda member: member.header_offset):
+        name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
+        if member.flag_bits & 1:
+            _refuse(name, "is encrypted", remedy="decrypt the archive first")
+        if not stored and member.compress_type != zipfile.ZIP_DEFLATED:
+            _refuse(name, "is compressed by a method that no checkpoint uses")
+        if member.header_offset < position:
+            _refuse(name, "overlaps another member")
+        position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
+        if position > end:
+            _refuse(name, "reaches beyond the end of the file")
+        size, packed = member.file_size, member.compress_size
+        if size > packed * (1 if stored else largest_ratio(size)):
+            _refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
 
 def _refuse(name: str, fault: str, **remedy: str) -> NoReturn:
     what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
     raise CheckpointError(what, **remedy)
-
-
-@dataclass(frozen=True)
-class _Member(Bytes):
-    archive: Archive
-    name: str
-    size: int
-
-    def _read(self, offset: int, length: int) -> bytes | bytearray:
-        return self.archive.read(self.name, offset, length)
 
 
 class Stream(io.RawIOBase):
