@@ -153,12 +153,9 @@ def _open_url(url: str) -> TensorStore:
             found = open_remote(f"{url}{INDEX_SUFFIX}")
         except CheckpointError:
             raise error from error.__cause__
-    if isinstance(found, RemoteDirectory):
-        store = open_file(found.open(choose_file(found)))
-        store.path = found.path
-    else:
-        store = open_file(found)
-    store.transfer = found.transfer
+    file = found.open(choose_file(found)) if isinstance(found, RemoteDirectory) else found
+    store = open_file(file)
+    store.path, store.transfer = found.path, found.transfer
     return store
 
 

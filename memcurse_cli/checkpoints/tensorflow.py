@@ -211,11 +211,12 @@ class _Entry:
     def __init__(self, content: bytes) -> None:
         message = message_of(InlineBytes(content))
         self.dtype, self.sliced = message.value(1), bool(message[7])
-        self.shard, self.offset, self.size = (message.value(number) for number in (3, 4, 5))
+        place = [message.value(number) for number in (3, 4, 5)]
+        self.shard, self.offset, self.size = naturals(
+            place, "a tensor has a negative size or offset"
+        )
         sizes = [size.value(1) for shape in message.inside(2) for size in shape.inside(2)]
         self.shape = naturals(sizes, "a tensor has a negative size or more than 64 dimensions")
-        if min(self.offset, self.size, self.shard) < 0:
-            raise ValueError("a tensor has a negative size or offset")
 
 
 def open_file(file: File) -> TensorStore:

@@ -546,8 +546,8 @@ def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[
         state, shown = _state(entry), printable(name, 60)
         shape = _shape(state.get("size"))
         spec = spec_of(shape, _dtype(state.get("properties")))
-        chunks = []
-        for part in _sequence(state.get("chunks")):
+        chunks, parts = [], state.get("chunks")
+        for part in parts if isinstance(parts, list | tuple) else ():
             start, extent = (_shape(_state(part).get(key)) for key in ("offsets", "sizes"))
             if not len(start) == len(extent) == len(shape) or any(
                 a + n > total for a, n, total in zip(start, extent, shape, strict=True)
@@ -602,10 +602,6 @@ def _state(node: object) -> Mapping[Any, Any]:
 def mapping(node: object) -> Mapping[Any, Any]:
     """A mapping as it is, and none where it is something else."""
     return node if isinstance(node, Mapping) else {}
-
-
-def _sequence(node: object) -> list[Any] | tuple[Any, ...]:
-    return node if isinstance(node, list | tuple) else ()
 
 
 def _dtype(properties: object) -> str:

@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -23,7 +23,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
     Cursor,
-    EndOfBytesError,
 )
 
 MAX_OPCODES = 10_000_000
@@ -59,17 +58,15 @@ class Global:
 _WRAPPERS = tuple(Global("torch._tensor", f"_rebuild_from_type{v}") for v in ("", "_v2"))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Record:
     """An object that the pickle would make: what it would call, with what, and what it holds."""
 
-    __slots__ = ("arguments", "entries", "function", "items", "state")
-
-    def __init__(self, function: object, arguments: tuple[object, ...] = ()) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.state: object = None
-        self.items: list[object] = []
-        self.entries: dict[Any, object] = {}
+    function: object
+    arguments: tuple[object, ...] = ()
+    state: object = None
+    items: list[object] = field(default_factory=list)
+    entries: dict[Any, object] = field(default_factory=dict)
 
     def build(self, state: object) -> None:
         """Keep the state that the object would be given."""
@@ -166,8 +163,6 @@ class Machine(Cursor):
                 if opcode == 0x2E:  # STOP
                     return self._stack.pop()
                 _DISPATCH[opcode](self)
-        except EndOfBytesError as error:
-            raise ValueError("it ends in the middle of an instruction") from error
         except KeyError as error:
             shown = printable(str(error), 60)
             raise ValueError(f"it has an unknown instruction or reference ({shown})") from error

@@ -67,12 +67,12 @@ def _encoded(text: object, encoding: object = "latin1") -> object:
     return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")
 
 
+@dataclass(eq=False, repr=False)
 class ElementType:
     """A NumPy dtype that the pickle describes: its name, and its byte order once that is set."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.big_endian = False
+    name: str
+    big_endian: bool = False
 
     def build(self, state: object) -> None:
         """Take ``(version, byte order, …)``."""
@@ -80,11 +80,11 @@ class ElementType:
             self.big_endian = state[1] in (">", b">")
 
 
+@dataclass(eq=False, repr=False)
 class PickledArray:
     """A NumPy array: `tensor` is set once its state has come."""
 
-    def __init__(self) -> None:
-        self.tensor: LazyTensor | None = None
+    tensor: LazyTensor | None = None
 
     def build(self, state: object) -> None:
         """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.

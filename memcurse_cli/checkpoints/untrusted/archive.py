@@ -92,9 +92,9 @@ class Member(Bytes):
         self.compressed = member.compress_type != zipfile.ZIP_STORED
 
     def _read(self, offset: int, length: int) -> bytes | bytearray:
-        member = self._member
         if self.compressed:
             return self._inflated(offset, length)
+        member = self._member
         header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
         magic, *lengths = _LOCAL_HEADER.unpack(header)
         if magic != b"PK\x03\x04":

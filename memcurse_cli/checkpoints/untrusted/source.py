@@ -104,12 +104,8 @@ class InlineBytes(Bytes):
         return bytes(self._content[offset : offset + length])
 
 
-class EndOfBytesError(ValueError):
-    """A field reaches beyond the end."""
-
-
 class Cursor:
-    """Reads one field after another, integers in one byte order; `EndOfBytesError` at the end."""
+    """Reads one field after another, integers in one byte order; ValueError at the end."""
 
     chunk = 1 << 12
 
@@ -142,8 +138,7 @@ class Cursor:
         if end > len(self._chunk):
             start, left = self.position, self.left
             if count > left:
-                where = f"it ends at byte {self._source.size}"
-                raise EndOfBytesError(f"{where}, in the middle of a field")
+                raise ValueError(f"it ends at byte {self._source.size}, in the middle of a field")
             self._chunk = memoryview(self._source.read(start, min(left, max(count, self.chunk))))
             self._start, self._index, end = start, 0, count
         piece = self._chunk[self._index : end]
@@ -167,10 +162,8 @@ class Cursor:
     def skip(self, count: int) -> ByteRange:
         """Pass over the next bytes, and return them unread."""
         if count > self.left:
-            where = f"it ends at byte {self._source.size}"
-            raise EndOfBytesError(
-                f"{where}, before the {count} bytes that follow byte {self.position}"
-            )
+            wanted = f"the {count} bytes that follow byte {self.position}"
+            raise ValueError(f"it ends at byte {self._source.size}, before {wanted}")
         skipped = ByteRange(self._source, self.position, count)
         self.position += count
         return skipped
@@ -502,13 +495,10 @@ _UNREADABLE = {
 
 def unreadable(where: str, error: Exception) -> CheckpointError:
     """The one line for a path that the operating system does not let us read."""
-    known = _UNREADABLE.get(getattr(error, "errno", None) or 0)
-    if known is None and isinstance(error, RuntimeError):
-        known = _UNREADABLE[errno.ELOOP]
-    if known is None and isinstance(error, ValueError):
-        known = "the path holds a null byte or cannot be encoded", "check the path"
-    if known is None:
-        reason = getattr(error, "strerror", None) or "the file cannot be read"
-        known = printable(str(reason).lower()), "check the file"
-    what, remedy = known
+    code = errno.ELOOP if isinstance(error, RuntimeError) else getattr(error, "errno", None)
+    reason = getattr(error, "strerror", None) or "the file cannot be read"
+    what, remedy = printable(str(reason).lower()), "check the file"
+    if isinstance(error, ValueError):
+        what, remedy = "the path holds a null byte or cannot be encoded", "check the path"
+    what, remedy = _UNREADABLE.get(code or 0, (what, remedy))
     return CheckpointError(what, where=where, remedy=remedy)
