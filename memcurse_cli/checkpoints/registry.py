@@ -69,7 +69,7 @@ class Format:
             store: TensorStore = read(file, archive) if self.member else read(file)
         except ValueError as error:
             what = f"{self.fault}{': ' if self.fault else ''}{printable(str(error), 500)}"
-            raise CheckpointError(what, where=file.path, remedy=self.remedy) from error
+            raise CheckpointError(what, remedy=self.remedy) from error
         store.format = self.name
         return store
 

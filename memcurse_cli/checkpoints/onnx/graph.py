@@ -225,9 +225,6 @@ class Tensor:
     ) -> Callable[[], NDArray[Any]]:
         width = element_bytes(spec.dtype)
 
-        def joined() -> NDArray[Any]:
-            return decode(b"".join(part.read() for part in parts), spec.dtype, spec.shape)
-
         def varints() -> NDArray[Any]:
             none = np.zeros(0, np.uint64)
             values = np.concatenate([none, *(part.varints() for part in parts)])
@@ -237,7 +234,7 @@ class Tensor:
 
         if container in (_FLOATS, _DOUBLES):
             spec.require(sum(part.size for part in parts), self._label)
-            return joined
+            return lambda: decode(b"".join(part.read() for part in parts), spec.dtype, spec.shape)
         # A varint has at least one byte.
         least = sum(max(1, part.size) for part in parts)
         if spec.bytes > least * width:
