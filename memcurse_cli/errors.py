@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+COPY = "copy or download it again"
+
 
 class MemcurseError(Exception):
     """Bad usage or an input that cannot be read: one line on stderr, exit code 2.
@@ -26,6 +28,9 @@ class MemcurseError(Exception):
 
 class CheckpointError(MemcurseError):
     """A file that is missing, damaged, unsafe to open, or not a checkpoint."""
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = COPY) -> None:
+        super().__init__(what, where=where, remedy=remedy)
 
 
 class TensorError(MemcurseError):

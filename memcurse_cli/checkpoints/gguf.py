@@ -29,7 +29,7 @@ from memcurse_cli.checkpoints.store import (
     spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File, part_of
 
 Blocks = NDArray[np.uint8]
 Values = NDArray[np.float64]
@@ -233,23 +233,17 @@ class _Header:
             else:
                 size = element_count(shape) // block.length * block.bytes
                 spec = TensorSpec(shape, block.name.lower(), size)
-            begin, end = start + offset, start + offset + spec.bytes
-            if end > self._file.size:
-                raise ValueError(
-                    f"{label} lies at bytes {begin} to {printable(str(end), 40)} "
-                    f"of {self._file.size}"
-                )
+            content = part_of(self._file, start + offset, spec.bytes, label)
             if block is None:
-                tensors[name] = elements_at(self._file, begin, spec, big_endian=self._big)
+                tensors[name] = elements_at(content, 0, spec, big_endian=self._big)
             else:
                 self.quantised[block.name] += 1
-                content = ByteRange(self._file, begin, spec.bytes)
                 tensors[name] = LazyTensor(spec, partial(_dequantised, content, block, shape))
+            if spec.bytes:
+                ranges.append((offset, offset + spec.bytes, label))
+        for (_, end, _), (begin, _, label) in pairwise(sorted(ranges)):
             if begin < end:
-                ranges.append((begin, end, name))
-        for (_, end, _), (begin, _, name) in pairwise(sorted(ranges)):
-            if begin < end:
-                raise ValueError(f"tensor {printable(name, 60)} overlaps another")
+                raise ValueError(f"{label} overlaps another")
         return tensors
 
     def _entry(self) -> None:

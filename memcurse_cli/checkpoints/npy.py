@@ -27,12 +27,12 @@ from memcurse_cli.checkpoints.store import (
     file_store,
 )
 from memcurse_cli.checkpoints.untrusted.archive import Archive
-from memcurse_cli.checkpoints.untrusted.names import printable
+from memcurse_cli.checkpoints.untrusted.names import about, printable
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
-    DataFile,
     File,
+    FilesBeside,
     LocalDirectory,
     naturals,
 )
@@ -64,14 +64,11 @@ def open_arrays(directory: LocalDirectory) -> TensorStore:
         what = f"the directory has {len(names)} arrays, more than {MAX_FILES}"
         remedy = "save them in one .npz file"
         raise CheckpointError(what, where=directory.path, remedy=remedy)
-    files = {name.removesuffix(SUFFIX): DataFile(directory, name) for name in names}
-    tensors, notes = arrays_of(files, directory.path)
+    files = FilesBeside(directory)
+    named = {name.removesuffix(SUFFIX): files[name] for name in names}
+    tensors, notes = arrays_of(named, directory.path)
     return TensorStore(
-        path=directory.path,
-        format="NumPy .npy",
-        bytes=sum(file.size for file in files.values()),
-        tensors=tensors,
-        notes=notes,
+        path=directory.path, format="NumPy .npy", bytes=files.size, tensors=tensors, notes=notes
     )
 
 
@@ -84,8 +81,8 @@ def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTen
         try:
             tensor, note = _array(content)
         except ValueError as error:
-            what, remedy = f"a corrupt NumPy array: {shown} {error}", "copy or download it again"
-            raise CheckpointError(what, where=where, remedy=remedy) from error
+            what = f"a corrupt NumPy array: {shown}: {error}"
+            raise CheckpointError(what, where=where) from error
         if tensor is not None:
             tensors[name] = tensor
         if note:
@@ -98,10 +95,7 @@ def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTen
 
 def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
     """One array, or None where it holds something else than numbers; and what to say of it."""
-    start = bytes(content.read(0, min(content.size, MAX_HEADER_BYTES)))
-    shape, fortran, dtype, offset = _header(start)
-    if naturals(shape) is None:
-        raise ValueError("has no valid shape")
+    shape, fortran, dtype, offset = _header(content.first(MAX_HEADER_BYTES))
     element, note = dtype.name, ""
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
         # NumPy stores the types of ml_dtypes as raw bytes; two of them are a bfloat16.
@@ -110,13 +104,8 @@ def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
         return None, "is an array of Python objects, which only unpickling could read: left out"
     elif dtype.kind not in NUMERIC_KINDS:
         return None, f"has elements of type {printable(str(dtype), 40)}: left out"
-    needed = element_count(shape) * dtype.itemsize
-    if needed != content.size - offset:
-        raise ValueError(
-            f"needs {printable(str(needed), 40)} bytes for its shape and has "
-            f"{content.size - offset}"
-        )
-    spec = TensorSpec(shape, element, needed)
+    spec = TensorSpec(shape, element, element_count(shape) * dtype.itemsize)
+    spec.require(content.size - offset)
     big_endian = dtype.byteorder == ">"
     return elements_at(content, offset, spec, big_endian=big_endian, fortran=fortran), note
 
@@ -132,16 +121,20 @@ def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
         with warnings.catch_warnings():
             # NumPy warns of headers that Python 2 wrote, and reads them.
             warnings.simplefilter("ignore")
-            return *read(stream), stream.tell()
+            shape, fortran, dtype = read(stream)
     # NumPy parses the header as Python literals, and a damaged one raises whatever it meets.
     except Exception as error:
-        raise ValueError(f"has no valid header ({printable(str(error), 80)})") from error
+        raise ValueError(f"it has no valid header ({printable(str(error), 80)})") from error
+    return naturals(shape, "it has no valid shape"), fortran, dtype, stream.tell()
 
 
 def open_archive(file: File, archive: Archive) -> TensorStore:
     """Read every member's header."""
-    names = [name for name in archive.names if name.endswith(SUFFIX)]
-    members = {name.removesuffix(SUFFIX): archive.member(name) for name in names}
+    members = {
+        name.removesuffix(SUFFIX): member
+        for name, member in archive.items()
+        if name.endswith(SUFFIX)
+    }
     return file_store(file, *arrays_of(members, file.path))
 
 
@@ -152,30 +145,28 @@ Shape = tuple[int, ...]
 
 def recognises(head: bytes, file: File) -> bool:
     """A second array where the first one ends, or a first one after a line of JSON."""
-    start = _first_array(head, file)
+    start = _first_array(file)
     if start != 0:
         return start is not None
     try:
         _, end = _leaf(file, 0)
+        return file.read(end, len(MAGIC)) == MAGIC
     except ValueError:
         return False
-    return end + len(MAGIC) <= file.size and bytes(file.read(end, len(MAGIC))) == MAGIC
 
 
 def open_leaves(file: File) -> TensorStore:
     """Read every header."""
     shapes: list[Shape] = []
     leaves: list[ByteRange] = []
-    offset = _first_array(bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES))), file) or 0
+    offset = _first_array(file) or 0
     while offset < file.size:
         if len(shapes) == MAX_LEAVES:
             raise ValueError(f"it has more than {MAX_LEAVES} leaves")
-        try:
+        with about(f"leaf {len(shapes)}:"):
             shape, end = _leaf(file, offset)
-        except ValueError as error:
-            raise ValueError(f"leaf {len(shapes)} {error}") from error
-        if end > file.size:
-            raise ValueError(f"leaf {len(shapes)} reaches beyond the end of the file")
+            if end > file.size:
+                raise ValueError("it reaches beyond the end of the file")
         shapes.append(shape)
         leaves.append(ByteRange(file, offset, end - offset))
         offset = end
@@ -189,8 +180,8 @@ def _leaf(file: File, offset: int) -> tuple[Shape, int]:
     """The shape of the array that starts here, and where it ends."""
     start = bytes(file.read(offset, min(file.size - offset, MAX_HEADER_BYTES)))
     shape, _, dtype, length = _header(start)
-    if dtype.hasobject or naturals(shape) is None:
-        raise ValueError("is an array of Python objects, or has no valid shape")
+    if dtype.hasobject:
+        raise ValueError("it is an array of Python objects")
     return shape, offset + length + element_count(shape) * dtype.itemsize
 
 
@@ -222,12 +213,10 @@ def _cell(shapes: list[Shape]) -> tuple[str, ...]:
     return (*fields, "bias_n") if rows == 3 * size and shapes[3:] == [(size,)] else ()
 
 
-def _first_array(head: bytes, file: File) -> int | None:
+def _first_array(file: File) -> int | None:
     """Where the first array starts; None where there is none."""
+    head = file.first(MAX_SETTINGS_BYTES)
     if head.startswith(MAGIC):
         return 0
-    if not head.startswith(b"{"):
-        return None
-    settings = bytes(file.read(0, min(file.size, MAX_SETTINGS_BYTES)))
-    found = settings.find(b"\n" + MAGIC)
+    found = head.find(b"\n" + MAGIC) if head.startswith(b"{") else -1
     return None if found < 0 else found + 1

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.registry import COPY, FORMATS, HEAD_BYTES, open_known
+from memcurse_cli.checkpoints.registry import FORMATS, HEAD_BYTES, open_known
 from memcurse_cli.checkpoints.rewrites import REWRITES
 from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.store import (
@@ -40,7 +40,7 @@ from memcurse_cli.checkpoints.untrusted.source import (
     LocalFile,
     unreadable,
 )
-from memcurse_cli.errors import CheckpointError
+from memcurse_cli.errors import COPY, CheckpointError
 
 CONFIG_NAME = "config.json"
 MAX_CONFIG_BYTES = 1_000_000
@@ -65,10 +65,8 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
         if local and not set(RECORDS).isdisjoint(directory.names):
             store.beside = directory
         with closing(directory.open(CONFIG_NAME)) as file:
-            if file.size > MAX_CONFIG_BYTES:
-                raise ValueError(f"it has {file.size} bytes, more than {MAX_CONFIG_BYTES}")
             # transformers before version 5 writes an open limit as Infinity, which JSON has not.
-            store.config = parse_object(bytes(file.read(0, file.size)), understood=INFINITE)
+            store.config = parse_object(file.whole(MAX_CONFIG_BYTES), understood=INFINITE)
     except (ValueError, CheckpointError) as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             reason = error.what if isinstance(error, CheckpointError) else error
@@ -81,7 +79,7 @@ GIT_LFS = b"version https://git-lfs.github.com/spec/"
 
 def _unknown(file: File) -> CheckpointError:
     """The error that says what the file is instead, and what to do."""
-    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+    head = file.first(HEAD_BYTES)
     elements = re.search(r"\.data-\d{5}-of-\d{5}$", file.path)
     if not head:
         what, remedy = "the file is empty", COPY
@@ -155,12 +153,9 @@ def _open_url(url: str) -> TensorStore:
             found = open_remote(f"{url}{INDEX_SUFFIX}")
         except CheckpointError:
             raise error from error.__cause__
-    if isinstance(found, RemoteDirectory):
-        store = open_file(found.open(choose_file(found)))
-        store.path = found.path
-    else:
-        store = open_file(found)
-    store.transfer = found.transfer
+    file = found.open(choose_file(found)) if isinstance(found, RemoteDirectory) else found
+    store = open_file(file)
+    store.path, store.transfer = found.path, found.transfer
     return store
 
 
@@ -181,7 +176,7 @@ def open_file(file: File, *, weights: bool = True) -> TensorStore:
         file.close()
         if isinstance(error, MemoryError):
             what = "its headers need more memory than there is"
-            remedy = "the file is probably corrupt: copy or download it again"
+            remedy = f"the file is probably corrupt: {COPY}"
             raise CheckpointError(what, where=file.path, remedy=remedy) from error
         raise
 
@@ -300,7 +295,7 @@ def holds(directory: Directory, name: str) -> bool:
     if not isinstance(directory, LocalDirectory):
         return name in directory.names
     with suppress(CheckpointError):
-        return directory.locate(name).is_file()
+        return directory.has(name)
     return False
 
 
@@ -343,13 +338,8 @@ def _of_deepspeed_step(directory: Directory) -> list[str]:
 def _saved_model(directory: Directory) -> list[str]:
     """The index of a SavedModel's variables, where the folder is one."""
     there = SAVED_MODEL in directory.names and "variables" in directory.names
-    if there and isinstance(directory, LocalDirectory):
-        try:
-            there = directory.locate(SAVED_VARIABLES).is_file()
-        except CheckpointError as error:
-            if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                raise
-            there = False
+    if isinstance(directory, LocalDirectory):
+        there = there and directory.has(SAVED_VARIABLES)
     return [SAVED_VARIABLES] if there else []
 
 
@@ -368,15 +358,15 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
 def _text(directory: Directory, name: str) -> str:
     with closing(directory.open(name)) as file:
-        return bytes(file.read(0, min(file.size, MAX_STATE_BYTES))).decode("utf-8", "replace")
+        return file.first(MAX_STATE_BYTES).decode("utf-8", "replace")
 
 
 def trainer_state(directory: Directory) -> dict[str, Any]:
     """What HF Trainer's log in a directory says; empty where there is none that can be read."""
     try:
         with closing(directory.open(TRAINER_LOG)) as file:
-            content = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
-        return parse_object(content, understood=NOT_FINITE)  # of a loss that diverged
+            # A loss that diverged is not finite.
+            return parse_object(file.whole(MAX_JSON_BYTES), understood=NOT_FINITE)
     except (CheckpointError, ValueError):
         return {}
 

@@ -35,8 +35,8 @@ class AdamState:
     """Adam's state by the name of the weight."""
 
     library: str  # ``torch.optim``, ``optax`` or ``Keras``
-    slots: Mapping[str, AdamSlot] = field(default_factory=dict)  # the weights whose state is known
-    refused: Mapping[str, str] = field(default_factory=dict)  # why that of a weight is not
+    slots: dict[str, AdamSlot] = field(default_factory=dict)  # the weights whose state is known
+    refused: dict[str, str] = field(default_factory=dict)  # why that of a weight is not
     reason: str | None = None  # why that of no weight is, or None
 
 
@@ -87,7 +87,7 @@ def number(node: object) -> float | None:
             return None
         try:
             node = float(tensor.load().reshape(-1)[0].real)
-        except CheckpointError:
+        except (CheckpointError, ValueError):
             return None
     if isinstance(node, bool) or not isinstance(node, int | float):
         return None
@@ -124,8 +124,7 @@ def _match_numbers(
     weights: dict[Shape, list[str]] = defaultdict(list)
     for name, shape in shapes.items():
         weights[shape].append(name)
-    found: dict[str, AdamSlot] = {}
-    refused: dict[str, str] = {}
+    state = AdamState(library)
     for shape, names in weights.items():
         same, ordered, why = states[shape], True, ""
         if len(names) > 1 and place is not None:
@@ -138,22 +137,21 @@ def _match_numbers(
         elif len({group for group, _ in same}) > 1:
             why = f"{len(names)} weights have its shape, in several groups of the optimiser"
         if why:
-            refused.update(dict.fromkeys(names, why))
+            state.refused.update(dict.fromkeys(names, why))
         else:
-            found.update(zip(names, (slot for _, slot in same), strict=True))
-    return AdamState(library, found, refused)
+            state.slots.update(zip(names, (slot for _, slot in same), strict=True))
+    return state
 
 
 def _match_names(library: str, called: Iterable[tuple[AdamSlot, list[str], str]]) -> AdamState:
     """States under the weights that each may belong to, refused for a reason where several may."""
-    found: dict[str, AdamSlot] = {}
-    refused: dict[str, str] = {}
+    state = AdamState(library)
     for slot, names, why in called:
         if len(names) == 1:
-            found[names[0]] = slot
+            state.slots[names[0]] = slot
         else:
-            refused.update(dict.fromkeys(names, why))
-    return AdamState(library, found, refused)
+            state.refused.update(dict.fromkeys(names, why))
+    return state
 
 
 TORCH = "torch.optim"
@@ -446,6 +444,7 @@ def leaf(node: object) -> LazyTensor | None:
 
 def expand(node: object) -> object:
     """Named tuples and pickled objects by the names of their fields."""
+    from memcurse_cli.checkpoints.torch.files import attributes
     from memcurse_cli.checkpoints.torch.pickle_machine import Global, Record
 
     fields = getattr(node, "_fields", None)
@@ -457,6 +456,4 @@ def expand(node: object) -> object:
     if fields:
         names = (*fields, *map(str, range(len(fields), len(node.arguments))))
         return dict(zip(names, node.arguments, strict=False))
-    if isinstance(node.state, dict):
-        return {printable(str(key), 100): child for key, child in node.state.items()}
-    return node if node.state else node.arguments
+    return attributes(node)

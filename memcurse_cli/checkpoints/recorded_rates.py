@@ -33,7 +33,7 @@ from memcurse_cli.checkpoints.optimizer import (
 )
 from memcurse_cli.checkpoints.select import Path
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, element_count
-from memcurse_cli.checkpoints.torch.files import SB3_DATA
+from memcurse_cli.checkpoints.torch.files import SB3_DATA, mapping
 from memcurse_cli.checkpoints.untrusted.names import parse_object
 from memcurse_cli.checkpoints.untrusted.source import Directory
 from memcurse_cli.errors import CheckpointError
@@ -106,7 +106,7 @@ def recorded_rates(weights: TensorStore, source: TensorStore | None = None) -> R
         _read_beside(found, weights.beside, weights)
     if isinstance(weights.contents, Mapping) and not _BASES & found.rates.keys():
         for key in SETTINGS:
-            settings = _mapping(expand(weights.contents.get(key)))
+            settings = mapping(expand(weights.contents.get(key)))
             found.add(key, settings.get("learning_rate"), settings.get("lr"))
     return found.told()
 
@@ -160,10 +160,6 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.7g}")
 
 
-def _mapping(node: object) -> Mapping[Any, Any]:
-    return node if isinstance(node, Mapping) else {}
-
-
 def _read_torch(found: _Found, contents: object, weights: TensorStore) -> None:
     optimizers: list[Tree] = []
     for node in mappings(contents):
@@ -174,7 +170,7 @@ def _read_torch(found: _Found, contents: object, weights: TensorStore) -> None:
         if not isinstance(groups, list | tuple):
             continue
         largest = []
-        for group in filter(None, map(_mapping, groups)):
+        for group in filter(None, map(mapping, groups)):
             found.kinds.add(_kind(group))
             rates = [found.add(f"{_OPTIMIZER}'s {key}", group.get(key)) for key in _GROUP_RATES]
             found.last += rates[-1]
@@ -182,7 +178,7 @@ def _read_torch(found: _Found, contents: object, weights: TensorStore) -> None:
             largest.append({**group, "lr": rate})
             if rate:
                 found.groups.add(rate)
-        optimizers.append({"state": _moments(_mapping(node.get("state"))), "param_groups": largest})
+        optimizers.append({"state": _moments(mapping(node.get("state"))), "param_groups": largest})
     # As if they were Adam's: torch_state finds the weights that states and groups belong to.
     found.take_groups(torch_state(optimizers, weights))
 
@@ -199,7 +195,7 @@ def _moments(states: Tree) -> Tree:
     """The largest tensor of each parameter's state, which has the parameter's shape."""
     moments = {}
     for key, state in states.items():
-        tensors = list(filter(None, map(leaf, _mapping(state).values())))
+        tensors = list(filter(None, map(leaf, mapping(state).values())))
         if tensors:
             largest = max(tensors, key=lambda tensor: element_count(tensor.spec.shape))
             moments[key] = {SECOND_MOMENTS[0]: largest}
@@ -242,10 +238,10 @@ def _read_keras(found: _Found, source: TensorStore) -> None:
     with suppress(CheckpointError, ValueError):  # of a file, then of an archive
         text = file.attribute("training_config") or source.metadata.get(CONFIG, "")
         saved = parse_object(text.encode())
-        compiled = _mapping(saved.get("compile_config"))
-        optimizer = _mapping(compiled.get("optimizer", saved.get("optimizer_config")))
-    rate = _mapping(optimizer.get("config")).get("learning_rate")
-    schedule = _mapping(_mapping(rate).get("config"))
+        compiled = mapping(saved.get("compile_config"))
+        optimizer = mapping(compiled.get("optimizer", saved.get("optimizer_config")))
+    rate = mapping(optimizer.get("config")).get("learning_rate")
+    schedule = mapping(mapping(rate).get("config"))
     found.add(origin, rate, schedule.get("initial_learning_rate"), schedule.get("warmup_target"))
     name = str(optimizer.get("class_name", file.groups.get(VARIABLES, ""))).lower()
     if name:
@@ -262,6 +258,6 @@ def _read_beside(found: _Found, directory: Directory, weights: TensorStore) -> N
         ):
             _read_torch(found, store.contents, weights)
     history = trainer_state(directory).get("log_history")
-    entries = map(_mapping, history if isinstance(history, list) else ())
+    entries = map(mapping, history if isinstance(history, list) else ())
     logged = found.add(TRAINER_LOG, *(entry.get("learning_rate") for entry in entries))
     found.last = found.last or logged[-1:]

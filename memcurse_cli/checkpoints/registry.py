@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, printable
 from memcurse_cli.checkpoints.untrusted.source import File
-from memcurse_cli.errors import CheckpointError
+from memcurse_cli.errors import COPY, CheckpointError
 
 if TYPE_CHECKING:
     from memcurse_cli.checkpoints.untrusted.archive import Archive
 
 HEAD_BYTES = 4096
-COPY = "copy or download it again"
 INDEX = "download the index and its shards again"
 
 
@@ -33,7 +32,8 @@ class Format:
     name: str  # what reports and `memcurse formats` call it
     # the module of `memcurse_cli.checkpoints` and its function that reads the headers, of the file
     # and, where ``member`` is given, of the archive; the store that it returns owns the file. What
-    # is wrong with the file is a ValueError, with the fault as a clause, or a CheckpointError
+    # is wrong with the file is a ValueError, with the fault as a clause, or a CheckpointError,
+    # which `open_known` completes with the file
     reader: str
     recognised_by: str  # what in the content tells the format, in words
     # the usual ones; they choose among a directory's files, never how one is read
@@ -53,15 +53,12 @@ class Format:
         if not re.match(self.begins, head, re.DOTALL):
             return False
         if self.member:
-            names = archive.names if archive else ()
-            return any(re.fullmatch(self.member, name) for name in names)
+            return any(re.fullmatch(self.member, name) for name in archive or ())
         if self.ends:
             size = len(self.ends)
             return file.size >= size and file.read(file.size - size, size) == self.ends
         if self.holds:
-            if file.size > MAX_JSON_BYTES:
-                return False
-            content = file.read(0, file.size)
+            content = file.first(MAX_JSON_BYTES)
             return all(text in content for text in self.holds)
         return not self.asks or bool(self._function("recognises")(head, file))
 
@@ -72,7 +69,7 @@ class Format:
             store: TensorStore = read(file, archive) if self.member else read(file)
         except ValueError as error:
             what = f"{self.fault}{': ' if self.fault else ''}{printable(str(error), 500)}"
-            raise CheckpointError(what, where=file.path, remedy=self.remedy) from error
+            raise CheckpointError(what, remedy=self.remedy) from error
         store.format = self.name
         return store
 
@@ -168,7 +165,7 @@ FORMATS: tuple[Format, ...] = (
         (".keras",),
         member=r"model\.weights\.h5",
         fault="this HDF5 file cannot be read",
-        remedy="the file is corrupt or hostile: use another copy",
+        remedy=f"{COPY}, or save the weights with Keras once more",
     ),
     Format(
         "Keras HDF5",
@@ -177,7 +174,7 @@ FORMATS: tuple[Format, ...] = (
         (".h5", ".hdf5"),
         begins=rb"\x89HDF\r\n\x1a\n",
         fault="this HDF5 file cannot be read",
-        remedy="the file is corrupt or hostile: use another copy",
+        remedy=f"{COPY}, or save the weights with Keras once more",
     ),
     Format(
         "ONNX",
@@ -252,19 +249,21 @@ FORMATS: tuple[Format, ...] = (
 
 
 def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
-    """The store of a file, in the first format that recognises it; None where none does.
+    """The store of a file, which owns it, in the first format that fits; None where none does.
 
-    Args:
-        file: the file, which the store owns then.
-        names: the only formats that it may have; all by default.
+    ``names`` are the only formats that it may have; all by default.
     """
-    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+    head = file.first(HEAD_BYTES)
     archive = None
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # a zip archive, or an empty one
-        from memcurse_cli.checkpoints.untrusted.archive import Archive
+    try:
+        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # a zip archive, or an empty one
+            from memcurse_cli.checkpoints.untrusted.archive import Archive
 
-        archive = Archive(file)
-    for format in FORMATS:
-        if (not names or format.name in names) and format.recognises(head, file, archive):
-            return format.open(file, archive)
+            archive = Archive(file)
+        for format in FORMATS:
+            if (not names or format.name in names) and format.recognises(head, file, archive):
+                return format.open(file, archive)
+    except CheckpointError as error:
+        error.where = error.where or file.path
+        raise
     return None

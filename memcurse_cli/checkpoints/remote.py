@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     listed,
     opened_as,
     require_inside,
-    require_within,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -52,6 +51,7 @@ PACKAGES = {"https": "aiohttp", "http": "aiohttp", **_STORES}
 # What object stores call the mark of an object's version.
 TAGS = ("ETag", "etag", "generation", "blob_id")
 _PIECE = 1 << 20
+_TOO_SLOW = "the server does not answer or sends too slowly", "try again later"
 
 Answer = TypeVar("Answer")
 
@@ -86,7 +86,7 @@ def open_remote(url: str) -> RemoteFile | RemoteDirectory:
     return RemoteDirectory(_StoredObject, f"{url.rstrip('/')}/", system, transfer, names)
 
 
-class RemoteFile(ABC):
+class RemoteFile(File):
     """A file at a URL, read by ranges."""
 
     head = b""  # its first bytes, where the server sent them with its size
@@ -117,9 +117,7 @@ class RemoteFile(ABC):
         """The URL of a file in the same folder."""
         return f"{url.rpartition('/')[0]}/{name}"
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_within(self, offset, length)
+    def _read(self, offset: int, length: int) -> bytes:
         stop = offset + length
         if stop <= len(self.head):
             return self.head[offset:stop]
@@ -316,8 +314,7 @@ class _WebFile(RemoteFile):
             content: Answer = sync(self._system.loop, lambda: work)
             return content
         except TimeoutError as error:
-            what, remedy = "the server does not answer or sends too slowly", "try again later"
-            raise self._refused(what, remedy) from error
+            raise self._refused(*_TOO_SLOW) from error
         except aiohttp.TooManyRedirects as error:
             what = f"the server redirects more than {MAX_REDIRECTS} times"
             raise self._refused(what, "check the URL") from error
@@ -389,7 +386,7 @@ def _unreadable(url: str, error: Exception) -> CheckpointError:
     if isinstance(error, PermissionError):
         what, remedy = "the store refuses access", "log in to it, or check the URL"
     elif isinstance(error, TimeoutError):
-        what, remedy = "the store does not answer or sends too slowly", "try again later"
+        what, remedy = _TOO_SLOW
     elif not isinstance(error, FileNotFoundError):
         said = printable(shown_text(str(error).strip().partition("\n")[0]), 120)
         what = f"the store does not give it ({type(error).__name__}{': ' if said else ''}{said})"

@@ -113,8 +113,7 @@ def restore_names(store: TensorStore) -> TensorStore:
     holders = {name: holder for name, holder in left_out.items() if holder in entries}
     if len(holders) > MAX_LEFT_OUT:
         what = f"its metadata give stored tensors {len(holders)} more names"
-        remedy = "copy or download it again"
-        raise CheckpointError(what, where=store.path, remedy=remedy)
+        raise CheckpointError(what, where=store.path)
     # Names in modules of this file whose tensors it lacks, as a single shard may.
     modules = {name.rpartition(".")[0] for name in entries} - {""}
     missing = sorted(

@@ -28,6 +28,7 @@ from memcurse_cli.checkpoints.store import (
 from memcurse_cli.checkpoints.untrusted.names import (
     MAX_JSON_BYTES,
     MAX_NAME_LENGTH,
+    about,
     parse_object,
     printable,
 )
@@ -53,10 +54,8 @@ def open_file(file: File) -> TensorStore:
     start = 8 + length
     if start > file.size:
         raise ValueError(f"its header claims {length} bytes and the file has {file.size}")
-    try:
+    with about("its header is damaged:"):
         header = parse_object(bytes(file.read(8, length)))
-    except ValueError as error:
-        raise ValueError(f"its header is damaged: {error}") from error
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise ValueError("its __metadata__ is not an object of strings")
@@ -90,26 +89,18 @@ def _entry(name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:
     label = f"tensor {printable(name, 60)}"
     if not isinstance(entry, dict):
         raise ValueError(f"{label} has no description")
-    code, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    code = entry.get("dtype")
     if not isinstance(code, str) or not (code in ELEMENT_NAMES or code in BITS_OF_UNREAD):
         raise ValueError(f"{label} has the unknown element type {printable(str(code), 40)}")
-    sizes, place = naturals(shape), naturals(offsets)
-    if sizes is None:
-        raise ValueError(f"{label} has no valid shape")
-    if place is None or len(place) != 2:
-        raise ValueError(f"{label} has no valid data_offsets")
-    begin, end = place
-    dtype = ELEMENT_NAMES.get(code, code)
+    shape = naturals(entry.get("shape"), f"{label} has no valid shape")
+    begin, end = naturals(entry.get("data_offsets"), f"{label} has no valid data_offsets", 2)
     if not begin <= end <= room:
         raise ValueError(f"{label} lies at bytes {begin} to {end} of {room}")
+    dtype = ELEMENT_NAMES.get(code, code)
     bits = BITS_OF_UNREAD.get(code) or (4 if dtype == FLOAT4 else 8 * element_bytes(dtype))
-    needed, rest = divmod(element_count(sizes) * bits, 8)
-    if rest or needed != end - begin:
-        raise ValueError(
-            f"{label} of {code} {printable(str(shape), 80)} needs {printable(str(needed), 40)} "
-            f"bytes and has {end - begin}"
-        )
-    return TensorSpec(sizes, dtype, needed), begin, end
+    spec = TensorSpec(shape, dtype, -(-element_count(shape) * bits // 8))
+    spec.require(end - begin, label)
+    return spec, begin, end
 
 
 MAX_SHARDS = 10_000
@@ -131,10 +122,8 @@ def read_index(
 
     ``several`` says whether a key may stand for what lies in several shards.
     """
-    try:
-        index = parse_object(bytes(file.read(0, file.size)))
-    except ValueError as error:
-        raise ValueError(f"the index is damaged: {error}") from error
+    with about("the index is damaged:"):
+        index = parse_object(file.whole(MAX_JSON_BYTES))
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError("the index's weight_map is not an object that names shards")
@@ -159,22 +148,19 @@ def open_shards(file: File) -> TensorStore:
             stores[name] = shards.enter_context(_open_shard(file, name))
         tensors = _of_shards(held, stores)
         opened = shards.pop_all()
-    file.close()
     said = index.get("metadata")
     listed = {key: name for store in stores.values() for key, name in store.listed_names.items()}
     if isinstance(said, dict):
         listed |= {name: holder for name, holder in said.items() if isinstance(holder, str)}
     first = stores[names[0]]
-    return TensorStore(
-        path=file.path,
-        bytes=file.size + sum(store.bytes for store in stores.values()),
-        tensors=tensors,
+    notes = dict.fromkeys(note for store in stores.values() for note in store.notes)
+    return file_store(
+        file,
+        tensors,
+        [f"{len(names)} shards of {first.format}", *notes],
+        size=file.size + sum(store.bytes for store in stores.values()),
+        beside=[opened],
         metadata=first.metadata,
-        notes=[
-            f"{len(names)} shards of {first.format}",
-            *dict.fromkeys(note for store in stores.values() for note in store.notes),
-        ],
-        resources=[opened],
         listed_names=listed,
     )
 
@@ -185,8 +171,7 @@ def _open_shard(index: File, name: str) -> TensorStore:
         store = open_known(shard, SHARD_FORMATS)
         if store is None:
             what = f"this shard is not a {' or '.join(SHARD_FORMATS)} file"
-            remedy = "copy or download it again"
-            raise CheckpointError(what, where=shard.path, remedy=remedy)
+            raise CheckpointError(what, where=shard.path)
         opened.pop_all()  # the store owns it now
         return store
 
@@ -195,11 +180,11 @@ def _of_shards(
     held: Mapping[str, list[str]], stores: Mapping[str, TensorStore]
 ) -> dict[str, LazyTensor]:
     """The tensors of the index in its order."""
-    tensors = {}
-    for name, (shard, *_) in held.items():
-        shown = printable(name, MAX_NAME_LENGTH)
-        if shown in stores[shard].entries:
-            tensors[shown] = stores[shard].entries[shown]
+    tensors = {
+        shown: stores[shard].entries[shown]
+        for name, (shard, *_) in held.items()
+        if (shown := printable(name, MAX_NAME_LENGTH)) in stores[shard].entries
+    }
     # What a shard's own reader left out as training state is not missing.
     expected, _ = select_flat(held)
     missing = [name for name in expected if printable(name, MAX_NAME_LENGTH) not in tensors]

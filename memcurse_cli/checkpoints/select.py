@@ -15,6 +15,7 @@ from memcurse_cli.checkpoints.store import LazyTensor
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 
 Leaf = TypeVar("Leaf")
+Name = TypeVar("Name", str, tuple[str, ...])
 Tensor = TypeVar("Tensor", bound=LazyTensor)
 Path = tuple[str, ...]
 
@@ -266,7 +267,14 @@ def name_jax(tensors: Mapping[Path, Leaf]) -> tuple[dict[str, Leaf], list[str]]:
 
 
 def _join(tensors: Mapping[Path, Leaf], separator: str) -> dict[str, Leaf]:
-    named = {separator.join(path): tensor for path, tensor in tensors.items()}
-    if len(named) < len(tensors):
-        raise ValueError("two of its tensors have the same name")
-    return named
+    return unique((separator.join(path), tensor) for path, tensor in tensors.items())
+
+
+def unique(named: Iterable[tuple[Name, Leaf]]) -> dict[Name, Leaf]:
+    """Tensors by names or paths; ValueError where two have the same."""
+    found: dict[Name, Leaf] = {}
+    for name, tensor in named:
+        if name in found:
+            raise ValueError("two of its tensors have the same name")
+        found[name] = tensor
+    return found

@@ -85,9 +85,7 @@ def _table(content: bytes, where: str) -> NDArray[np.float64]:
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
     """The line number and the cells of each line; blank lines and # comments are passed over."""
     lines = text.splitlines()
-    kept = [
-        (n, line) for n, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"
-    ]
+    kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip().partition("#")[0]]
     first = kept[0][1] if kept else ""
     separator = next((mark for mark in ",;\t" if mark in first), None)
     for number, line in kept:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File, part_of
 from memcurse_cli.errors import CheckpointError
 
 # What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
@@ -90,6 +90,12 @@ class TensorSpec:
     dtype: str  # the stored type by NumPy's name: ``float32``, ``bfloat16``, ``float8_e4m3fn``, …
     bytes: int  # the size of its elements in the file
 
+    def require(self, size: int, label: str = "it") -> None:
+        """Refuse elements of so many bytes, where the shape needs another number."""
+        if size != self.bytes:
+            needed = printable(str(self.bytes), 40)
+            raise ValueError(f"{label} needs {needed} bytes for its shape and has {size}")
+
 
 def spec_of(shape: tuple[int, ...], dtype: str) -> TensorSpec:
     """The spec of a tensor whose elements are of whole bytes and not compressed."""
@@ -108,15 +114,34 @@ class LazyTensor:
 
 
 def elements_at(
-    source: Bytes, offset: int, spec: TensorSpec, *, big_endian: bool = False, fortran: bool = False
+    source: Bytes,
+    offset: int,
+    spec: TensorSpec,
+    label: str = "an array",
+    *,
+    big_endian: bool = False,
+    fortran: bool = False,
 ) -> LazyTensor:
-    """A tensor whose elements stand one after another from a byte on."""
+    """A tensor whose elements stand one after another from a byte on; ValueError beyond the end."""
+    content = part_of(source, offset, spec.bytes, label)
 
     def load() -> NDArray[Any]:
-        content = source.read(offset, spec.bytes)
-        return decode(content, spec.dtype, spec.shape, big_endian, fortran)
+        elements = content.read(0, spec.bytes)
+        return decode(elements, spec.dtype, spec.shape, big_endian, fortran)
 
     return LazyTensor(spec, load)
+
+
+def assembled(
+    spec: TensorSpec, parts: Iterable[tuple[tuple[int, ...], NDArray[Any]]], fill: complex = 0
+) -> NDArray[Any]:
+    """A tensor of parts by the corners that they begin at; the last may reach beyond its edge."""
+    kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
+    array = np.full(spec.shape, fill, kind)
+    for corner, part in parts:
+        inside = tuple(slice(at, at + n) for at, n in zip(corner, part.shape, strict=True))
+        array[inside] = part[tuple(slice(n) for n in array[inside].shape)]
+    return array
 
 
 @dataclass
@@ -244,15 +269,19 @@ class TensorStore:
 
     def load(self, tensor: LazyTensor, name: str) -> NDArray[Any]:
         """As `read`, of an entry that need not be a weight, which messages call ``name``."""
+        where = f"{self.path}: {name}"
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused where it is used
                 array = tensor.load()
-        except (CheckpointError, MemoryError) as error:
+        except CheckpointError as error:
+            error.where = where
+            raise
+        except ValueError as error:
+            raise CheckpointError(f"its elements are corrupt: {error}", where=where) from error
+        except MemoryError as error:
             what = f"its {tensor.spec.bytes} bytes do not fit into memory as float64"
             remedy = "use a machine with more memory"
-            if isinstance(error, CheckpointError):
-                what, remedy = error.what, error.remedy
-            raise CheckpointError(what, where=f"{self.path}: {name}", remedy=remedy) from error
+            raise CheckpointError(what, where=where, remedy=remedy) from error
         # A moment of the optimiser's has the name of its weight.
         key = (name, id(tensor)) if tensor.identity is None else tensor.identity
         self._bytes_read[key] = tensor.spec.bytes
@@ -271,9 +300,20 @@ class TensorStore:
 
 
 def file_store(
-    file: File, tensors: Mapping[str, LazyTensor], notes: Iterable[str] = (), **more: Any
+    file: File,
+    tensors: Mapping[str, LazyTensor],
+    notes: Iterable[str] = (),
+    *,
+    size: int | None = None,
+    beside: Iterable[Any] = (),
+    **more: Any,
 ) -> TensorStore:
-    """The store of a single file, which it owns."""
+    """The store of a file, which it owns with what is ``beside`` it; ``size`` is that of all."""
     return TensorStore(
-        path=file.path, bytes=file.size, tensors=tensors, notes=notes, resources=[file], **more
+        path=file.path,
+        bytes=file.size if size is None else size,
+        tensors=tensors,
+        notes=notes,
+        resources=[file, *beside],
+        **more,
     )

@@ -14,16 +14,22 @@ from itertools import pairwise
 from typing import TypeVar
 
 from memcurse_cli.checkpoints.onnx.graph import LENGTH, message_of
+from memcurse_cli.checkpoints.open import INDEX_SUFFIX
 from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, spec_of
+from memcurse_cli.checkpoints.store import (
+    LazyTensor,
+    TensorStore,
+    elements_at,
+    file_store,
+    spec_of,
+)
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
     Bytes,
     Cursor,
-    DataFile,
     File,
+    FilesBeside,
     InlineBytes,
-    LocalDirectory,
     naturals,
 )
 from memcurse_cli.errors import CheckpointError
@@ -50,7 +56,6 @@ OPTIMIZER_MARKS = ("_learning_rate", "learning_rate", "_iterations", "iter", "be
 TRAINED = "_trainable_variables"
 
 # The bundle.
-INDEX_SUFFIX = ".index"
 MAX_SHARDS = 10_000
 MAX_KEY_LENGTH = 4096
 MAX_GRAPH_BYTES = 1 << 26
@@ -71,9 +76,7 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     of entries whose keys leave out what they share with the key before, and in the footer of 48
     bytes the handles (offset, size) of an index of meta blocks and of an index of data blocks.
     """
-    if file.size > MAX_TABLE_BYTES:
-        raise ValueError(f"its index has {file.size} bytes, more than {MAX_TABLE_BYTES}")
-    content = bytes(file.read(0, file.size))
+    content = file.whole(MAX_TABLE_BYTES, "its index")
     footer = len(content) - FOOTER_BYTES
     if footer < 0 or content[-8:] != MAGIC:
         raise ValueError("it does not end as a table does")
@@ -208,13 +211,12 @@ class _Entry:
     def __init__(self, content: bytes) -> None:
         message = message_of(InlineBytes(content))
         self.dtype, self.sliced = message.value(1), bool(message[7])
-        self.shard, self.offset, self.size = (message.value(number) for number in (3, 4, 5))
-        shape = naturals([size.value(1) for shape in message.inside(2) for size in shape.inside(2)])
-        if shape is None:
-            raise ValueError("a tensor has a negative size or more than 64 dimensions")
-        self.shape = shape
-        if min(self.offset, self.size, self.shard) < 0:
-            raise ValueError("a tensor has a negative size or offset")
+        place = [message.value(number) for number in (3, 4, 5)]
+        self.shard, self.offset, self.size = naturals(
+            place, "a tensor has a negative size or offset"
+        )
+        sizes = [size.value(1) for shape in message.inside(2) for size in shape.inside(2)]
+        self.shape = naturals(sizes, "a tensor has a negative size or more than 64 dimensions")
 
 
 def open_file(file: File) -> TensorStore:
@@ -222,7 +224,8 @@ def open_file(file: File) -> TensorStore:
     table = table_entries(file)
     if not table or table[0][0]:
         raise ValueError("its index has no header")
-    shards = _Shards(file, _shard_count(table[0][1], file))
+    shards, count = FilesBeside(file.directory()), _shard_count(table[0][1])
+    stem = file.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
     tensors: dict[str, LazyTensor] = {}
     claims: list[tuple[int, int, int]] = []
     other: list[str] = []
@@ -234,76 +237,42 @@ def open_file(file: File) -> TensorStore:
             raise ValueError(f"a key of its index has {len(name)} characters")
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
             continue
+        if entry.shard >= count:
+            raise ValueError(f"a tensor lies in file {entry.shard} of {count}")
+        shard = f"{stem}.data-{entry.shard:05d}-of-{count:05d}"
         if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-            graph = _text(shards[entry.shard], entry)
+            graph = _text(shards[shard], entry)
         elif entry.sliced:
             parts.append(name)
         elif entry.dtype not in TYPES:
             other += [] if name == OBJECT_GRAPH else [name]
         else:
+            label = f"the tensor {printable(name, 60)}"
             spec = spec_of(entry.shape, TYPES[entry.dtype])
-            if spec.bytes != entry.size:
-                raise ValueError(
-                    f"the tensor {printable(name, 60)} has a shape that its bytes do not fit"
-                )
-            content, end = shards[entry.shard], entry.offset + entry.size
-            if end > content.size:
-                raise ValueError(
-                    f"the tensor {printable(name, 60)} reaches byte {end} of a file of "
-                    f"{content.size}"
-                )
+            spec.require(entry.size, label)
+            tensors[name] = elements_at(shards[shard], entry.offset, spec, label)
             if entry.size:
-                claims.append((entry.shard, entry.offset, end))
-            tensors[name] = elements_at(content, entry.offset, spec)
+                claims.append((entry.shard, entry.offset, entry.offset + entry.size))
     # A small file would claim any amount by tensors that share bytes.
-    for (shard, _, end), (next_shard, start, _) in pairwise(sorted(claims)):
-        if shard == next_shard and start < end:
+    for (shard_before, _, end), (next_shard, start, _) in pairwise(sorted(claims)):
+        if shard_before == next_shard and start < end:
             raise ValueError("two of its tensors overlap")
     named, notes = name_tensorflow(tensors, graph)
-    file.close()
-    return TensorStore(
-        path=file.path,
-        bytes=file.size + sum(shard.size for shard in shards.values()),
-        tensors=named,
-        notes=[
-            *notes,
-            *counted(other, "that are not numbers", "left out"),
-            *counted(parts, "that are stored in slices", "left out"),
-        ],
-    )
+    notes += counted(other, "that are not numbers", "left out")
+    notes += counted(parts, "that are stored in slices", "left out")
+    return file_store(file, named, notes, size=file.size + shards.size)
 
 
-class _Shards(dict[int, Bytes]):
-    """The files of elements, found by the name of the index, each opened once."""
-
-    def __init__(self, index: File, count: int) -> None:
-        super().__init__()
-        self._directory = index.directory()
-        self._prefix = index.path.rpartition("/")[2].removesuffix(INDEX_SUFFIX)
-        self._count = count
-
-    def __missing__(self, shard: int) -> Bytes:
-        if not 0 <= shard < self._count:
-            raise ValueError(f"a tensor lies in file {shard} of {self._count}")
-        name = f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
-        directory = self._directory
-        if isinstance(directory, LocalDirectory):
-            self[shard] = DataFile(directory, name)
-        else:
-            self[shard] = directory.open(name)
-        return self[shard]
-
-
-def _shard_count(value: bytes, file: File) -> int:
+def _shard_count(value: bytes) -> int:
     """How many files of elements the header says there are."""
     header = message_of(InlineBytes(value))
     if any(field.wire == LENGTH for field in header[1]):
         what = "this is a checkpoint of TensorFlow's first format, of before version 0.12"
         remedy = "load it in TensorFlow 1 and save it again with tf.train.Saver"
-        raise CheckpointError(what, where=file.path, remedy=remedy)
+        raise CheckpointError(what, remedy=remedy)
     if header.value(2):
-        what, remedy = "its numbers are big-endian, which is not read", "save it elsewhere"
-        raise CheckpointError(what, where=file.path, remedy=remedy)
+        what = "its numbers are big-endian, which is not read"
+        raise CheckpointError(what, remedy="save it elsewhere")
     count = header.value(1, default=1)
     if not 0 < count <= MAX_SHARDS:
         raise ValueError(f"it has {count} files of elements")

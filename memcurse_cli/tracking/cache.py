@@ -139,7 +139,7 @@ def hash_content(path: str) -> str:
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     if sum(size for _, size, _, _ in signature(path) or ()) > MAX_HASHED_BYTES:
-        raise CheckpointError("it is too large to be hashed", where=shown_place(path))
+        raise CheckpointError("it is too large to be hashed", where=shown_place(path), remedy="")
     for name, at in _files(path):
         content = hashlib.blake2b()
         with contextlib.closing(LocalFile(at)) as file:

@@ -154,7 +154,7 @@ attacks(
     "a.pkl",
     {
         "pickle_of_a_number_of_control_characters": (
-            "do not fit together",
+            "could not convert string to float",
             b"\x80\x02F" + b"\x1b[31m" * 190 + b"\n.",
         ),
         # CPython's own unpickler allocates 16 GiB for this index.

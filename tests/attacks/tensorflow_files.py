@@ -19,11 +19,11 @@ def _holding(*entries: bytes, header: bytes = HEADER, kind: int = 0) -> Builder:
 builders(
     {
         "tensorflow_tensor_of_10_to_the_18_elements": (
-            "do not fit",
+            "needs",
             _holding(entry([10**9, 10**9], 0, 8)),
         ),
         "tensorflow_tensor_beyond_its_file": (
-            "reaches byte",
+            "lies at bytes",
             _holding(entry([10**15], 2**60, 4 * 10**15)),
         ),
         "tensorflow_tensor_at_a_negative_offset": ("negative", _holding(entry([2], -8, 8))),

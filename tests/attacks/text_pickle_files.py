@@ -29,7 +29,7 @@ attacks(
             b"(dp0\nS'w'\np1\nP/etc/passwd\ns.",
         ),
         "text_pickle_of_a_number_with_letters": (
-            "do not fit together",
+            "invalid literal for int",
             BEGINNING + b"I" + b"7" * 900 + b"x\ns.",
         ),
         "text_pickle_of_a_million_digits": (

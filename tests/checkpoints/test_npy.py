@@ -63,7 +63,7 @@ def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
 def test_a_damaged_array_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path)
     (path / "taus.npy").write_bytes((path / "taus.npy").read_bytes()[:-2])
-    with pytest.raises(CheckpointError, match="taus needs 12 bytes for its shape and has 10"):
+    with pytest.raises(CheckpointError, match="taus: it needs 12 bytes for its shape and has 10"):
         open_checkpoint(path)
 
 
@@ -165,11 +165,11 @@ def test_shapes_that_are_those_of_other_modules_stay_numbered() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: content[:-1], "leaf 6 reaches beyond the end"),
-        (lambda content: content + b"\x93NUMPY", "leaf 7 has no valid header"),
+        (lambda content: content[:-1], "leaf 6: it reaches beyond the end"),
+        (lambda content: content + b"\x93NUMPY", "leaf 7: it has no valid header"),
         (
             lambda content: content[:300] + content[300:].replace(b"'<f4'", b"'|O' "),
-            "leaf 2 is an array of Python objects",
+            "leaf 2: it is an array of Python objects",
         ),
     ],
 )

@@ -14,7 +14,6 @@ from checkpoints import readers
 
 from memcurse_cli.checkpoints.jax.orbax import Ocdbt, ZarrArray
 from memcurse_cli.checkpoints.untrusted.source import Bytes, InlineBytes, LocalDirectory
-from memcurse_cli.errors import CheckpointError
 
 ARRAY = np.random.default_rng(0).standard_normal((7, 5)) * 9
 TYPES = (
@@ -131,7 +130,7 @@ VALID = DESCRIPTION | {"shape": [4], "chunks": [4]}
     [
         ({"zarr_format": 4}, "unknown zarr_format 4"),
         ({"shape": [-1]}, "no valid shape"),
-        ({"shape": [1] * 40, "chunks": [1] * 40}, "no valid shape"),
+        ({"shape": [1] * 65, "chunks": [1] * 65}, "no valid shape"),
         ({"shape": "4"}, "no valid shape"),
         ({"chunks": [0]}, "chunks without elements"),
         ({"chunks": [10**12]}, "chunks do not fit its shape"),
@@ -164,7 +163,7 @@ def test_chunks_that_lie_are_named(
     change: dict[str, Any], content: bytes | None, expected: str
 ) -> None:
     stored = None if content is None else InlineBytes(content)
-    with pytest.raises(CheckpointError, match=expected):
+    with pytest.raises(ValueError, match=expected):
         ZarrArray(VALID | change, lambda key: stored)()
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, decode, element_count
-from memcurse_cli.checkpoints.untrusted.archive import largest_ratio
+from memcurse_cli.checkpoints.store import TensorSpec, assembled, decode, element_count
+from memcurse_cli.checkpoints.untrusted.archive import inflate, largest_ratio
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
 
 UNDEFINED = 2**64 - 1
@@ -270,9 +269,9 @@ def read_messages(file: File, address: int) -> Messages:
     return messages
 
 
-def first_message(messages: Messages, kind: int) -> bytes | None:
-    """The content of the first message of a kind."""
-    return next((body for other, body in messages if other == kind), None)
+def first_messages(messages: Messages) -> dict[int, bytes]:
+    """The content of the first message of each kind."""
+    return dict(reversed(messages))
 
 
 def parse_space(body: bytes) -> tuple[Shape | None, Shape]:
@@ -623,15 +622,15 @@ class Dataset:
         self.spec: TensorSpec | None = None
         self._content: Bytes = InlineBytes(b"")
         self._chunking: Chunking | None = None
-        self._parse_layout(first_message(messages, LAYOUT) or b"")
-        if first_message(messages, EXTERNAL_FILES) is not None:
+        held = first_messages(messages)
+        self._parse_layout(held[LAYOUT])
+        if EXTERNAL_FILES in held:
             raise ValueError("it keeps its elements in another file, which is not opened")
-        self._filters = _filters(first_message(messages, FILTERS))
-        space, datatype = first_message(messages, DATASPACE), first_message(messages, DATATYPE)
-        if space is None or datatype is None:
+        self._filters = _filters(held[FILTERS]) if FILTERS in held else []
+        if not held.keys() >= {DATASPACE, DATATYPE}:
             return
-        self._type = parse_datatype(datatype)
-        shape, self._limits = parse_space(space)
+        self._type = parse_datatype(held[DATATYPE])
+        shape, self._limits = parse_space(held[DATASPACE])
         kind = self._type.kind
         if kind == "opaque" and self._type.size == 2:
             # Keras stores a bfloat16 as two opaque bytes, and says so.
@@ -696,26 +695,22 @@ class Dataset:
         chunks = chunks_of(self._file, chunking, shape, self._limits, self._chunk_bytes)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")
-        array = np.empty(shape)
-        for chunk in chunks:
-            content = self._unfilter(bytes(self._file.read(chunk.address, chunk.size)), chunk)
-            part = decode(content, spec.dtype, extent, self._type.big_endian)
-            inside = tuple(slice(at, at + n) for at, n in zip(chunk.corner, extent, strict=True))
-            # A chunk may reach beyond the edge.
-            array[inside] = part[tuple(slice(n) for n in array[inside].shape)]
-        return array
+        big_endian = self._type.big_endian
+        parts = (
+            (chunk.corner, decode(self._unfiltered(chunk), spec.dtype, extent, big_endian))
+            for chunk in chunks
+        )
+        return assembled(spec, parts)
 
-    def _unfilter(self, content: bytes, chunk: Chunk) -> bytes:
+    def _unfiltered(self, chunk: Chunk) -> bytes:
+        content = bytes(self._file.read(chunk.address, chunk.size))
         for index, (identity, values) in reversed(list(enumerate(self._filters))):
             if chunk.skipped >> index & 1:
                 continue
             if identity == FLETCHER32:
                 content = content[:-4]
             elif identity == DEFLATE:
-                try:
-                    content = zlib.decompressobj().decompress(content, self._chunk_bytes + 4)
-                except zlib.error as error:
-                    raise ValueError(f"a chunk cannot be decompressed ({error})") from error
+                content = inflate(content, self._chunk_bytes + 4)
             else:
                 width = values[0] if values else self._type.size
                 if width > 1 and len(content) % width == 0:
@@ -725,10 +720,8 @@ class Dataset:
         return content
 
 
-def _filters(body: bytes | None) -> list[tuple[int, tuple[int, ...]]]:
+def _filters(body: bytes) -> list[tuple[int, tuple[int, ...]]]:
     """The filters in the order in which they were applied, and their values."""
-    if body is None:
-        return []
     version, count = unpack("BB", body)
     if version not in (1, 2):
         raise ValueError("its filters are of an unknown version")

@@ -15,10 +15,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
-from typing import Any, NoReturn, TypeVar
-
-from numpy.typing import NDArray
+from contextlib import ExitStack, closing, suppress
+from typing import TypeVar
 
 from memcurse_cli.checkpoints.hdf5.dataset import (
     LAYOUT,
@@ -29,7 +27,7 @@ from memcurse_cli.checkpoints.hdf5.dataset import (
     Dataset,
     Messages,
     dense_objects,
-    first_message,
+    first_messages,
     read_messages,
     structure,
     text_attribute,
@@ -37,12 +35,16 @@ from memcurse_cli.checkpoints.hdf5.dataset import (
     unpack,
 )
 from memcurse_cli.checkpoints.safetensors import read_index
-from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path, select
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
+from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path, select, unique
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.untrusted.archive import Archive
-from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, parse_object, printable
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_NAME_LENGTH,
+    about,
+    parse_object,
+    printable,
+)
 from memcurse_cli.checkpoints.untrusted.source import File, InlineBytes, Part
-from memcurse_cli.errors import CheckpointError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 LARGEST_HEAP = 100_000_000
@@ -60,12 +62,11 @@ class Metered(Part):
         super().__init__(file, file)
         self.left: float = MAX_READINGS * file.size + LARGEST_HEAP
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``; ValueError where too much has been read."""
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         self.left -= length + READ_COST
         if self.left < 0:
             raise ValueError("its headers refer to one another without end")
-        return super().read(offset, length)
+        return super()._read(offset, length)
 
 
 class Hdf5File:
@@ -85,16 +86,11 @@ class Hdf5File:
         self._at: dict[int, LazyTensor] = {}
         self._soft_links: list[Path] = []
         self._others: list[Path] = []
-        try:
-            self._walk(self._root())
-        except ValueError as error:
-            self._refuse((), str(error))
+        self._walk(self._root())
         metered.left = math.inf  # elements may be read again
         # Headers are written one after another, so that their addresses give the model's order.
         self._found.sort(key=lambda entry: entry[:2])
-        self.datasets = {path: tensor for _, path, tensor in self._found}
-        if len(self.datasets) < len(self._found):
-            self._refuse((), "two of its tensors have the same name")
+        self.datasets = unique((path, tensor) for _, path, tensor in self._found)
         self.notes = [
             f"{what}, {len(paths)} in all (such as {_shown(paths[0])}): {verdict}"
             for paths, what, verdict in (
@@ -106,10 +102,7 @@ class Hdf5File:
 
     def attribute(self, name: str, path: Path = ()) -> str:
         """A text attribute of the root or of another group; "" where there is none."""
-        try:
-            return text_attribute(self._file, self._headers.get(path, []), name)
-        except ValueError as error:
-            self._refuse(path, str(error))
+        return text_attribute(self._file, self._headers.get(path, []), name)
 
     def _root(self) -> int:
         (version,) = self._file.read(8, 1)
@@ -138,47 +131,35 @@ class Hdf5File:
             if len(seen) + len(self._found) - len(self._at) > MAX_TENSORS:
                 raise ValueError(f"it holds more than {MAX_TENSORS} objects")
             if len(path) > MAX_DEPTH or sum(map(len, path)) > MAX_NAME_LENGTH:
-                raise ValueError(
-                    f"its groups are nested more than {MAX_DEPTH} deep, "
-                    f"or a name has more than {MAX_NAME_LENGTH} characters"
-                )
+                deep = f"its groups are nested more than {MAX_DEPTH} deep"
+                raise ValueError(f"{deep}, or a name has more than {MAX_NAME_LENGTH} characters")
             if address in self._at:
                 self._found.append((address, path, self._at[address]))
                 continue
-            try:
+            with about(f"at {_shown(path)}:"):
                 messages = read_messages(self._file, address)
-                if first_message(messages, LAYOUT) is not None:
+                if LAYOUT in first_messages(messages):
                     self._add(path, address, messages)
                     continue
                 self._headers[path] = messages
                 self.groups[path] = text_attribute(self._file, messages, "name")
                 pending += [((*path, name), child) for name, child in self._links(path, messages)]
-            except ValueError as error:
-                self._refuse(path, str(error))
 
     def _add(self, path: Path, address: int, messages: Messages) -> None:
         dataset = Dataset(self._file, messages)
         if dataset.spec is None:
             self._others.append(path)
             return
-
-        def load() -> NDArray[Any]:
-            try:
-                return dataset.load()
-            except ValueError as error:
-                self._refuse(path, str(error))
-
-        self._at[address] = LazyTensor(dataset.spec, load, identity=load)
+        self._at[address] = LazyTensor(dataset.spec, dataset.load, identity=dataset)
         self._found.append((address, path, self._at[address]))
 
     def _links(self, path: Path, messages: Messages) -> Iterator[tuple[str, int]]:
         """The names in a group and the addresses of what they stand for."""
-        table = first_message(messages, SYMBOL_TABLE)
-        if table is not None:
-            yield from self._symbols(path, *unpack("QQ", table))
-        info = first_message(messages, LINK_INFO)
-        if info is not None:
-            for body in dense_objects(self._file, info, 8, LINK_NAMES, 4):
+        held = first_messages(messages)
+        if SYMBOL_TABLE in held:
+            yield from self._symbols(path, *unpack("QQ", held[SYMBOL_TABLE]))
+        if LINK_INFO in held:
+            for body in dense_objects(self._file, held[LINK_INFO], 8, LINK_NAMES, 4):
                 if body is None:
                     raise ValueError("a name is stored apart from the others")
                 yield from self._link(path, body)
@@ -220,20 +201,12 @@ class Hdf5File:
                 offset, child, cached = unpack("QQI", table, position)
                 end = heap.find(b"\0", offset, offset + MAX_NAME_LENGTH + 1)
                 if end < 0:
-                    raise ValueError(
-                        f"a name is damaged or has more than {MAX_NAME_LENGTH} characters"
-                    )
+                    raise ValueError(f"a name has no end within {MAX_NAME_LENGTH} characters")
                 name = _name(heap[offset:end])
                 if cached == 2:  # the entry keeps a soft link's target
                     self._soft_links.append((*path, name))
                 else:
                     yield name, child
-
-    def _refuse(self, path: Path, fault: str) -> NoReturn:
-        at = f" at {_shown(path)}" if path else ""
-        what = f"this HDF5 file cannot be read{at}: {printable(fault)}"
-        remedy = "copy or download it again, or save the weights with Keras once more"
-        raise CheckpointError(what, where=self._file.path, remedy=remedy)
 
 
 def _name(content: bytes) -> str:
@@ -243,7 +216,7 @@ def _name(content: bytes) -> str:
 
 
 def _shown(path: Path) -> str:
-    return printable("/".join(path), 80)
+    return printable("/".join(path) or "/", 80)
 
 
 Leaf = TypeVar("Leaf")
@@ -267,7 +240,7 @@ def name_keras(
     given up for their paths in the file.
     """
     # Keras on Windows writes `layers\lstm\cell` as the name of one group.
-    split = {_split(path): dataset for path, dataset in datasets.items()}
+    split = unique((_split(path), dataset) for path, dataset in datasets.items())
     selected, notes = select(split)
     # Of each layer what the user called it, or nothing.
     layers = {
@@ -276,13 +249,11 @@ def name_keras(
         if path[-1:] == (VARIABLES,)
     }
     names = {path: "/".join(_renamed(path, layers)) for path in selected}
-    shared = {name for name, count in Counter(names.values()).items() if count > 1}
-    named = {
-        "/".join(path) if names[path] in shared else names[path]: dataset
+    uses = Counter(names.values())
+    named = unique(
+        (names[path] if uses[names[path]] == 1 else "/".join(path), dataset)
         for path, dataset in selected.items()
-    }
-    if len(split) < len(datasets) or len(named) < len(selected):
-        raise ValueError("two of its tensors have the same name")
+    )
     return named, notes
 
 
@@ -316,25 +287,21 @@ def _legacy(path: Path) -> list[str]:
     return parts
 
 
-def open_file(file: File, size: int = -1, more: Mapping[str, str] | None = None) -> TensorStore:
+def open_file(
+    file: File, size: int | None = None, more: Mapping[str, str] | None = None
+) -> TensorStore:
     """Read every group and the header of every dataset.
 
     ``size`` is that of the checkpoint on disk where it is not the file's, ``more`` its metadata.
     """
     content = Hdf5File(file)
     tensors, notes = name_keras(content.datasets, content.groups)
-    found = {key: content.attribute(key) for key in (CONFIG, VERSION)}
-    if not found[VERSION]:  # beside the weights in the files that Keras 3 writes for Keras 2
-        found[VERSION] = content.attribute(VERSION, (WEIGHTS,))
-    return TensorStore(
-        path=file.path,
-        bytes=file.size if size < 0 else size,
-        tensors=tensors,
-        metadata={key: value for key, value in found.items() if value} | dict(more or {}),
-        notes=[*content.notes, *notes],
-        resources=[file],
-        contents=content,
-    )
+    # The version stands beside the weights in the files that Keras 3 writes for Keras 2.
+    version = content.attribute(VERSION) or content.attribute(VERSION, (WEIGHTS,))
+    found = {CONFIG: content.attribute(CONFIG), VERSION: version}
+    metadata = {key: value for key, value in found.items() if value} | dict(more or {})
+    notes = [*content.notes, *notes]
+    return file_store(file, tensors, notes, size=size, metadata=metadata, contents=content)
 
 
 def open_archive(file: File, archive: Archive) -> TensorStore:
@@ -342,23 +309,16 @@ def open_archive(file: File, archive: Archive) -> TensorStore:
     metadata = {}
     for name, key in (("config.json", CONFIG), ("metadata.json", VERSION)):
         if name in archive:
-            small = archive.size(name) <= MAX_CONFIG_BYTES
-            content = bytes(archive.read(name)) if small else b""
-            metadata[key] = content.decode("utf-8", "replace")
+            metadata[key] = archive[name].first(MAX_CONFIG_BYTES).decode("utf-8", "replace")
     if VERSION in metadata:
-        metadata[VERSION] = _version(metadata[VERSION])
-    weights = archive.member(ARCHIVED)
-    if archive.compressed(ARCHIVED):  # inflated once, as it is read in any order
-        weights = InlineBytes(archive.read(ARCHIVED))
+        version: object = ""
+        with suppress(ValueError):
+            version = parse_object(metadata[VERSION].encode()).get(VERSION)
+        metadata[VERSION] = version if isinstance(version, str) else ""
+    member = archive[ARCHIVED]
+    # A compressed one is inflated once, as it is read in any order.
+    weights = InlineBytes(member.first(member.size)) if member.compressed else member
     return open_file(Part(weights, file), file.size, metadata)
-
-
-def _version(text: str) -> str:
-    try:
-        version = parse_object(text.encode()).get(VERSION, "")
-    except ValueError:
-        return ""
-    return version if isinstance(version, str) else ""
 
 
 def open_shards(file: File) -> TensorStore:
@@ -372,11 +332,12 @@ def open_shards(file: File) -> TensorStore:
         for name in names:
             shard = shards.enter_context(closing(file.directory().open(name)))
             size += shard.size
-            if bytes(shard.read(0, min(shard.size, len(HDF5_MAGIC)))) != HDF5_MAGIC:
-                raise ValueError(f"its shard {printable(name, 80)} is not an HDF5 file")
-            content = Hdf5File(shard)
-            if datasets.keys() & content.datasets.keys():
-                raise ValueError(f"its shard {printable(name, 80)} repeats a tensor of another")
+            with about(f"its shard {printable(name, 80)}:"):
+                if shard.first(len(HDF5_MAGIC)) != HDF5_MAGIC:
+                    raise ValueError("it is not an HDF5 file")
+                content = Hdf5File(shard)
+                if datasets.keys() & content.datasets.keys():
+                    raise ValueError("it repeats a tensor of another")
             datasets |= content.datasets
             # A group that goes on in a second shard has its name in the first.
             groups |= {path: text for path, text in content.groups.items() if text}
@@ -387,12 +348,6 @@ def open_shards(file: File) -> TensorStore:
             raise ValueError(f"its group {printable(missing[0], 80)} is in none of its shards")
         tensors, left_out = name_keras(datasets, groups)
         opened = shards.pop_all()
-    file.close()
     count = "1 shard" if len(names) == 1 else f"{len(names)} shards"
-    return TensorStore(
-        path=file.path,
-        bytes=size,
-        tensors=tensors,
-        notes=[count, *dict.fromkeys(notes), *left_out],
-        resources=[opened],
-    )
+    notes = [count, *dict.fromkeys(notes), *left_out]
+    return file_store(file, tensors, notes, size=size, beside=[opened])

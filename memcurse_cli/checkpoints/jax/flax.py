@@ -17,12 +17,10 @@ from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_NODES, collect, name_
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
     LazyTensor,
-    TensorSpec,
     TensorStore,
-    element_bytes,
-    element_count,
     elements_at,
     file_store,
+    spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
@@ -100,9 +98,8 @@ class _Reader:
         if code in _CONSTANTS:
             return "value", _CONSTANTS[code]
         if code == 0xC1:
-            raise ValueError(
-                f"it has the unknown mark {code:#04x} at byte {self.cursor.position - 1}"
-            )
+            at = self.cursor.position - 1
+            raise ValueError(f"it has the unknown mark {code:#04x} at byte {at}")
         return "value", code if code < 0x80 else code - 0x100
 
     def value(self, depth: int) -> object:
@@ -168,20 +165,14 @@ class _Reader:
 
 
 def _array(shape: object, dtype: object, content: object) -> object:
-    sizes = naturals(shape)
-    if sizes is None:
-        raise ValueError("it has an array whose shape is not of natural numbers")
+    sizes = naturals(shape, "it has an array whose shape is not of natural numbers")
     if not isinstance(dtype, str) or not isinstance(content, ByteRange):
         raise ValueError("it has an array without a type or without elements")
     if dtype not in ELEMENT_TYPES:  # text, dates, four-bit integers
         return None
-    needed = element_count(sizes) * element_bytes(dtype)
-    if needed != content.size:
-        raise ValueError(
-            f"an array of {dtype} {printable(str(shape), 80)} needs "
-            f"{printable(str(needed), 40)} bytes and has {content.size}"
-        )
-    return elements_at(content, 0, TensorSpec(sizes, dtype, needed))
+    spec = spec_of(sizes, dtype)
+    spec.require(content.size, f"an array of {dtype} {printable(str(shape), 80)}")
+    return elements_at(content, 0, spec)
 
 
 def _joined(entries: dict[str, object]) -> LazyTensor:
@@ -193,15 +184,14 @@ def _joined(entries: dict[str, object]) -> LazyTensor:
     dtype = parts[0].spec.dtype
     if any(part.spec.dtype != dtype or len(part.spec.shape) != 1 for part in parts):
         raise ValueError("it has an array whose chunks do not fit together")
-    sizes = naturals(shape)
-    held = sum(part.spec.bytes for part in parts)
-    if sizes is None or element_count(sizes) * element_bytes(dtype) != held:
+    spec = spec_of(naturals(shape, "it has a malformed array of chunks"), dtype)
+    if spec.bytes != sum(part.spec.bytes for part in parts):
         raise ValueError("it has an array whose chunks do not fill its shape")
 
     def load() -> NDArray[Any]:
-        return np.concatenate([part.load() for part in parts]).reshape(sizes)
+        return np.concatenate([part.load() for part in parts]).reshape(spec.shape)
 
-    return LazyTensor(TensorSpec(sizes, dtype, held), load)
+    return LazyTensor(spec, load)
 
 
 def _indexed(entries: object) -> list[object]:

@@ -31,35 +31,44 @@ from memcurse_cli.checkpoints.select import (
     OPTIMIZER_CONTAINERS,
     Path,
     name_jax,
+    unique,
 )
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
     LazyTensor,
     TensorStore,
+    assembled,
     decode,
     element_bytes,
     element_count,
+    file_store,
     spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.archive import check_ratio, decompress_zstd, inflate
-from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_object, printable
+from memcurse_cli.checkpoints.untrusted.names import (
+    MAX_JSON_BYTES,
+    about,
+    parse_object,
+    printable,
+)
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
     Cursor,
     DataFile,
     File,
+    FilesBeside,
     InlineBytes,
     LocalDirectory,
     directory_here,
     naturals,
+    part_of,
 )
 from memcurse_cli.errors import CheckpointError
 
 # Zarr arrays of version 2 and 3, a JSON description and one value for each chunk of the grid, as
 # far as TensorStore writes them for Orbax; in version 3 also several chunks in one value:
 # https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html and …/v3/core/index.html.
-MAX_DIMENSIONS = 32
 MAX_CHUNKS = 1_000_000
 # A chunk that is not stored has the fill value; this bounds what such chunks may allocate.
 MAX_FILLED_ELEMENTS = 1 << 24
@@ -69,8 +78,7 @@ DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
     "gzip": inflate,
     "zlib": inflate,
 }
-_TYPE = re.compile(r"([<>|])([biufc])(1|2|4|8|16)")
-_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+_TYPE = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16)")
 _ABSENT = [2**64 - 1, 2**64 - 1]
 
 Shape = tuple[int, ...]
@@ -108,7 +116,7 @@ class ZarrArray:
         if version not in (2, 3):
             raise ValueError(f"it has the unknown zarr_format {printable(str(version), 40)}")
         self._find, self._fill = find, description.get("fill_value")
-        shape = _shape(description.get("shape"))
+        shape = naturals(description.get("shape"), "it has no valid shape")
         self._inner: Shape | None = None  # the chunks of a shard
         self._prefix, self._separator, self._chunk, self._encoding = (
             _version_2(description) if version == 2 else self._version_3(description)
@@ -123,11 +131,7 @@ class ZarrArray:
         self.spec = spec_of(shape, self._encoding.dtype)
 
     def _version_3(self, description: dict[str, Any]) -> _Layout:
-        dtype = description.get("data_type")
-        if not isinstance(dtype, str) or dtype not in ELEMENT_TYPES:
-            raise ValueError(
-                f"it has the element type {printable(str(dtype), 40)}, which is not read"
-            )
+        dtype, _ = _element_type(description.get("data_type"))
         grid, settings = _named(description.get("chunk_grid"))
         if grid != "regular":
             raise ValueError("its chunks do not form a regular grid")
@@ -151,79 +155,62 @@ class ZarrArray:
         return prefix, separator, chunk, _codecs(codecs, dtype)
 
     def __call__(self) -> NDArray[Any]:
-        """The elements."""
-        try:
-            return self._read()
-        except ValueError as error:
-            raise CheckpointError(
-                f"a corrupt zarr array: {error}", remedy="copy or download the checkpoint again"
-            ) from error
-
-    def _read(self) -> NDArray[Any]:
-        shape = self.spec.shape
+        """The elements; ValueError where a chunk of them is corrupt."""
         size = self._chunk if self._inner is None else self._inner
         found = list(self._chunks())
         stored = len(found) * element_count(size)
-        count = element_count(shape)
+        count = element_count(self.spec.shape)
         if count - stored > MAX_FILLED_ELEMENTS:
             raise ValueError(f"it claims {printable(str(count), 40)} elements and stores {stored}")
         check_ratio(self.spec.bytes, sum(content.size for _, content in found))
-        kind = np.complex128 if self.spec.dtype.startswith("complex") else np.float64
+        blocks = (
+            (start, self._encoding.decode(content.first(content.size), size))
+            for start, content in found
+        )
         # Orbax may leave out chunks whose elements all have the fill value.
-        array = np.full(shape, _filled(self._fill) if stored < count else 0, kind)
-        for start, content in found:
-            block = self._encoding.decode(bytes(content.read(0, content.size)), size)
-            inside = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
-            # The last chunk of a row may reach beyond the array.
-            array[inside] = block[tuple(slice(n) for n in array[inside].shape)]
-        return array
+        return assembled(self.spec, blocks, _filled(self._fill) if stored < count else 0)
 
     def _chunks(self) -> Iterator[tuple[Shape, Bytes]]:
         """Where each stored chunk begins, and its bytes."""
-        for index in _grid(self.spec.shape, self._chunk):
-            names = [self._prefix] if self._prefix else []
-            key = self._separator.join([*names, *map(str, index)]) or "0"
-            content = self._find(key)
-            start = tuple(i * n for i, n in zip(index, self._chunk, strict=True))
-            if content is None:
-                continue
-            if self._inner is None:
+        names = [self._prefix] if self._prefix else []
+        for index, start in _grid(self.spec.shape, self._chunk):
+            content = self._find(self._separator.join([*names, *map(str, index)]) or "0")
+            if content is not None and self._inner is None:
                 yield start, content
-                continue
-            for inside, part in self._parts(content, self._inner):
-                yield tuple(a + b for a, b in zip(start, inside, strict=True)), part
+            elif content is not None and self._inner is not None:
+                for inside, part in self._parts(content, self._inner):
+                    yield tuple(a + b for a, b in zip(start, inside, strict=True)), part
 
     def _parts(self, shard: Bytes, inner: Shape) -> Iterator[tuple[Shape, Bytes]]:
-        indices = list(_grid(self._chunk, inner))
-        size = 16 * len(indices)
+        starts = [start for _, start in _grid(self._chunk, inner)]
+        size = 16 * len(starts)
         total = size + (_CHECKSUM_BYTES if self._index_checksum else 0)
         if shard.size < total:
             raise ValueError("a shard is shorter than its index")
         table = shard.read(0 if self._index_first else shard.size - total, size)
         pairs = np.frombuffer(table, "<u8").reshape(-1, 2).tolist()
-        stored = [(at, *pair) for at, pair in zip(indices, pairs, strict=True) if pair != _ABSENT]
+        stored = [(at, *pair) for at, pair in zip(starts, pairs, strict=True) if pair != _ABSENT]
         if sum(length for *_, length in stored) > shard.size:
             raise ValueError("the chunks of a shard overlap or reach beyond it")
-        for index, offset, length in stored:
-            if offset + length > shard.size:
-                raise ValueError("a chunk reaches beyond its shard")
-            start = tuple(i * n for i, n in zip(index, inner, strict=True))
+        for start, offset, length in stored:
             # A chunk beyond the array's edge belongs to no element.
-            yield start, ByteRange(shard, offset, length)
+            yield start, part_of(shard, offset, length, "a chunk of a shard")
 
 
-def _grid(shape: Shape, chunk: Shape) -> Iterator[Shape]:
+def _grid(shape: Shape, chunk: Shape) -> Iterator[tuple[Shape, Shape]]:
+    """The number of each chunk along each axis, and where it begins."""
     counts = [-(-size // part) for size, part in zip(shape, chunk, strict=True)]
     if element_count(tuple(counts)) > MAX_CHUNKS:
         raise ValueError(f"it has more than {MAX_CHUNKS} chunks")
-    return product(*map(range, counts))
+    for index in product(*map(range, counts)):
+        yield index, tuple(i * n for i, n in zip(index, chunk, strict=True))
 
 
 def _version_2(description: dict[str, Any]) -> _Layout:
     chunk = _chunk_shape(description.get("chunks"))
     if description.get("filters"):
         raise ValueError("its elements are filtered, which is not read")
-    dtype, big_endian = _version_2_type(description.get("dtype"))
+    dtype, big_endian = _element_type(description.get("dtype"))
     compressor = description.get("compressor")
     name = compressor.get("id") if isinstance(compressor, dict) else None
     compression = "" if compressor is None else _known_compression(name)
@@ -252,15 +239,12 @@ def _named(entry: object) -> tuple[str, dict[str, Any]]:
     raise ValueError("its description is malformed")
 
 
-def _version_2_type(dtype: object) -> tuple[str, bool]:
+def _element_type(dtype: object) -> tuple[str, bool]:
+    """The name of a type, as NumPy writes it or in full, and whether it is big-endian."""
     if isinstance(dtype, str):
-        match = _TYPE.fullmatch(dtype)
-        if match:
-            order, kind, size = match.groups()
-            name = "bool" if kind == "b" else f"{_KINDS[kind]}{8 * int(size)}"
-            if name in ELEMENT_TYPES and (kind != "b" or size == "1"):
-                return name, order == ">"
-        elif dtype in ELEMENT_TYPES:  # TensorStore's extension: bfloat16, float8_e4m3fn
+        if _TYPE.fullmatch(dtype):
+            return np.dtype(dtype).name, dtype.startswith(">")
+        if dtype in ELEMENT_TYPES:  # TensorStore's extension: bfloat16, float8_e4m3fn
             return dtype, False
     raise ValueError(f"it has the element type {printable(str(dtype), 40)}, which is not read")
 
@@ -274,15 +258,8 @@ def _known_compression(name: object) -> str:
     return name
 
 
-def _shape(values: object) -> Shape:
-    sizes = naturals(values)
-    if sizes is None or len(sizes) > MAX_DIMENSIONS:
-        raise ValueError("it has no valid shape")
-    return sizes
-
-
 def _chunk_shape(values: object) -> Shape:
-    chunk = _shape(values)
+    chunk = naturals(values, "its chunks have no valid shape")
     if 0 in chunk:
         raise ValueError("it has chunks without elements")
     return chunk
@@ -333,7 +310,8 @@ class Ocdbt:
 
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory
-        self._files: dict[str, DataFile] = {}
+        self._files = FilesBeside(directory)
+        self._claimed: Counter[str] = Counter()  # the bytes of all values in each of the files
         self.values: dict[str, Bytes] = {}
         self._tree_bytes = 0
         pending = [self._root()]
@@ -346,9 +324,8 @@ class Ocdbt:
 
     def _root(self) -> _Node:
         manifest = DataFile(self._directory, MANIFEST)
-        if manifest.size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"{MANIFEST} has {manifest.size} bytes")
-        body = _body(manifest.read(0, manifest.size), MANIFEST_MAGIC, MAX_MANIFEST_BYTES)
+        content = manifest.whole(MAX_MANIFEST_BYTES, MANIFEST)
+        body = _body(content, MANIFEST_MAGIC, MAX_MANIFEST_BYTES)
         body.take(16)  # the store's identity
         if body.varint():
             raise ValueError("its versions are spread over numbered manifests, which is not read")
@@ -367,7 +344,7 @@ class Ocdbt:
         return _Node(*places[-1], heights[-1], b"")
 
     def _children(self, node: _Node) -> Iterator[_Node]:
-        content = self._file(node.path).read(node.offset, self._charged(node.length))
+        content = self._files[node.path].read(node.offset, self._charged(node.length))
         body = _body(content, NODE_MAGIC, MAX_TREE_BYTES - self._tree_bytes)
         self._charged(body.left)
         if body.number(1) != node.height:
@@ -384,10 +361,11 @@ class Ocdbt:
         stored = [i for i in range(count) if kinds[i]]
         indices, offsets = _varints(body, len(stored)), _varints(body, len(stored))
         for i, index, offset in zip(stored, indices, offsets, strict=True):
-            file = self._file(_chosen(files, index)[0])
+            path, _ = _chosen(files, index)
+            file = self._files[path]
             # Were the same bytes a million values, a small file could claim any amount of memory.
-            file.claimed += lengths[i]
-            if file.claimed > file.size:
+            self._claimed[path] += lengths[i]
+            if self._claimed[path] > file.size:
                 raise ValueError("its values overlap or reach beyond their data file")
             self._keep(node.prefix + keys[i], ByteRange(file, offset, lengths[i]))
         for i in range(count):
@@ -408,9 +386,6 @@ class Ocdbt:
         if self._tree_bytes > MAX_TREE_BYTES:
             raise ValueError(f"its tree has more than {MAX_TREE_BYTES} bytes")
         return size
-
-    def _file(self, path: str) -> DataFile:
-        return self._files.setdefault(path, DataFile(self._directory, path))
 
 
 def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
@@ -502,57 +477,45 @@ def open_file(file: File) -> TensorStore:
     else:
         keys, find = {}, partial(_stored, directory)
     found = _without_value(_arrays(_paths(metadata) if metadata else _paths_of_keys(keys), find))
-    tensors, notes = name_jax(found)
-    file.close()
-    return TensorStore(
-        path=file.path, bytes=_size_on_disk(directory), tensors=tensors, notes=notes, contents=found
-    )
+    return file_store(file, *name_jax(found), size=_size_on_disk(directory), contents=found)
 
 
 def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
     """The directory of the arrays and what describes them, starting at any of its files."""
     directory = directory_here(file)
     described = TREE in directory.names
-    if bytes(file.read(0, 4)) == MANIFEST_MAGIC:
+    if file.first(4) == MANIFEST_MAGIC:
         return directory, _json(DataFile(directory, TREE)) if described else {}
     metadata = _json(file)
     if "tree_metadata" in metadata:
         return directory, metadata
     if described:
         return directory, _json(DataFile(directory, TREE))
-    item = _item(file, directory)
+    item = _item(directory)
     return directory.inside(item), _json(DataFile(directory, f"{item}/{TREE}"))
 
 
-def _item(file: File, directory: LocalDirectory) -> str:
+def _item(directory: LocalDirectory) -> str:
     """The only item of a step that holds arrays and is not an optimiser's."""
     items = [name for name in directory.names if holds(directory, f"{name}/{TREE}")]
     weights = [name for name in items if name not in OPTIMIZER_CONTAINERS]
     if not items:
-        what, remedy = "an Orbax checkpoint's metadata without its arrays", "copy the whole folder"
-        raise CheckpointError(what, where=file.path, remedy=remedy)
+        what = "an Orbax checkpoint's metadata without its arrays"
+        raise CheckpointError(what, remedy="copy the whole folder")
     if len(weights) != 1:
         listed = ", ".join(printable(name, 60) for name in items[:4])
-        what, remedy = f"the step holds several items: {listed}", "name the folder of one of them"
-        raise CheckpointError(what, where=file.path, remedy=remedy)
+        what = f"the step holds several items: {listed}"
+        raise CheckpointError(what, remedy="name the folder of one of them")
     return weights[0]
 
 
 def _json(file: Bytes) -> dict[str, Any]:
-    if file.size > MAX_JSON_BYTES:
-        raise ValueError(f"its metadata has {file.size} bytes")
-    return parse_object(bytes(file.read(0, file.size)))
+    return parse_object(file.whole(MAX_JSON_BYTES, "its metadata"))
 
 
 def _stored(directory: LocalDirectory, key: str) -> Bytes | None:
     """The file of a key such as ``params.cell.kernel/.zarray``."""
-    try:
-        directory.locate(key)
-    except CheckpointError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            return None
-        raise
-    return DataFile(directory, key)
+    return DataFile(directory, key) if directory.has(key) else None
 
 
 def _paths(metadata: Mapping[str, Any]) -> dict[Path, str]:
@@ -601,24 +564,18 @@ def _array(name: str, find: Find) -> ZarrArray | None:
     description = find(f"{name}/{VERSION_2}") or find(f"{name}/{VERSION_3}")
     if description is None:
         return None
-    if description.size > MAX_DESCRIPTION_BYTES:
-        raise ValueError(f"an array's description has {description.size} bytes")
-    try:
-        return ZarrArray(_json(description), lambda key: find(f"{name}/{key}"))
-    except ValueError as error:
-        raise ValueError(f"{printable(name, 60)}: {error}") from error
+    with about(f"{printable(name, 60)}:"):
+        described = parse_object(description.whole(MAX_DESCRIPTION_BYTES, "its description"))
+        return ZarrArray(described, lambda key: find(f"{name}/{key}"))
 
 
 def _without_value(arrays: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     """The paths of Flax's nnx, whose variables each hold one leaf called ``value``, without it."""
     parents = Counter(path[:-1] for path in arrays)
-    renamed = {
-        path[:-1] if path[-1] == "value" and path[1:] and parents[path[:-1]] == 1 else path: array
+    return unique(
+        (path[:-1] if path[1:] and path[-1] == "value" and parents[path[:-1]] == 1 else path, array)
         for path, array in arrays.items()
-    }
-    if len(renamed) < len(arrays):
-        raise ValueError("two of its arrays have the same name")
-    return renamed
+    )
 
 
 def _size_on_disk(directory: LocalDirectory) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -30,13 +30,12 @@ from memcurse_cli.checkpoints.store import (
     spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, File, naturals
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Cursor, FilesBeside, naturals
 
 VARINT, LENGTH = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # of the wire types that have a fixed number of bytes
 MAX_FIELDS = 2_000_000
 MAX_TEXT_BYTES = 100_000
-_PAGE = 1 << 16
 _LONGEST_VARINT = 10
 
 
@@ -70,11 +69,15 @@ class Field(NamedTuple):
             raise ValueError(f"a name has {self.size} bytes")
         return self.read().decode("utf-8", "replace")
 
-    def integers(self) -> list[int]:
-        """The signed integers of a repeated field, packed or not."""
+    def varints(self) -> NDArray[np.uint64]:
+        """The unsigned integers of a repeated field, packed or not."""
         if self.wire == VARINT:
-            return [self.signed]
-        values: list[int] = decode_varints(self.read()).view(np.int64).tolist()
+            return np.array([self.value], np.uint64)
+        return decode_varints(self.read())
+
+    def integers(self) -> list[int]:
+        """The same as signed ones."""
+        values: list[int] = self.varints().view(np.int64).tolist()
         return values
 
 
@@ -111,8 +114,8 @@ class Reader:
 
     def __init__(self, file: Bytes) -> None:
         self.file = file
-        self._page: bytes | bytearray = b""
-        self._start = self._count = 0
+        self._cursor = Cursor(file)
+        self._count = 0
 
     def fields(self, start: int, size: int) -> Iterator[Field]:
         """The fields of the message in a range of the file."""
@@ -121,13 +124,15 @@ class Reader:
             self._count += 1
             if self._count > MAX_FIELDS:
                 raise ValueError(f"it has more than {MAX_FIELDS} fields")
-            tag, position = self._varint(position, end)
+            self._cursor.position = position
+            tag = self._cursor.varint()
             number, wire = tag >> 3, tag & 7
             value, length = 0, _WIDTHS.get(wire, 0)
             if wire == VARINT:
-                value, position = self._varint(position, end)
+                value = self._cursor.varint()
             elif wire == LENGTH:
-                length, position = self._varint(position, end)
+                length = self._cursor.varint()
+            position = self._cursor.position
             if number == 0 or wire not in (VARINT, LENGTH, *_WIDTHS):
                 raise ValueError(f"there is no field before byte {position}")
             if length > end - position:
@@ -135,24 +140,9 @@ class Reader:
                     f"a field of {length} bytes at byte {position} reaches beyond its end at {end}"
                 )
             if wire in _WIDTHS:
-                value = int.from_bytes(self.file.read(position, length), "little")
+                value = self._cursor.number(length)
             yield Field(self, number, wire, value, position, length)
             position += length
-
-    def _varint(self, position: int, end: int) -> tuple[int, int]:
-        value = shift = 0
-        while position < min(end, self.file.size) and shift < 7 * _LONGEST_VARINT:
-            index = position - self._start
-            if not 0 <= index < len(self._page):
-                self._start, index = position, 0
-                self._page = self.file.read(position, min(_PAGE, self.file.size - position))
-            byte = self._page[index]
-            value |= (byte & 127) << shift
-            position += 1
-            if byte < 128:
-                return value & (1 << 64) - 1, position
-            shift += 7
-        raise ValueError(f"there is no number before byte {position}")
 
 
 def message_of(content: Bytes) -> Message:
@@ -178,7 +168,6 @@ def decode_varints(content: bytes) -> NDArray[np.uint64]:
     return values
 
 
-MAX_EXTERNAL_FILES = 10_000
 _DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
 _FLOATS, _INT32, _INT64, _DOUBLES, _UINT64 = 4, 5, 7, 10, 11
 
@@ -193,25 +182,6 @@ ELEMENTS: dict[int, tuple[str, int]] = {
 }  # fmt: skip
 
 
-class ExternalFiles(dict[str, File]):
-    """The files beside a model that hold its tensors, by relative paths with ``/``, opened once."""
-
-    def __init__(self, file: File) -> None:
-        super().__init__()
-        self._file = file
-
-    def __missing__(self, name: str) -> File:
-        if len(self) >= MAX_EXTERNAL_FILES:
-            raise ValueError(f"it names more than {MAX_EXTERNAL_FILES} files")
-        self[name] = self._file.directory().open(name)
-        return self[name]
-
-    def close(self) -> None:
-        """Release them."""
-        for file in self.values():
-            file.close()
-
-
 class Tensor:
     """One TensorProto.
 
@@ -221,14 +191,13 @@ class Tensor:
         lazy: its spec and reader, or None where it has elements that are not read.
     """
 
-    def __init__(self, external: ExternalFiles, place: Field) -> None:
+    def __init__(self, external: FilesBeside, place: Field) -> None:
         message = Message(place.fields())
         self.start, self.name = place.start, message.text(_TENSOR_NAME)
         self.lazy: LazyTensor | None = None
         self._label = f"tensor {printable(self.name, 80)}"
-        shape = naturals([size for part in message[_DIMS] for size in part.integers()])
-        if shape is None:
-            raise ValueError(f"{self._label} has no valid shape")
+        sizes = [size for part in message[_DIMS] for size in part.integers()]
+        shape = naturals(sizes, f"{self._label} has no valid shape")
         code, raw = message.value(_TYPE), message[_RAW][-1:]
         if code not in ELEMENTS:
             return
@@ -238,63 +207,39 @@ class Tensor:
             pairs = {entry.text(1): entry.text(2) for entry in message.inside(_EXTERNAL)}
             self.lazy = self._external(external, pairs, spec)
         elif raw:
-            self._require(raw[0].size, spec)
+            spec.require(raw[0].size, self._label)
             self.lazy = elements_at(place.source.file, raw[0].start, spec)
         else:
             self.lazy = LazyTensor(spec, self._listed(message[container], container, spec))
 
-    def _external(
-        self, files: ExternalFiles, pairs: dict[str, str], spec: TensorSpec
-    ) -> LazyTensor:
+    def _external(self, files: FilesBeside, pairs: dict[str, str], spec: TensorSpec) -> LazyTensor:
         file = files[pairs.get("location", "").removeprefix("./")]
         offset, length = (pairs.get(key, "") for key in ("offset", "length"))
         if not all(text.isascii() and (text.isdigit() or not text) for text in (offset, length)):
             raise ValueError(f"{self._label} has no valid place in its file")
-        start = int(offset[:20] or 0)
-        self._require(int(length[:20] or spec.bytes), spec)
-        if start + spec.bytes > file.size:
-            raise ValueError(f"{self._label} lies beyond the end of {file.path}")
-        return elements_at(file, start, spec)
+        spec.require(int(length[:20] or spec.bytes), self._label)
+        return elements_at(file, int(offset[:20] or 0), spec, self._label)
 
     def _listed(
         self, parts: list[Field], container: int, spec: TensorSpec
     ) -> Callable[[], NDArray[Any]]:
         width = element_bytes(spec.dtype)
 
-        def joined() -> NDArray[Any]:
-            return decode(b"".join(part.read() for part in parts), spec.dtype, spec.shape)
-
         def varints() -> NDArray[Any]:
-            values = np.concatenate(
-                [
-                    np.zeros(0, np.uint64),
-                    *(
-                        np.array([part.value], np.uint64)
-                        if part.wire == VARINT
-                        else decode_varints(part.read())
-                        for part in parts
-                    ),
-                ]
-            )
-            self._require(values.size * width, spec)
+            none = np.zeros(0, np.uint64)
+            values = np.concatenate([none, *(part.varints() for part in parts)])
+            spec.require(values.size * width, self._label)
             # Each is sign-extended to 64 bits; its low bits are the element, or its bit pattern.
             return decode(values.astype(f"<u{width}").tobytes(), spec.dtype, spec.shape)
 
         if container in (_FLOATS, _DOUBLES):
-            self._require(sum(part.size for part in parts), spec)
-            return joined
+            spec.require(sum(part.size for part in parts), self._label)
+            return lambda: decode(b"".join(part.read() for part in parts), spec.dtype, spec.shape)
         # A varint has at least one byte.
         least = sum(max(1, part.size) for part in parts)
         if spec.bytes > least * width:
-            self._require(least * width, spec)
+            spec.require(least * width, self._label)
         return varints
-
-    def _require(self, size: int, spec: TensorSpec) -> None:
-        if size != spec.bytes:
-            raise ValueError(
-                f"{self._label} needs {printable(str(spec.bytes), 40)} bytes for its shape "
-                f"and has {size}"
-            )
 
 
 MAX_DEPTH = 32
@@ -334,7 +279,8 @@ class Node:
     outputs: list[str]
     attributes: dict[str, Attribute]
     graphs: list[Graph]
-    call: Call | None = None
+    read_body: Callable[[Node], Graph]
+    function: Function | None = None  # the model's own that it calls
 
     @property
     def key(self) -> Key:
@@ -357,6 +303,11 @@ class Node:
     def integer(self, name: str, default: int) -> int:
         """The integer of an attribute."""
         return next(iter(self.attribute(name).integers), default)
+
+    @cached_property
+    def body(self) -> Graph:
+        """The graph that a call of a function stands for."""
+        return self.read_body(self)
 
 
 @dataclass
@@ -391,9 +342,8 @@ class Graph:
             graph = pending.pop()
             yield graph
             inside = [inner for node in graph.nodes for inner in node.graphs]
-            calls = [node.call for node in graph.nodes if node.call is not None]
-            bodies = [call.body for call in calls if call.function.recurrent]
-            pending += reversed([*inside, *bodies])
+            calls = (node for node in graph.nodes if node.function and node.function.recurrent)
+            pending += reversed([*inside, *(node.body for node in calls)])
 
     def fed_back(self) -> list[Tensor]:
         """The matrices that multiply what their own products led to, as in an unrolled RNN.
@@ -451,40 +401,10 @@ class Function:
     recurrent: bool = False  # whether a recurrent node is in it, or in what it calls
 
 
-@dataclass
-class Call:
-    """A node of a graph that calls a function."""
-
-    function: Function
-    reader: GraphReader
-    node: Node
-    graph: Graph
-    depth: int
-
-    @cached_property
-    def body(self) -> Graph:
-        """The graph that the call stands for."""
-        node, function = self.node, self.function
-        given = enumerate(function.inputs)
-        body = Graph(
-            None,
-            bindings={name: (self.graph, node.input(index)) for index, name in given},
-            attributes=function.defaults | node.attributes,
-            prefix=f"{self.graph.prefix}{node.label}/",
-        )
-        self.reader.read_nodes(function.nodes, body, self.depth + 1)
-        return body
-
-    def source(self, output: str) -> tuple[Graph, str]:
-        """The graph and the name of what an output of the node is within the function."""
-        index, outputs = self.node.outputs.index(output), self.function.outputs
-        return self.body, outputs[index] if index < len(outputs) else ""
-
-
 class GraphReader:
     """Reads a GraphProto, all graphs within it and the model's functions."""
 
-    def __init__(self, external: ExternalFiles, functions: list[Field]) -> None:
+    def __init__(self, external: FilesBeside, functions: list[Field]) -> None:
         self._external = external
         self._functions: dict[Key, Function] = {}
         self._inside = 0
@@ -555,12 +475,23 @@ class GraphReader:
             outputs=message.texts(2),
             attributes={name: attribute for name, attribute, _ in found if attribute is not None},
             graphs=[inner for _, _, graphs in found for inner in graphs],
+            read_body=partial(self._body, graph, depth + 1),
         )
+        node.function = self._functions.get(node.key)
         graph.nodes.append(node)
         graph.producers |= dict.fromkeys(filter(None, node.outputs), node)
-        function = self._functions.get(node.key)
-        if function is not None:
-            node.call = Call(function, self, node, graph, depth)
+
+    def _body(self, caller: Graph, depth: int, node: Node) -> Graph:
+        function = self._functions[node.key]
+        given = enumerate(function.inputs)
+        body = Graph(
+            None,
+            bindings={name: (caller, node.input(index)) for index, name in given},
+            attributes=function.defaults | node.attributes,
+            prefix=f"{caller.prefix}{node.label}/",
+        )
+        self.read_nodes(function.nodes, body, depth)
+        return body
 
     def _attribute(
         self, place: Field, graph: Graph, depth: int

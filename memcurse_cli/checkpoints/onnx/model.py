@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -22,7 +21,6 @@ from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
     LENGTH,
     VARINT,
-    ExternalFiles,
     Graph,
     GraphReader,
     Node,
@@ -37,11 +35,12 @@ from memcurse_cli.checkpoints.store import (
     element_bytes,
     element_count,
     element_type,
+    file_store,
     spec_of,
     to_double,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import File
+from memcurse_cli.checkpoints.untrusted.source import File, FilesBeside
 from memcurse_cli.errors import CheckpointError
 
 MAX_DEPTH = 64
@@ -104,8 +103,9 @@ class Folder:
         return Value(key, spec.shape, spec.dtype, frozenset({tensor}), (), tensor.lazy.load)
 
     def _fold(self, graph: Graph, node: Node, name: str, depth: int) -> Value | None:
-        if node.call is not None:
-            return self.value(*node.call.source(name), depth)
+        if node.function is not None:
+            inside = dict(zip(node.outputs, node.function.outputs, strict=False))
+            return self.value(node.body, inside.get(name, ""), depth)
         if node.domain not in ("", "ai.onnx"):
             return None
         if node.operator == "Constant":
@@ -286,19 +286,11 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_file(file: File) -> TensorStore:
     """Read the graph, and fold what its recurrent nodes take."""
-    with ExitStack() as opened:
-        external = opened.enter_context(closing(ExternalFiles(file)))
-        model = _Model(file, external)
-        opened.pop_all()
+    external = FilesBeside(file.directory())
+    model = _Model(file, external)
     tensors, notes = select_flat(model.tensors)
-    return TensorStore(
-        path=file.path,
-        bytes=file.size + sum(part.size for part in external.values()),
-        tensors=tensors,
-        metadata=model.metadata,
-        notes=[*model.notes, *notes],
-        resources=[file, external],
-    )
+    notes = [*model.notes, *notes]
+    return file_store(file, tensors, notes, size=file.size + external.size, metadata=model.metadata)
 
 
 class _Model:
@@ -307,7 +299,7 @@ class _Model:
     The initializers that they are made of are not listed again.
     """
 
-    def __init__(self, file: File, external: ExternalFiles) -> None:
+    def __init__(self, file: File, external: FilesBeside) -> None:
         self.tensors: dict[str, LazyTensor] = {}
         self.metadata: dict[str, str] = {}
         self.notes: list[str] = []

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.registry import open_known
-from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect, name_jax, name_torch, texts
+from memcurse_cli.checkpoints.select import (
+    MAX_TENSORS,
+    Path,
+    collect,
+    name_jax,
+    name_torch,
+    texts,
+    unique,
+)
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
     TensorSpec,
     TensorStore,
+    assembled,
     element_count,
     file_store,
     spec_of,
@@ -31,7 +39,6 @@ from memcurse_cli.checkpoints.torch.pickle_machine import (
     EscapedBytes,
     Global,
     Machine,
-    PickleError,
     Record,
     begins_like_a_pickle,
 )
@@ -53,13 +60,14 @@ from memcurse_cli.checkpoints.untrusted.names import (
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
-    DataFile,
+    Cursor,
     File,
+    FilesBeside,
     InlineBytes,
-    LocalDirectory,
     Part,
     directory_here,
     naturals,
+    part_of,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -75,7 +83,7 @@ def store_of(root: object, file: File) -> TensorStore:
     A module (``torch.save(model)``, TorchScript) has the names of its state_dict; of other
     objects the attributes are searched.
     """
-    weights, notes = _deepspeed_weights(root, file.path)
+    weights, notes = _deepspeed_weights(root)
     search = _Search()
     found = collect(weights, search.leaf, search.expand)
     found = _plainly_named({_merged(path): tensor for path, tensor in found.items()})
@@ -96,7 +104,7 @@ def store_of(root: object, file: File) -> TensorStore:
     return file_store(file, tensors, notes, metadata=texts(root), contents=root)
 
 
-def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
+def _deepspeed_weights(root: object) -> tuple[object, list[str]]:
     """What a file of DeepSpeed's keeps under ``module``, and notes; any other object as it is.
 
     The weights are whole unless they are split over ranks (tensor parallel, ZeRO stage 3) or layers
@@ -109,17 +117,18 @@ def _deepspeed_weights(root: object, where: str) -> tuple[object, list[str]]:
     named = root.get("param_shapes")
     groups = named if isinstance(named, list) else [named]
     trained = {name for group in groups if isinstance(group, dict) for name in group}
-    what, remedy = "", MERGE
     if not isinstance(module, dict):
-        what = "a DeepSpeed file without its model, whose layers lie in files of their own"
-        remedy = "save model.state_dict() from the training script"
-    elif empty := sum(
+        raise CheckpointError(
+            "a DeepSpeed file without its model, whose layers lie in files of their own",
+            remedy="save model.state_dict() from the training script",
+        )
+    empty = sum(
         name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
         for name, tensor in module.items()
-    ):
+    )
+    if empty:
         what = f"DeepSpeed (ZeRO stage 3) keeps {empty} parameters of this model in pieces"
-    if what:
-        raise CheckpointError(what, where=where, remedy=remedy)
+        raise CheckpointError(what, remedy=MERGE)
     ranks = root.get("mp_world_size")
     if type(ranks) is int and ranks > 1:
         return module, [f"one of {ranks} tensor-parallel parts: matrices may be slices"]
@@ -160,10 +169,10 @@ class _Search:
             return packed
         # A state of an optax transformation repeats the weights' tree.
         if isinstance(node.function, Global) and node.function.module.split(".")[0] == "optax":
-            return {"opt_state": _attributes(node)}
+            return {"opt_state": attributes(node)}
         children = _module_children(node)
         if children is None:
-            return _attributes(node)
+            return attributes(node)
         self.module = self.module or str(node.function)[:200]
         return {
             f"{MODULE_MARK}{key if isinstance(key, str | int) else '?'}": child
@@ -195,7 +204,8 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
     return None
 
 
-def _attributes(node: Record) -> object:
+def attributes(node: Record) -> object:
+    """What an object holds: its state and items, or what it is made from."""
     parts = node.state if isinstance(node.state, tuple) else (node.state,)
     named = {key: child for part in parts if isinstance(part, dict) for key, child in part.items()}
     named.update(node.entries)
@@ -285,7 +295,7 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
             layers = networks.setdefault((*path[:-2], name["module"]), {})
             layers.setdefault(int(name["index"]), {})[name["layer"]] = shape
     double = {network for network, layers in networks.items() if _two_directions(layers)}
-    named: dict[Path, LazyTensor] = {}
+    named: list[tuple[Path, LazyTensor]] = []
     for path, name in packed.items():
         plain = path
         if name is not None:
@@ -300,10 +310,8 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
             else:
                 last = f"{name['layer']}_l{int(name['index'])}"
             plain = (*above, f"{name['module']}{last}")
-        named[plain] = found[path]
-    if len(named) < len(found):
-        raise ValueError("two of its tensors have the same name")
-    return named
+        named.append((plain, found[path]))
+    return unique(named)
 
 
 def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
@@ -336,10 +344,10 @@ def load_legacy(source: Bytes) -> object:
             return identity[1]  # a class and its source text: the name is enough
         key, dtype, count, rest = described_storage(identity)
         if rest and rest[0] is not None:
-            raise PickleError("its storages are views of others, as only PyTorch 0.1 wrote them")
+            raise ValueError("its storages are views of others, as only PyTorch 0.1 wrote them")
         known = storages.setdefault(key, Storage(dtype, count, big_endian=big_endian))
         if (known.dtype, known.count) != (dtype, count):
-            raise PickleError(f"it describes the storage {printable(key, 40)} in two ways")
+            raise ValueError(f"it describes the storage {printable(key, 40)} in two ways")
         return known
 
     header = Machine(source, CONSTRUCTORS)
@@ -348,27 +356,21 @@ def load_legacy(source: Bytes) -> object:
     body = Machine(source, CONSTRUCTORS, persistent, header.position)
     root, keys = body.load(), body.load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise PickleError("its list of storages is malformed")
-    _place(source, body.position, keys, storages)
+        raise ValueError("its list of storages is malformed")
+    _place(body, keys, storages)
     return root
 
 
-def _place(source: Bytes, position: int, keys: list[str], storages: dict[str, Storage]) -> None:
-    # Each storage is preceded by its number of elements.
+def _place(cursor: Cursor, keys: list[str], storages: dict[str, Storage]) -> None:
     for key in keys:
         shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
-            raise PickleError(f"it lists {shown}, which no tensor uses")
-        content = ByteRange(source, position, max(0, source.size - position))
-        count = int.from_bytes(content.read(0, 8), "big" if storage.big_endian else "little")
+            raise ValueError(f"it lists {shown}, which no tensor uses")
+        # Each storage is preceded by its number of elements.
+        count = int.from_bytes(cursor.take(8), "big" if storage.big_endian else "little")
         if count != storage.count:
-            raise PickleError(f"{shown} has another length than it claims")
-        left = content.size - 8
-        if storage.bytes > left:
-            claim = f"{shown} claims {storage.bytes} bytes"
-            raise PickleError(f"{claim} and the file has {left} left; it is truncated")
-        storage.place(ByteRange(source, position + 8, storage.bytes))
-        position += 8 + storage.bytes
+            raise ValueError(f"{shown} has another length than it claims")
+        storage.place(cursor.skip(storage.bytes))
 
 
 def _load_from_bytes(content: object) -> object:
@@ -377,7 +379,7 @@ def _load_from_bytes(content: object) -> object:
     if isinstance(content, bytes):
         content = InlineBytes(content)
     if not isinstance(content, ByteRange | InlineBytes):
-        raise PickleError("it has a storage without bytes")
+        raise ValueError("it has a storage without bytes")
     return load_legacy(content)
 
 
@@ -391,10 +393,10 @@ MAX_PICKLE_BYTES = 1 << 28
 
 def open_zip(file: File, archive: Archive) -> TensorStore:
     """Run the pickle on inert data, and find the storages that lie beside it."""
-    pickles = [name for name in archive.names if name.endswith(f"/{PICKLE}")]
+    pickles = [name for name in archive if name.endswith(f"/{PICKLE}")]
     root = min(pickles, key=lambda name: name.count("/")).removesuffix(PICKLE)
     order = f"{root}byteorder"
-    big_endian = order in archive and bytes(archive.read(order, 0, 3)) == b"big"
+    big_endian = order in archive and archive[order].first(3) == b"big"
     # Tensors that share their elements refer to one storage.
     storages: dict[tuple[str, str, int], Storage] = {}
 
@@ -402,16 +404,16 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
         key, dtype, count, _ = described_storage(identity)
         member = f"{root}data/{key}"
         if member not in archive:
-            raise PickleError(f"the storage {printable(key, 40)} is not in the archive")
+            raise ValueError(f"the storage {printable(key, 40)} is not in the archive")
         if (key, dtype, count) not in storages:
             storage = Storage(dtype, count, big_endian=big_endian)
-            storage.place(archive.member(member))
+            storage.place(archive[member])
             storages[key, dtype, count] = storage
         return storages[key, dtype, count]
 
-    pickle = archive.member(f"{root}{PICKLE}")
+    pickle = archive[f"{root}{PICKLE}"]
     if pickle.size > MAX_PICKLE_BYTES:
-        raise PickleError(f"it has {pickle.size} bytes")
+        raise ValueError(f"it has {pickle.size} bytes")
     return store_of(Machine(pickle, CONSTRUCTORS, persistent).load(), file)
 
 
@@ -435,9 +437,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 def open_nemo(file: File) -> TensorStore:
     """Find the weights in the tar, and read them as the PyTorch file that they are."""
     content: Bytes = file
-    if bytes(file.read(0, 2)) == GZIP_MAGIC:
+    if file.first(2) == GZIP_MAGIC:
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
-        content = InlineBytes(inflate(bytes(file.read(0, file.size)), limit))
+        content = InlineBytes(inflate(file.first(file.size), limit))
     weights = _weights(content)
     return _open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
 
@@ -446,9 +448,7 @@ def _open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorSt
     inside = Part(content, file, f"{file.path}: {name}")
     store = open_known(inside, ("PyTorch", "PyTorch legacy"))
     if store is None:
-        raise CheckpointError(
-            f"its member {name} is not a file of torch.save", where=file.path, remedy=remedy
-        )
+        raise CheckpointError(f"its member {name} is not a file of torch.save", remedy=remedy)
     store.bytes, store.path = file.size, file.path
     return store
 
@@ -479,15 +479,15 @@ SB3_SETTINGS, SB3_DATA = "data", "the agent's data"
 def open_policy(file: File, archive: Archive) -> TensorStore:
     """Read the policy as the PyTorch file that it is, and its optimizer where that can be read."""
     remedy = "save the agent again with model.save()"
-    store = _open_inside(file, POLICY, archive.member(POLICY), remedy)
+    store = _open_inside(file, POLICY, archive[POLICY], remedy)
     held: dict[str, object] = {POLICY: store.contents}
     # Neither keeps the weights from being read.
     with suppress(CheckpointError, KeyError):
-        state = archive.member(POLICY_OPTIMIZER)
+        state = archive[POLICY_OPTIMIZER]
         held[POLICY_OPTIMIZER] = _open_inside(file, POLICY_OPTIMIZER, state, remedy).contents
     with suppress(CheckpointError, KeyError, ValueError):
-        content = archive.read(SB3_SETTINGS, 0, min(archive.size(SB3_SETTINGS), MAX_JSON_BYTES))
-        settings = parse_object(bytes(content), understood=NOT_FINITE)
+        content = archive[SB3_SETTINGS].first(MAX_JSON_BYTES)
+        settings = parse_object(content, understood=NOT_FINITE)
         held[SB3_DATA] = {"learning_rate": settings.get("learning_rate")}
     store.contents = held
     return store
@@ -509,18 +509,10 @@ def open_distributed(file: File) -> TensorStore:
     if file.size > MAX_METADATA_BYTES:
         raise ValueError(f"its metadata has {file.size} bytes")
     metadata = _state(Machine(file, CONSTRUCTORS).load())
-    paths = _mapping(metadata.get("planner_data"))
-    found, files = _tensors(metadata, directory)
-    contents = {_path_of(name, paths): tensor for name, tensor in found.items()}
-    tensors, notes = name_torch(contents)
-    file.close()
-    return TensorStore(
-        path=file.path,
-        bytes=file.size + sum(data.size for data in files.values()),
-        tensors=tensors,
-        notes=notes,
-        contents=contents,
-    )
+    paths = mapping(metadata.get("planner_data"))
+    files = FilesBeside(directory)
+    contents = {_path_of(name, paths): tensor for name, tensor in _tensors(metadata, files)}
+    return file_store(file, *name_torch(contents), size=file.size + files.size, contents=contents)
 
 
 # Where a chunk begins in its tensor, its shape, and its torch.save.
@@ -528,40 +520,34 @@ Chunk = tuple[Shape, Shape, Part]
 
 
 def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
-    kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
-    array = np.zeros(spec.shape, kind)
-    for start, extent, content in chunks:
-        store = open_known(content, ("PyTorch",))
-        if store is None:
-            raise CheckpointError("a chunk is no file of torch.save", remedy="copy it again")
-        with store:
-            (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
-            if others or (found.shape, found.dtype) != (extent, spec.dtype):
-                raise CheckpointError(
-                    "a chunk is not the tensor that the metadata describes", remedy="copy it again"
-                )
-            room = tuple(slice(a, a + n) for a, n in zip(start, extent, strict=True))
-            array[room] = store.read(name)
-    return array
+    parts = ((start, _chunk(spec, extent, content)) for start, extent, content in chunks)
+    return assembled(spec, parts)
 
 
-def _tensors(
-    metadata: dict[Any, Any], directory: LocalDirectory
-) -> tuple[dict[str, LazyTensor], dict[str, DataFile]]:
-    described = _mapping(metadata.get("state_dict_metadata"))
+def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> NDArray[Any]:
+    store = open_known(content, ("PyTorch",))
+    if store is None:
+        raise ValueError("a chunk is no file of torch.save")
+    with store:
+        (name, found), *others = store.tensors.items() or [("", TensorSpec((), "", 0))]
+        if others or (found.shape, found.dtype) != (extent, spec.dtype):
+            raise ValueError("a chunk is not the tensor that the metadata describes")
+        return store.read(name)
+
+
+def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[str, LazyTensor]]:
+    described = mapping(metadata.get("state_dict_metadata"))
     if len(described) > MAX_TENSORS:
         raise ValueError(f"it has more than {MAX_TENSORS} entries")
     stored = _stored(metadata)
-    files: dict[str, DataFile] = {}
-    found: dict[str, LazyTensor] = {}
     for name, entry in described.items():
         if not isinstance(name, str) or not isinstance(entry, Record) or entry.function != TENSOR:
             continue
         state, shown = _state(entry), printable(name, 60)
         shape = _shape(state.get("size"))
         spec = spec_of(shape, _dtype(state.get("properties")))
-        chunks = []
-        for part in _sequence(state.get("chunks")):
+        chunks, parts = [], state.get("chunks")
+        for part in parts if isinstance(parts, list | tuple) else ():
             start, extent = (_shape(_state(part).get(key)) for key in ("offsets", "sizes"))
             if not len(start) == len(extent) == len(shape) or any(
                 a + n > total for a, n, total in zip(start, extent, shape, strict=True)
@@ -571,27 +557,21 @@ def _tensors(
             if info is None:
                 raise ValueError(f"a chunk of {shown} is not stored")
             path, offset, length = info
-            file = files.setdefault(path, DataFile(directory, path))
-            end = offset + length
-            if end > file.size:
-                raise ValueError(
-                    f"a chunk of {shown} lies at bytes {offset} to {end} of {file.size}"
-                )
-            chunks.append((start, extent, Part(ByteRange(file, offset, length), file)))
+            content = part_of(files[path], offset, length, f"a chunk of {shown}")
+            chunks.append((start, extent, Part(content, files[path])))
         if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
             raise ValueError(f"the chunks of {shown} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.
         if spec.bytes > sum(content.size for _, _, content in chunks):
             claim = printable(str(spec.bytes), 40)
             raise ValueError(f"{shown} claims {claim} bytes, more than its chunks")
-        found[name] = LazyTensor(spec, partial(_joined, spec, chunks))
-    return found, files
+        yield name, LazyTensor(spec, partial(_joined, spec, chunks))
 
 
-def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
+def _stored(metadata: Mapping[Any, Any]) -> dict[tuple[str, Shape | None], tuple[str, int, int]]:
     """File, offset and length of each chunk, by the tensor's name and where the chunk begins."""
     stored: dict[tuple[str, Shape | None], tuple[str, int, int]] = {}
-    for key, value in _mapping(metadata.get("storage_data")).items():
+    for key, value in mapping(metadata.get("storage_data")).items():
         # The machine keeps a key that is an object inside a record of its own.
         index = _state(key.function) if isinstance(key, Record) else {}
         info = _state(value)
@@ -606,25 +586,22 @@ def _stored(metadata: dict[Any, Any]) -> dict[tuple[str, Shape | None], tuple[st
     return stored
 
 
-def _path_of(name: str, paths: dict[Any, Any]) -> Path:
+def _path_of(name: str, paths: Mapping[Any, Any]) -> Path:
     path = paths.get(name)
     if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path):
         return tuple(str(part) for part in path)
     return (name,)
 
 
-def _state(node: object) -> dict[Any, Any]:
+def _state(node: object) -> Mapping[Any, Any]:
     if isinstance(node, Record) and isinstance(node.state, dict):
         return node.state
     raise ValueError("its metadata is malformed")
 
 
-def _mapping(node: object) -> dict[Any, Any]:
-    return node if isinstance(node, dict) else {}
-
-
-def _sequence(node: object) -> list[Any] | tuple[Any, ...]:
-    return node if isinstance(node, list | tuple) else ()
+def mapping(node: object) -> Mapping[Any, Any]:
+    """A mapping as it is, and none where it is something else."""
+    return node if isinstance(node, Mapping) else {}
 
 
 def _dtype(properties: object) -> str:
@@ -636,7 +613,4 @@ def _dtype(properties: object) -> str:
 
 
 def _shape(values: object) -> Shape:
-    sizes = naturals(values)
-    if sizes is None:
-        raise ValueError("it has a shape or offset that is not of natural numbers")
-    return sizes
+    return naturals(values, "it has a shape or offset that is not of natural numbers")

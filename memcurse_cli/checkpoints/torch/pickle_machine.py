@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -23,8 +23,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
     Cursor,
-    EndOfBytesError,
-    require_range,
 )
 
 MAX_OPCODES = 10_000_000
@@ -45,10 +43,6 @@ _TELLING = ("PUT", "BINPUT", "LONG_BINPUT", "REDUCE", "INST", "OBJ")
 Constructor = Callable[..., object]
 
 
-class PickleError(ValueError):
-    """What is wrong with a pickle, as a clause."""
-
-
 @dataclass(frozen=True, slots=True)
 class Global:
     """A name in a module, as the file spells it."""
@@ -64,17 +58,15 @@ class Global:
 _WRAPPERS = tuple(Global("torch._tensor", f"_rebuild_from_type{v}") for v in ("", "_v2"))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Record:
     """An object that the pickle would make: what it would call, with what, and what it holds."""
 
-    __slots__ = ("arguments", "entries", "function", "items", "state")
-
-    def __init__(self, function: object, arguments: tuple[object, ...] = ()) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.state: object = None
-        self.items: list[object] = []
-        self.entries: dict[Any, object] = {}
+    function: object
+    arguments: tuple[object, ...] = ()
+    state: object = None
+    items: list[object] = field(default_factory=list)
+    entries: dict[Any, object] = field(default_factory=dict)
 
     def build(self, state: object) -> None:
         """Keep the state that the object would be given."""
@@ -113,9 +105,7 @@ class EscapedBytes(ByteRange):
         self._source, self._start, self._length, self._codec = source, offset, length, codec
         self.size = len(self._decoded())
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_range(offset, length, self.size)
+    def _read(self, offset: int, length: int) -> bytes:
         return self._decoded()[offset : offset + length]
 
     def _decoded(self) -> bytes:
@@ -128,12 +118,12 @@ class EscapedBytes(ByteRange):
 def _unescaped(line: bytes | bytearray) -> bytes:
     """What Python 2's str in quotes holds."""
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
-        raise PickleError("it has a string without quotes")
+        raise ValueError("it has a string without quotes")
     return codecs.escape_decode(bytes(line[1:-1]))[0]
 
 
 def _no_persistent(identity: object) -> object:
-    raise PickleError("it refers to a storage outside itself")
+    raise ValueError("it refers to a storage outside itself")
 
 
 class Machine(Cursor):
@@ -168,20 +158,16 @@ class Machine(Cursor):
             while True:
                 self._opcodes += 1
                 if self._opcodes > MAX_OPCODES:
-                    raise PickleError(f"it has more than {MAX_OPCODES} instructions")
+                    raise ValueError(f"it has more than {MAX_OPCODES} instructions")
                 opcode = self.take(1)[0]
                 if opcode == 0x2E:  # STOP
                     return self._stack.pop()
                 _DISPATCH[opcode](self)
-        except PickleError:
-            raise
-        except EndOfBytesError as error:
-            raise PickleError("it ends in the middle of an instruction") from error
         except KeyError as error:
             shown = printable(str(error), 60)
-            raise PickleError(f"it has an unknown instruction or reference ({shown})") from error
-        except (IndexError, AttributeError, TypeError, ValueError, struct.error) as error:
-            raise PickleError("its instructions do not fit together") from error
+            raise ValueError(f"it has an unknown instruction or reference ({shown})") from error
+        except (IndexError, AttributeError, TypeError) as error:
+            raise ValueError("its instructions do not fit together") from error
 
     def _construct(self, function: object, arguments: object) -> object:
         """What a call stands for."""
@@ -189,7 +175,7 @@ class Machine(Cursor):
             self._opcodes += 1
             function, _, arguments = arguments[:3]
         if not isinstance(arguments, tuple):
-            raise PickleError("it passes arguments that are not a tuple")
+            raise ValueError("it passes arguments that are not a tuple")
         known = self._constructors.get(function) if isinstance(function, Global) else None
         if known is None:
             return Record(function, arguments)
@@ -201,7 +187,7 @@ class Machine(Cursor):
 
     def _text(self, count: int) -> str:
         if count > MAX_TEXT:
-            raise PickleError(f"it has a text of {count} bytes")
+            raise ValueError(f"it has a text of {count} bytes")
         return self.take(count).decode("utf-8", "surrogatepass")
 
     def _line(self) -> bytes:
@@ -215,11 +201,11 @@ class Machine(Cursor):
             end = piece.find(b"\n")
             length += len(piece) if end < 0 else end
             if length > longest:
-                raise PickleError(f"it has a line of more than {longest} bytes")
+                raise ValueError(f"it has a line of more than {longest} bytes")
             if len(line) <= MAX_LINE_LENGTH:
                 line += piece if end < 0 else piece[:end]
             if end >= 0:
-                self._index -= len(piece) - end - 1
+                self.position -= len(piece) - end - 1
                 return length, bytes(line)
             step = min(2 * step, self.chunk)
 
@@ -232,7 +218,7 @@ class Machine(Cursor):
             return _unescaped(line).decode("latin-1") if codec == _QUOTED else line.decode(codec)
         self._array_lines += length
         if self._array_lines > MAX_ARRAY_LINES:
-            raise PickleError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
+            raise ValueError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
         try:
             return EscapedBytes(self._source, start, length, codec)
         except UnicodeEncodeError:  # text of other letters
@@ -253,9 +239,9 @@ class Machine(Cursor):
 
     def _global(self, module: object, name: object) -> Global:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise PickleError("it names a global by something that is not text")
+            raise ValueError("it names a global by something that is not text")
         if len(module) + len(name) > MAX_LINE_LENGTH:
-            raise PickleError(f"it names a global by more than {MAX_LINE_LENGTH} characters")
+            raise ValueError(f"it names a global by more than {MAX_LINE_LENGTH} characters")
         return Global(module, name)
 
     def _pop_mark(self) -> list[Any]:
@@ -270,7 +256,7 @@ class Machine(Cursor):
         target = self._stack[-1]
         entries = target.entries if isinstance(target, Record) else target
         if not isinstance(entries, dict) or len(pairs) % 2:
-            raise PickleError("it sets keys of what is not a dictionary")
+            raise ValueError("it sets keys of what is not a dictionary")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             entries[_key(key)] = value
 
@@ -278,7 +264,7 @@ class Machine(Cursor):
         target = self._stack[-1]
         items = target.items if isinstance(target, Record) else target
         if not isinstance(items, list):
-            raise PickleError("it appends to what is not a list")
+            raise ValueError("it appends to what is not a list")
         items.extend(values)
 
     def _build(self) -> None:
@@ -307,7 +293,7 @@ class Machine(Cursor):
 
     def _tuple(self, count: int) -> None:
         if len(self._stack) < count:
-            raise PickleError("its stack is too short")
+            raise ValueError("its stack is too short")
         split = len(self._stack) - count
         self._stack[split:] = [tuple(self._stack[split:])]
 
@@ -317,7 +303,7 @@ class Machine(Cursor):
 
     def _integer(self, count: int) -> int:
         if count > MAX_INTEGER_BYTES:
-            raise PickleError(f"it has an integer of {count} bytes")
+            raise ValueError(f"it has an integer of {count} bytes")
         return self.number(count, signed=True)
 
     def _dict(self) -> None:

@@ -31,7 +31,6 @@ from memcurse_cli.checkpoints.torch.pickle_machine import (
     Constructor,
     EscapedBytes,
     Global,
-    PickleError,
     Record,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -48,7 +47,7 @@ def _dictionary(*arguments: object) -> object:
     elif isinstance(source, list | tuple):
         for pair in source:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
-                raise PickleError("it has a malformed dictionary")
+                raise ValueError("it has a malformed dictionary")
             if not isinstance(pair[0], str | bytes | int):
                 continue
             entries[pair[0]] = pair[1]
@@ -64,16 +63,16 @@ def _encoded(text: object, encoding: object = "latin1") -> object:
     if isinstance(text, EscapedBytes) and encoding in ("latin1", "latin-1"):
         return text
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "utf8"):
-        raise PickleError("it encodes what is not text")
+        raise ValueError("it encodes what is not text")
     return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")
 
 
+@dataclass(eq=False, repr=False)
 class ElementType:
     """A NumPy dtype that the pickle describes: its name, and its byte order once that is set."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.big_endian = False
+    name: str
+    big_endian: bool = False
 
     def build(self, state: object) -> None:
         """Take ``(version, byte order, …)``."""
@@ -81,11 +80,11 @@ class ElementType:
             self.big_endian = state[1] in (">", b">")
 
 
+@dataclass(eq=False, repr=False)
 class PickledArray:
     """A NumPy array: `tensor` is set once its state has come."""
 
-    def __init__(self) -> None:
-        self.tensor: LazyTensor | None = None
+    tensor: LazyTensor | None = None
 
     def build(self, state: object) -> None:
         """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.
@@ -93,7 +92,7 @@ class PickledArray:
         Arrays of objects or texts stay without a tensor.
         """
         if not isinstance(state, tuple) or len(state) not in (4, 5):
-            raise PickleError("it has an array with a malformed state")
+            raise ValueError("it has an array with a malformed state")
         shape, dtype, fortran, content = state[-4:]
         if not isinstance(dtype, ElementType) or not dtype.name:
             return
@@ -102,13 +101,11 @@ class PickledArray:
         if isinstance(content, bytes):
             content = InlineBytes(content)
         if not isinstance(content, ByteRange | InlineBytes):
-            raise PickleError("it has an array without bytes")
-        sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,))
-        if sizes is None:
-            raise PickleError("it has an array whose shape is not made of natural numbers")
+            raise ValueError("it has an array without bytes")
+        fault = "it has an array whose shape is not made of natural numbers"
+        sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,), fault)
         spec = spec_of(sizes, dtype.name)
-        if spec.bytes != content.size:
-            raise PickleError(f"an array needs {spec.bytes} bytes and has {content.size}")
+        spec.require(content.size, "an array")
         self.tensor = elements_at(
             content, 0, spec, big_endian=dtype.big_endian, fortran=fortran is True
         )
@@ -124,7 +121,7 @@ def _element_type(code: object, *_: object) -> ElementType:
     try:
         dtype = np.dtype(code) if isinstance(code, str) and len(code) < 32 else np.dtype("O")
     except TypeError as error:
-        raise PickleError("it has an array of an unknown type") from error
+        raise ValueError("it has an array of an unknown type") from error
     # An element type without a name: texts and objects, whose arrays are passed over.
     return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
 
@@ -165,59 +162,23 @@ class Storage:
     def place(self, content: Bytes) -> None:
         """Say where the elements lie."""
         if content.size < self.bytes:
-            raise PickleError(f"a storage claims {self.bytes} bytes and has {content.size}")
+            raise ValueError(f"a storage claims {self.bytes} bytes and has {content.size}")
         self.content = content
 
 
 def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ...]]:
     """Key, element type, count and the rest of ``("storage", type, key, device, count, …)``."""
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
-        raise PickleError("it refers to something that is not a storage")
+        raise ValueError("it refers to something that is not a storage")
     _, kind, key, _, count, *rest = identity
     if not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
-        raise PickleError("it has a malformed storage")
+        raise ValueError("it has a malformed storage")
     dtype = None
     if isinstance(kind, Global) and kind.module.startswith("torch"):
         dtype = STORAGE_ELEMENTS.get(kind.name)
     if dtype is None:
-        raise PickleError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
+        raise ValueError(f"it has a storage of the unknown type {printable(str(kind), 60)}")
     return key, dtype, count, tuple(rest)
-
-
-@dataclass(frozen=True)
-class _View:
-    """A strided view of a storage, in elements."""
-
-    storage: Storage
-    dtype: str
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    extent: int
-    conjugate: bool
-    negative: bool
-
-    def __call__(self) -> NDArray[Any]:
-        size = element_bytes(self.dtype)
-        count = element_count(self.shape)
-        if count > max(self.extent, MAX_EXPANDED_ELEMENTS):
-            what = f"an expanded view of {self.extent} elements that claims {count}"
-            raise CheckpointError(what, remedy="save the tensor with .contiguous()")
-        if self.storage.content is None:
-            remedy = "the file is truncated: copy or download it again"
-            raise CheckpointError("a tensor whose storage is not in the file", remedy=remedy)
-        try:
-            content = self.storage.content.read(self.offset * size, self.extent * size)
-        except ValueError as error:
-            what = f"a corrupt storage: {error}"
-            raise CheckpointError(what, remedy="download the file again") from error
-        flat = decode(content, self.dtype, (self.extent,), self.storage.big_endian)
-        strides = tuple(step * flat.itemsize for step in self.stride)
-        # The extent was computed from the same shape and stride, so the view stays inside.
-        array = np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False).copy()
-        if self.conjugate:
-            array = array.conj()
-        return -array if self.negative else array
 
 
 class QuantisedTensor(LazyTensor):
@@ -244,30 +205,44 @@ def view(
 ) -> LazyTensor:
     """A tensor that views a storage."""
     if not isinstance(storage, Storage):
-        raise PickleError("it has a tensor without a storage")
+        raise ValueError("it has a tensor without a storage")
     sizes, steps = _naturals(shape), _naturals(stride)
     if len(sizes) != len(steps):
-        raise PickleError("it has a tensor whose shape and stride do not fit together")
+        raise ValueError("it has a tensor whose shape and stride do not fit together")
     (start,) = _naturals((offset,))
     element = dtype or storage.dtype
     size = element_bytes(element)
     extent = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
     extent = 0 if 0 in sizes else extent
     if extent and (start + extent) * size > storage.bytes:
-        raise PickleError(
+        raise ValueError(
             f"a tensor reaches element {start + extent} of a storage of {storage.bytes // size}"
         )
     bits = flags if isinstance(flags, dict) else {}
     conjugate, negative = (bits.get(bit) is True for bit in ("conj", "neg"))
-    seen = _View(storage, element, start, sizes, steps, extent, conjugate, negative)
-    return LazyTensor(spec_of(sizes, element), seen, identity=seen)
+
+    def load() -> NDArray[Any]:
+        count = element_count(sizes)
+        if count > max(extent, MAX_EXPANDED_ELEMENTS):
+            what = f"an expanded view of {extent} elements that claims {count}"
+            raise CheckpointError(what, remedy="save the tensor with .contiguous()")
+        if storage.content is None:
+            raise ValueError("a tensor's storage is not in the file, which is truncated")
+        content = storage.content.read(start * size, extent * size)
+        flat = decode(content, element, (extent,), storage.big_endian)
+        strides = tuple(step * flat.itemsize for step in steps)
+        # The extent was computed from the same shape and stride, so the view stays inside.
+        array = np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False).copy()
+        if conjugate:
+            array = array.conj()
+        return -array if negative else array
+
+    identity = (storage, element, start, sizes, steps, conjugate, negative)
+    return LazyTensor(spec_of(sizes, element), load, identity)
 
 
 def _naturals(values: object) -> tuple[int, ...]:
-    sizes = naturals(values)
-    if sizes is None:
-        raise PickleError("it has a tensor whose shape, stride or offset is not a natural number")
-    return sizes
+    return naturals(values, "it has a tensor whose shape, stride or offset is not a natural number")
 
 
 def torch_type(dtype: object) -> str:
@@ -276,7 +251,7 @@ def torch_type(dtype: object) -> str:
         name = TORCH_ALIASES.get(dtype.name, dtype.name)
         if name in ELEMENT_TYPES:
             return name
-    raise PickleError(f"it has a tensor of the unknown type {printable(str(dtype), 60)}")
+    raise ValueError(f"it has a tensor of the unknown type {printable(str(dtype), 60)}")
 
 
 def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
@@ -315,7 +290,7 @@ def _sparse(layout: object, data: object) -> LazyTensor:
     tensors = [part for part in parts if isinstance(part, LazyTensor)]
     sizes = [part for part in parts if isinstance(part, tuple | list)]
     if len(tensors) < 2 or len(sizes) != 1:
-        raise PickleError("it has a malformed sparse tensor")
+        raise ValueError("it has a malformed sparse tensor")
     values = tensors[-1].spec
     spec = TensorSpec(_naturals(sizes[0]), values.dtype, values.bytes)
     return _unread("a sparse tensor", spec)

@@ -7,8 +7,6 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -38,16 +36,10 @@ def check_ratio(size: int, compressed: int) -> None:
 
 def inflate(content: bytes, limit: int) -> bytes:
     """A gzip or zlib stream of at most ``limit`` bytes."""
+    check_ratio(limit, len(content))
     inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
-
-    def piece(size: int) -> bytes:
-        nonlocal content
-        made = inflater.decompress(content, size)
-        content = inflater.unconsumed_tail
-        return made
-
     try:
-        return _joined(piece, len(content), limit)
+        return _require_most(inflater.decompress(content, limit + 1), limit)
     except zlib.error as error:
         raise ValueError(f"a block cannot be decompressed ({error})") from error
 
@@ -61,21 +53,21 @@ def decompress_zstd(content: bytes, limit: int) -> bytes:
             "its blocks are compressed with Zstandard, and the package zstandard is not installed",
             remedy="run `pip install 'memcurse-cli[orbax]'`",
         ) from error
+    check_ratio(limit, len(content))
     reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(content)
+    joined = bytearray()
     try:
-        return _joined(reader.read, len(content), limit)
+        while made := reader.read(min(_PIECE, limit + 1 - len(joined))):
+            joined += made
+        return _require_most(bytes(joined), limit)
     except zstandard.ZstdError as error:
         raise ValueError("a block cannot be decompressed by Zstandard") from error
 
 
-def _joined(piece: Callable[[int], bytes], compressed: int, limit: int) -> bytes:
-    check_ratio(limit, compressed)
-    joined = bytearray()
-    while made := piece(min(_PIECE, limit + 1 - len(joined))):
-        joined += made
-        if len(joined) > limit:
-            raise ValueError(f"a block has more than the {limit} bytes that it should have")
-    return bytes(joined)
+def _require_most(content: bytes, limit: int) -> bytes:
+    if len(content) > limit:
+        raise ValueError(f"a block has more than the {limit} bytes that it should have")
+    return content
 
 
 MAX_MEMBERS = 1_000_000
@@ -91,7 +83,39 @@ _BROKEN = (
 )
 
 
-class Archive:
+class Member(Bytes):
+    """A member of a zip archive, which where it is compressed is inflated anew for each reading."""
+
+    def __init__(self, file: File, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+        self._file, self._archive, self._member = file, archive, member
+        self.size = member.file_size
+        self.compressed = member.compress_type != zipfile.ZIP_STORED
+
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
+        if self.compressed:
+            return self._inflated(offset, length)
+        member = self._member
+        header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
+        magic, *lengths = _LOCAL_HEADER.unpack(header)
+        if magic != b"PK\x03\x04":
+            _refuse(member.filename, "has no header where the archive's directory says")
+        start = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        return self._file.read(start + offset, length)
+
+    def _inflated(self, offset: int, length: int) -> bytes:
+        name = self._member.filename
+        try:
+            with self._archive.open(self._member) as stream:
+                stream.seek(offset)
+                content = stream.read(length)
+        except (*_BROKEN, zlib.error) as error:
+            _refuse(name, f"cannot be decompressed ({printable(str(error), 80)})")
+        if len(content) < length:
+            _refuse(name, "is shorter than it claims")
+        return content
+
+
+class Archive(dict[str, Member]):
     """The members of a zip archive, by name in its order.
 
     Refused are archives that are truncated, encrypted or compressed in a way that no checkpoint is,
@@ -99,112 +123,44 @@ class Archive:
     """
 
     def __init__(self, file: File) -> None:
-        self._file = file
         try:
-            with zipfile.ZipFile(Stream(file)) as archive:
-                members = archive.infolist()
+            archive = zipfile.ZipFile(Stream(file))
         except CheckpointError:
             raise
         except _BROKEN as error:
-            what = f"a truncated or corrupt zip archive ({printable(str(error).lower(), 80)})"
-            remedy = "copy or download it again"
-            raise CheckpointError(what, where=file.path, remedy=remedy) from error
-        self._members = {member.filename: member for member in members}
-        self.names = list(self._members)
-        self._check(members)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._members
-
-    def size(self, name: str) -> int:
-        """The length of a member once it is decompressed."""
-        return self._members[name].file_size
-
-    def compressed(self, name: str) -> bool:
-        """Whether a member must be inflated from its start for any part of it."""
-        return self._members[name].compress_type != zipfile.ZIP_STORED
-
-    def member(self, name: str) -> Bytes:
-        """A member as bytes that are read by range."""
-        return _Member(self, name, self.size(name))
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes | bytearray:
-        """Exactly ``length`` bytes of a member from ``offset``, or all that follow.
-
-        Raises CheckpointError: the member ends before that or is corrupt.
-        """
-        member = self._members[name]
-        if length is None:
-            length = member.file_size - offset
-        if offset < 0 or length < 0 or offset + length > member.file_size:
-            self._refuse(name, f"ends at byte {member.file_size}")
-        start = self._start(member)
-        if member.compress_type == zipfile.ZIP_STORED:
-            return self._file.read(start + offset, length)
-        return self._inflate(member, start, offset, length)
-
-    def _start(self, member: zipfile.ZipInfo) -> int:
-        header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
-        magic, *lengths = _LOCAL_HEADER.unpack(header)
-        if magic != b"PK\x03\x04":
-            self._refuse(member.filename, "has no header where the archive's directory says")
-        start: int = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
-        return start
-
-    def _inflate(self, member: zipfile.ZipInfo, start: int, skip: int, length: int) -> bytearray:
-        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        content = bytearray()
-        left = member.compress_size
-        try:
-            while len(content) < length:
-                packed = inflater.unconsumed_tail
-                if not packed:
-                    packed = bytes(self._file.read(start, min(left, _PIECE)))
-                    start, left = start + len(packed), left - len(packed)
-                piece = inflater.decompress(packed, min(_PIECE, skip + length - len(content)))
-                if not piece and (inflater.eof or not packed):
-                    self._refuse(member.filename, "is shorter than it claims")
-                content += piece[skip:]
-                skip = max(0, skip - len(piece))
-        except zlib.error as error:
-            self._refuse(member.filename, f"cannot be decompressed ({error})")
-        return content
-
-    def _check(self, members: list[zipfile.ZipInfo]) -> None:
-        if len(members) > MAX_MEMBERS:
-            self._refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
-        if len(self._members) < len(members):
-            names = Counter(member.filename for member in members)
-            self._refuse(names.most_common(1)[0][0], "stands twice in the archive")
-        position = 0
-        for member in sorted(members, key=lambda member: member.header_offset):
-            name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
-            if member.flag_bits & 1:
-                self._refuse(name, "is encrypted", "decrypt the archive first")
-            if not stored and member.compress_type != zipfile.ZIP_DEFLATED:
-                self._refuse(name, "is compressed by a method that no checkpoint uses")
-            if member.header_offset < position:
-                self._refuse(name, "overlaps another member")
-            position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
-            if position > self._file.size:
-                self._refuse(name, "reaches beyond the end of the file")
-            size, packed = member.file_size, member.compress_size
-            if size > packed * (1 if stored else largest_ratio(size)):
-                self._refuse(name, f"claims {size} bytes from {packed} compressed ones")
-
-    def _refuse(self, name: str, fault: str, remedy: str = "copy or download it again") -> NoReturn:
-        what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
-        raise CheckpointError(what, where=self._file.path, remedy=remedy)
+            fault = printable(str(error).lower(), 80)
+            raise CheckpointError(f"a truncated or corrupt zip archive ({fault})") from error
+        members = archive.infolist()
+        _check(members, file.size)
+        super().__init__((member.filename, Member(file, archive, member)) for member in members)
 
 
-@dataclass(frozen=True)
-class _Member:
-    archive: Archive
-    name: str
-    size: int
+def _check(members: list[zipfile.ZipInfo], end: int) -> None:
+    if len(members) > MAX_MEMBERS:
+        _refuse(members[0].filename, f"is one of more than {MAX_MEMBERS} members")
+    names = Counter(member.filename for member in members)
+    if len(names) < len(members):
+        _refuse(names.most_common(1)[0][0], "stands twice in the archive")
+    position = 0
+    for member in sorted(members, key=lambda member: member.header_offset):
+        name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
+        if member.flag_bits & 1:
+            _refuse(name, "is encrypted", remedy="decrypt the archive first")
+        if not stored and member.compress_type != zipfile.ZIP_DEFLATED:
+            _refuse(name, "is compressed by a method that no checkpoint uses")
+        if member.header_offset < position:
+            _refuse(name, "overlaps another member")
+        position = member.header_offset + _LOCAL_HEADER.size + member.compress_size
+        if position > end:
+            _refuse(name, "reaches beyond the end of the file")
+        size, packed = member.file_size, member.compress_size
+        if size > packed * (1 if stored else largest_ratio(size)):
+            _refuse(name, f"claims {size} bytes from {packed} compressed ones")
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        return self.archive.read(self.name, offset, length)
+
+def _refuse(name: str, fault: str, **remedy: str) -> NoReturn:
+    what = f"a corrupt zip archive: its member {printable(name, 60)} {fault}"
+    raise CheckpointError(what, **remedy)
 
 
 class Stream(io.RawIOBase):
@@ -212,6 +168,10 @@ class Stream(io.RawIOBase):
 
     def __init__(self, file: Bytes) -> None:
         self._file, self._position = file, 0
+
+    def seekable(self) -> bool:
+        """Whether `seek` works."""
+        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a position, which may be beyond the end."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 MAX_NAME_LENGTH = 1000
@@ -78,12 +79,19 @@ def _without_credentials(place: str) -> str:
     return place[:start] + host + path
 
 
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """A block of which a ValueError, whose text is a clause, is said to be about ``what``."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from error
+
+
 MAX_JSON_BYTES = 100_000_000
 # Bounds what the parser may allocate: an empty list is 2 bytes of JSON and 56 of memory.
 MAX_CONTAINERS = 3_000_000
 INTEGER_DIGITS = 20  # of an unsigned integer of 64 bits
-
-
 INFINITE = ("Infinity", "-Infinity")
 NOT_FINITE = (*INFINITE, "NaN")
 

@@ -7,6 +7,7 @@ import glob
 import io
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
@@ -21,31 +22,44 @@ from memcurse_cli.errors import CheckpointError, MemcurseError
 MAX_DIMENSIONS = 64  # as in NumPy and PyTorch
 
 
-class Bytes(Protocol):
+class Bytes(ABC):
     """Bytes that are read by ranges: a file, a member of an archive, or a part of either."""
 
-    @property
-    def size(self) -> int:
-        """How many there are."""
+    size: int  # how many there are
 
     def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
+        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            wanted = f"the {length} bytes from byte {offset}"
+            raise ValueError(f"the file ends at byte {self.size}, before {wanted}")
+        return self._read(offset, length)
+
+    @abstractmethod
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
+        """The same of a range that there is."""
+
+    def first(self, most: int) -> bytes:
+        """The first bytes, at most so many."""
+        return bytes(self.read(0, min(self.size, most)))
+
+    def whole(self, most: int, what: str = "it") -> bytes:
+        """All of them; ValueError where ``what`` has more than ``most``."""
+        if self.size > most:
+            raise ValueError(f"{what} has {self.size} bytes, more than {most}")
+        return self.first(most)
 
 
-def require_range(offset: int, length: int, size: int) -> None:
-    """Refuse a range that a file claims and that is not within the bytes that there are."""
-    if offset < 0 or length < 0 or offset + length > size:
-        raise ValueError(f"it needs {length} bytes from byte {offset} of {size}")
+def naturals(values: object, fault: str, count: int | None = None) -> tuple[int, ...]:
+    """A shape, a stride or a place that a file claims; ValueError of ``fault`` where it is none.
 
-
-def naturals(values: object) -> tuple[int, ...] | None:
-    """A shape, a stride or a place that a file claims; None where it is not of natural numbers.
-
-    There are at most `MAX_DIMENSIONS`, each of which an index of 64 bits can hold.
+    It has ``count`` natural numbers, or at most `MAX_DIMENSIONS`, each of which an index of 64 bits
+    can hold.
     """
-    if not isinstance(values, list | tuple) or len(values) > MAX_DIMENSIONS:
-        return None
-    return tuple(values) if all(type(n) is int and 0 <= n < 2**62 for n in values) else None
+    if isinstance(values, list | tuple) and len(values) <= MAX_DIMENSIONS:
+        natural = all(type(n) is int and 0 <= n < 2**62 for n in values)
+        if natural and count in (None, len(values)):
+            return tuple(values)
+    raise ValueError(fault)
 
 
 def matching(path: str) -> list[str]:
@@ -61,36 +75,37 @@ def matching(path: str) -> list[str]:
     return [one for one in found if PurePath(one) not in crossed]
 
 
-class ByteRange:
+class ByteRange(Bytes):
     """A part of other bytes."""
 
     def __init__(self, source: Bytes, offset: int, size: int) -> None:
         self._source, self._offset, self.size = source, offset, size
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
-        require_range(offset, length, self.size)
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         return self._source.read(self._offset + offset, length)
 
 
-class InlineBytes:
+def part_of(source: Bytes, offset: int, size: int, label: str) -> ByteRange:
+    """The bytes that a file claims for something; ValueError where they reach beyond its end."""
+    end = offset + size
+    if end > source.size:
+        reached = printable(str(end), 40)
+        raise ValueError(f"{label} lies at bytes {offset} to {reached} of {source.size}")
+    return ByteRange(source, offset, size)
+
+
+class InlineBytes(Bytes):
     """Bytes that are in memory already."""
 
     def __init__(self, content: bytes | bytearray) -> None:
         self._content, self.size = content, len(content)
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``; ValueError where there are not so many."""
-        require_range(offset, length, self.size)
+    def _read(self, offset: int, length: int) -> bytes:
         return bytes(self._content[offset : offset + length])
 
 
-class EndOfBytesError(ValueError):
-    """A field reaches beyond the end."""
-
-
 class Cursor:
-    """Reads one field after another, integers in one byte order; `EndOfBytesError` at the end."""
+    """Reads one field after another, integers in one byte order; ValueError at the end."""
 
     chunk = 1 << 12
 
@@ -106,6 +121,12 @@ class Cursor:
         """Where the next field begins."""
         return self._start + self._index
 
+    @position.setter
+    def position(self, value: int) -> None:
+        self._index = value - self._start
+        if not 0 <= self._index <= len(self._chunk):
+            self._start, self._index, self._chunk = value, 0, memoryview(b"")
+
     @property
     def left(self) -> int:
         """How many bytes follow."""
@@ -117,8 +138,7 @@ class Cursor:
         if end > len(self._chunk):
             start, left = self.position, self.left
             if count > left:
-                where = f"it ends at byte {self._source.size}"
-                raise EndOfBytesError(f"{where}, in the middle of a field")
+                raise ValueError(f"it ends at byte {self._source.size}, in the middle of a field")
             self._chunk = memoryview(self._source.read(start, min(left, max(count, self.chunk))))
             self._start, self._index, end = start, 0, count
         piece = self._chunk[self._index : end]
@@ -133,32 +153,27 @@ class Cursor:
         """The integer of at most 64 bits that stands in base 128, its lowest digit first."""
         value = 0
         for shift in range(0, 70, 7):
-            byte = self.number(1)
+            byte = self.take(1)[0]
             value |= (byte & 127) << shift
             if byte < 128:
-                return value
+                return value & (1 << 64) - 1
         raise ValueError("it has an integer of more than 64 bits")
 
     def skip(self, count: int) -> ByteRange:
         """Pass over the next bytes, and return them unread."""
         if count > self.left:
-            where = f"it ends at byte {self._source.size}"
-            raise EndOfBytesError(
-                f"{where}, before the {count} bytes that follow byte {self.position}"
-            )
-        range_ = ByteRange(self._source, self.position, count)
-        if self._index + count <= len(self._chunk):
-            self._index += count
-        else:
-            self._start, self._index = self.position + count, 0
-            self._chunk = memoryview(b"")
-        return range_
+            wanted = f"the {count} bytes that follow byte {self.position}"
+            raise ValueError(f"it ends at byte {self._source.size}, before {wanted}")
+        skipped = ByteRange(self._source, self.position, count)
+        self.position += count
+        return skipped
 
 
 # What tells one version of a file from another: sizes, times, inodes, a server's tags.
 Version = tuple[object, ...]
 
 MAX_DIRECTORY_ENTRIES = 100_000
+MAX_FILES_BESIDE = 10_000
 
 # Of the files opened in a block of `unchanged_while_read`: their names in messages, their versions,
 # and how to ask for those again.
@@ -208,13 +223,12 @@ def changed(where: str) -> CheckpointError:
     return CheckpointError(what, where=where, remedy=remedy)
 
 
-class File(Bytes, Protocol):
-    """A file that is read by ranges; `CheckpointError` where it ends before one."""
+class File(Bytes):
+    """A file that is read by ranges."""
 
-    @property
-    def path(self) -> str:
-        """What to call it in messages."""
+    path: str  # what to call it in messages
 
+    @abstractmethod
     def directory(self) -> Directory:
         """The directory that it lies in."""
 
@@ -235,7 +249,7 @@ class Directory(Protocol):
         """The names of its regular files, hidden ones left out."""
 
 
-class LocalFile:
+class LocalFile(File):
     """A regular file on this machine.
 
     ``shown`` is what messages call it, ``directory`` where the files beside it are if links have
@@ -267,9 +281,7 @@ class LocalFile:
         self._file = io.FileIO(descriptor)
         opened_as(os.fspath(path), self.path, _version(status), lambda: _version_now(path))
 
-    def read(self, offset: int, length: int) -> bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_within(self, offset, length)
+    def _read(self, offset: int, length: int) -> bytearray:
         content = bytearray(length)
         view = memoryview(content)
         try:
@@ -277,7 +289,7 @@ class LocalFile:
             while view:  # one read returns at most 2 GiB on Linux
                 count = self._file.readinto(view)
                 if not count:  # it has been cut off since it was opened
-                    require_within(self, self.size, length)
+                    raise changed(self.path)
                 view = view[count:]
         except OSError as error:
             raise unreadable(self.path, error) from error
@@ -338,6 +350,16 @@ class LocalDirectory:
             )
         return target
 
+    def has(self, name: str) -> bool:
+        """Whether there is a ``name``; CheckpointError where it would lie outside."""
+        try:
+            self.locate(name)
+        except CheckpointError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return False
+            raise
+        return True
+
     def open(self, name: str) -> LocalFile:
         """The file ``name``; the errors of `locate` and `LocalFile`."""
         beside = self._root.joinpath(name).parent
@@ -355,22 +377,20 @@ class LocalDirectory:
                 yield name
 
 
-class DataFile:
+class DataFile(File):
     """A file of a directory that has hundreds of them: opened for each read and closed again."""
 
     def __init__(self, directory: LocalDirectory, name: str) -> None:
         self._directory, self._name = directory, name
         self.path = printable(f"{directory.path}/{name}")
-        self.claimed = 0  # the bytes of all values that are said to lie in it
 
     @cached_property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]
         """Its length in bytes."""
         with closing(self._directory.open(self._name)) as file:
             return file.size
 
-    def read(self, offset: int, length: int) -> bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         with closing(self._directory.open(self._name)) as file:
             return file.read(offset, length)
 
@@ -378,20 +398,37 @@ class DataFile:
         """The directory that it lies in."""
         return self._directory
 
-    def close(self) -> None:
-        """Nothing is held open."""
+
+class FilesBeside(dict[str, File]):
+    """The files of a directory that hold a checkpoint's elements, by their relative paths."""
+
+    def __init__(self, directory: Directory) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def __missing__(self, name: str) -> File:
+        if len(self) >= MAX_FILES_BESIDE:
+            raise ValueError(f"it names more than {MAX_FILES_BESIDE} files")
+        if isinstance(self._directory, LocalDirectory):
+            self[name] = DataFile(self._directory, name)
+        else:
+            self[name] = self._directory.open(name)
+        return self[name]
+
+    @property
+    def size(self) -> int:
+        """How many bytes they have together."""
+        return sum(file.size for file in self.values())
 
 
-class Part:
+class Part(File):
     """Bytes within a file, such as a member of an archive, as a file that is closed with it."""
 
     def __init__(self, content: Bytes, file: File, path: str = "") -> None:
         self._content, self._file = content, file
         self.path, self.size = path or file.path, content.size
 
-    def read(self, offset: int, length: int) -> bytes | bytearray:
-        """Exactly ``length`` bytes from ``offset``."""
-        require_within(self, offset, length)
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
         return self._content.read(offset, length)
 
     def directory(self) -> Directory:
@@ -403,16 +440,6 @@ class Part:
         self._file.close()
 
 
-def require_within(file: File, offset: int, length: int) -> None:
-    """Refuse a range that is not within a file."""
-    try:
-        require_range(offset, length, file.size)
-    except ValueError as error:
-        what = f"the file ends at byte {file.size}, before the {length} bytes from byte {offset}"
-        remedy = "it is truncated: copy or download it again"
-        raise CheckpointError(what, where=file.path, remedy=remedy) from error
-
-
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     """The content of a regular file on this machine that has at most ``most`` bytes.
 
@@ -422,7 +449,7 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
         if file.size > most:
             what = f"the file has {file.size} bytes, more than the {most} that are read"
             raise CheckpointError(what, where=file.path, remedy="give the right file")
-        return bytes(file.read(0, file.size))
+        return file.first(most)
 
 
 def directory_here(file: File) -> LocalDirectory:
@@ -468,13 +495,10 @@ _UNREADABLE = {
 
 def unreadable(where: str, error: Exception) -> CheckpointError:
     """The one line for a path that the operating system does not let us read."""
-    known = _UNREADABLE.get(getattr(error, "errno", None) or 0)
-    if known is None and isinstance(error, RuntimeError):
-        known = _UNREADABLE[errno.ELOOP]
-    if known is None and isinstance(error, ValueError):
-        known = "the path holds a null byte or cannot be encoded", "check the path"
-    if known is None:
-        reason = getattr(error, "strerror", None) or "the file cannot be read"
-        known = printable(str(reason).lower()), "check the file"
-    what, remedy = known
+    code = errno.ELOOP if isinstance(error, RuntimeError) else getattr(error, "errno", None)
+    reason = getattr(error, "strerror", None) or "the file cannot be read"
+    what, remedy = printable(str(reason).lower()), "check the file"
+    if isinstance(error, ValueError):
+        what, remedy = "the path holds a null byte or cannot be encoded", "check the path"
+    what, remedy = _UNREADABLE.get(code or 0, (what, remedy))
     return CheckpointError(what, where=where, remedy=remedy)
