@@ -14,6 +14,8 @@ from memcurse_cli.commands.options import (
     OutputOption,
     choose_format,
     emit,
+    flag,
+    option,
 )
 from memcurse_cli.commands.request import Request, expanded, load_baseline, with_request
 from memcurse_cli.reports.console import say
@@ -27,7 +29,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def _limit(metavar: str, meaning: str) -> Any:
-    return typer.Option(metavar=metavar, help=meaning, rich_help_panel="Limits")
+    return option(metavar, meaning, rich_help_panel="Limits")
 
 
 @with_request()
@@ -59,20 +61,18 @@ def check(
         bool | None, typer.Option(help="Let a figure pass that a limit needs and the report lacks.")
     ] = None,
     baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="REPORT.json", help="Fail only on what is worse than in this one."),
+        Path | None, option("REPORT.json", "Fail only on what is worse than in this one.")
     ] = None,
     tolerance: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
+        float | None, option("X", "By how much a figure may be worse.", show_default="0.05")
     ] = None,
     output_format: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
+        str | None, option("NAME", f"One of {', '.join(FORMATS)}.", "--format")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
     exit_zero: Annotated[
-        bool, typer.Option("--exit-zero", help="End with 0 also where something fails.")
+        bool, flag("--exit-zero", "End with 0 also where something fails.")
     ] = False,
     *,
     request: Request,

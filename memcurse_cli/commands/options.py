@@ -18,63 +18,62 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.console import visible
 
+
+def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
+    """An option with a value, called like its parameter where it has no other names."""
+    return typer.Option(*names, metavar=metavar, help=meaning, **further)
+
+
+def flag(*names_and_meaning: str) -> Any:
+    """An option that has no value and no opposite."""
+    *names, meaning = names_and_meaning
+    return typer.Option(*names, help=meaning)
+
+
 RhoOption = Annotated[
     list[float] | None,
-    typer.Option(
-        "--rho",
-        metavar="RHO",
-        help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.",
-    ),
+    option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.", "--rho"),
 ]
 AutocorrelationOption = Annotated[
     str | None,
-    typer.Option(
-        "--autocorrelation",
-        metavar="W:RHO[:OMEGA],…|FILE",
-        help="A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
+    option(
+        "W:RHO[:OMEGA],…|FILE",
+        "A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
         "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
+        "--autocorrelation",
     ),
 ]
 HorizonOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "T",
+        "Steps of a sequence that starts from zero; without it, infinitely many.",
         "--horizon",
-        metavar="T",
         min=1,
-        help="Steps of a sequence that starts from zero; without it, infinitely many.",
     ),
 ]
 ReadoutOption = Annotated[
     str | None,
-    typer.Option(
-        "--readout",
-        metavar="last|every",
-        help="Read the --horizon at its last step, or as the mean over every step, which a loss "
+    option(
+        "last|every",
+        "Read the --horizon at its last step, or as the mean over every step, which a loss "
         "summed over the sequence sees. By default states are read at the last step and Hessians "
         "are those of a loss over every step.",
+        "--readout",
     ),
 ]
 OneRhoOption = Annotated[
     float | None,
-    typer.Option(
-        "--rho",
-        metavar="RHO",
-        help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.",
+    option(
+        "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
     ),
 ]
-LearningRateOption = Annotated[
-    float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LearningRateOption = Annotated[float, option("RATE", "The optimizer's learning rate.", "--lr")]
+JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
 OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to FILE instead of standard output."
-    ),
+    Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")
-]
+QuietOption = Annotated[bool, flag("--quiet", "-q", "Nothing on standard error but errors.")]
 
 
 def choose_format(given: str | None, known: Sequence[str], *, as_json: bool) -> str:

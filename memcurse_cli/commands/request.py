@@ -27,6 +27,8 @@ from memcurse_cli.commands.options import (
     OneRhoOption,
     QuietOption,
     ReadoutOption,
+    flag,
+    option,
 )
 from memcurse_cli.errors import CheckpointError, UsageError
 
@@ -57,49 +59,42 @@ class Request:
     autocorrelation: AutocorrelationOption = None
     horizon: Annotated[
         float | None,
-        typer.Option(
-            "--horizon",
-            metavar="T|inf",
-            parser=_steps,
-            help="Steps of a sequence that starts from zero; without it what the checkpoint "
+        option(
+            "T|inf",
+            "Steps of a sequence that starts from zero; without it what the checkpoint "
             "says, else 1024.",
+            "--horizon",
+            parser=_steps,
         ),
     ] = None
     readout: ReadoutOption = None
     learning_rate: Annotated[
         float | None,
-        typer.Option(
-            "--lr",
-            metavar="RATE",
-            help="The optimizer's learning rate; without it the largest that the checkpoint "
+        option(
+            "RATE",
+            "The optimizer's learning rate; without it the largest that the checkpoint "
             "records, else 0.001.",
+            "--lr",
         ),
     ] = None
-    step_limit: Annotated[
-        float, typer.Option(metavar="X", help="Step effect from which a group is told.")
-    ] = 0.1
-    family: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Read as this family only.")
-    ] = None
+    step_limit: Annotated[float, option("X", "Step effect from which a group is told.")] = 0.1
+    family: Annotated[str | None, option("NAME", "Read as this family only.")] = None
     layer: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Only layers whose name matches; repeatable."),
+        list[str] | None, option("GLOB", "Only layers whose name matches; repeatable.")
     ] = None
     assume: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
+        option(
+            "KEY=VALUE",
+            "What the checkpoint does not store, as discretization=bilinear; repeatable.",
         ),
     ] = None
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda[:i]", help="For eigendecompositions.")
-    ] = "auto"
+    device: Annotated[str, option("auto|cpu|cuda[:i]", "For eigendecompositions.")] = "auto"
     spectra: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--spectra",
-            help="Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
+            "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
             "work under random inputs.",
         ),
     ] = False

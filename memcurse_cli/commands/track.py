@@ -16,6 +16,8 @@ from memcurse_cli.commands.options import (
     OutputOption,
     choose_format,
     emit,
+    flag,
+    option,
 )
 from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -40,41 +42,26 @@ def track(
     request: Request,
     step_pattern: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Where a path says its step, as 'update(\\d+)'; it overrides what files hold.",
+        option(
+            "REGEX", "Where a path says its step, as 'update(\\d+)'; it overrides what files hold."
         ),
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, help="Processes; one per core by default."
-        ),
+        int | None, option("N", "Processes; one per core by default.", "--jobs", "-j", min=1)
     ] = None,
-    executor: Annotated[
-        str | None, typer.Option(metavar="dask://HOST:PORT", help="Read on a Dask cluster.")
-    ] = None,
+    executor: Annotated[str | None, option("dask://HOST:PORT", "Read on a Dask cluster.")] = None,
     cache: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep what was read here, not in the user's cache."),
+        Path | None, option("DIR", "Keep what was read here, not in the user's cache.")
     ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Read all anew, and keep nothing.")
-    ] = False,
+    no_cache: Annotated[bool, flag("--no-cache", "Read all anew, and keep nothing.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Follow a run in progress until Ctrl-C or --until.")
+        bool, flag("--watch", "Follow a run in progress until Ctrl-C or --until.")
     ] = False,
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.05, help="Between looks, to --watch.")
-    ] = 10.0,
-    until: Annotated[
-        int | None, typer.Option(metavar="STEP", help="Stop to --watch once this step is read.")
-    ] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="A row for every checkpoint, however many.")
-    ] = False,
+    interval: Annotated[float, option("SECONDS", "Between looks, to --watch.", min=0.05)] = 10.0,
+    until: Annotated[int | None, option("STEP", "Stop to --watch once this step is read.")] = None,
+    show_all: Annotated[bool, flag("--all", "A row for every checkpoint, however many.")] = False,
     output_format: Annotated[
-        str | None, typer.Option("--format", metavar="|".join(FORMATS), help="What to print.")
+        str | None, option("|".join(FORMATS), "What to print.", "--format")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,

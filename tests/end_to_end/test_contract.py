@@ -16,7 +16,7 @@ import safetensors.numpy
 from end_to_end.calls import FIRST, SAMPLE, each_call, words
 from end_to_end.command import assert_refused, exit_code, memcurse
 
-from memcurse_cli.app import COMMANDS, PANELS, load
+from memcurse_cli.commands import COMMANDS, PANELS, load
 
 Here = Callable[..., tuple[int, str, str]]
 
