@@ -72,9 +72,8 @@ def track(
     """
     from memcurse_cli.tracking.cache import Cache, default_directory
     from memcurse_cli.tracking.discovery import compile_pattern
-    from memcurse_cli.tracking.executors import open_executor
+    from memcurse_cli.tracking.executors import Reading, open_executor
     from memcurse_cli.tracking.track import Tracker
-    from memcurse_cli.tracking.work import Reading
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
     _check_watch(watch, until, chosen, output)

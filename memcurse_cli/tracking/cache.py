@@ -26,7 +26,7 @@ from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import decode, encode
 from memcurse_cli.schema.report import Report
-from memcurse_cli.tracking.work import Reading
+from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.version import VERSION
 
 DIGEST_BYTES = 32
