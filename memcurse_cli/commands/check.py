@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, shown_place
+from memcurse_cli.checkpoints.untrusted.source import read_bounded
 from memcurse_cli.commands.defaults import discard_output, settings_of
 from memcurse_cli.commands.options import (
     JsonOption,
@@ -17,7 +19,7 @@ from memcurse_cli.commands.options import (
     flag,
     option,
 )
-from memcurse_cli.commands.request import Request, expanded, load_baseline, with_request
+from memcurse_cli.commands.request import Request, expanded, load_reports, with_request
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
@@ -91,7 +93,10 @@ def check(
     # Every limit is an option under its key in a settings file.
     options = {name.replace("_", "-"): given for name, given in context.params.items()}
     policy = policy_of(settings_of(context), options)
-    earlier = None if baseline is None else load_baseline(baseline)
+    earlier = None
+    if baseline is not None:
+        text = read_bounded(baseline, MAX_JSON_BYTES)
+        earlier = load_reports(text, shown_place(baseline))
     reports = [report for path in expanded(paths) for report in request.reports(path, context)]
     for rules in () if request.quiet else policy.unmatched(reports):
         say(f"memcurse: warning: {rules.origin}: matches no layer ({rules.scope})")
@@ -121,15 +126,11 @@ def _add_summary(outcome: Check) -> None:
 
 def _text(outcome: Check, chosen: str, output: Path | None) -> str:
     """The outcome in one of the formats."""
-    if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        return json_text(outcome)
     from memcurse_cli.reports import check as formats
+    from memcurse_cli.schema import json_codec
 
-    if chosen == "sarif":
-        return formats.to_sarif(outcome)
-    if chosen == "junit":
-        return formats.to_junit(outcome)
+    alone = {"json": json_codec.to_text, "sarif": formats.to_sarif, "junit": formats.to_junit}
+    if chosen in alone:
+        return alone[chosen](outcome)
     write = {"github": formats.to_github, "markdown": formats.to_markdown}
     return write.get(chosen, formats.to_text)(outcome, file=output)

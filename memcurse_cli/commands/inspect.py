@@ -14,9 +14,10 @@ from memcurse_cli.commands.options import (
     check_figure,
     choose_format,
     emit,
-    emit_json,
     flag,
+    layer_progress,
     option,
+    show,
     write_file,
 )
 from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
@@ -101,7 +102,7 @@ def inspect(
     Example: memcurse inspect model.safetensors --horizon 1024 --lr 3e-4
     """
     chosen = choose_format(report_format, FORMATS, as_json=as_json)
-    figure_format = "" if plot is None else check_figure(plot)
+    figure_format = check_figure(plot)
     if section:
         from memcurse_cli.reports.terminal.report import check_sections
 
@@ -196,22 +197,17 @@ def hessian(
 
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
-    from memcurse_cli.commands.options import layer_progress
     from memcurse_cli.diagnosis.inspection import hessian as inspect_hessian
 
-    figure_format = "" if plot is None else check_figure(plot)
+    figure_format = check_figure(plot)
     with layer_progress(path, quiet=request.quiet) as progress:
         report = inspect_hessian(path, **request.arguments(), progress=progress)
     if plot is not None:
         from memcurse_cli.reports.figures import hessian_figure
 
         write_file(plot, hessian_figure(report, figure_format, correlation=correlation))
-    if as_json:
-        emit_json(report, output)
-        return
-    from memcurse_cli.reports.terminal.hessian import to_text
-
-    emit(to_text(report, correlation=correlation, file=output), output)
+    chosen = choose_format(as_json=as_json)
+    show(report, "hessian", chosen, output, correlation=correlation)
 
 
 @with_request("spectra")
@@ -253,15 +249,5 @@ def compare(
             )
         return reports[0]
 
-    drawn = chosen == "html"
-    made = compare_reports(read(before), read(after), values=values or drawn)
-    if drawn:
-        from memcurse_cli.reports.html.comparison import to_html
-
-        emit(to_html(made), output)
-    elif chosen == "json":
-        emit_json(made, output)
-    else:
-        from memcurse_cli.reports.terminal.comparison import to_text
-
-        emit(to_text(made, file=output), output)
+    made = compare_reports(read(before), read(after), values=values or chosen == "html")
+    show(made, "comparison", chosen, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import tempfile
@@ -76,7 +77,9 @@ OutputOption = Annotated[
 QuietOption = Annotated[bool, flag("--quiet", "-q", "Nothing on standard error but errors.")]
 
 
-def choose_format(given: str | None, known: Sequence[str], *, as_json: bool) -> str:
+def choose_format(
+    given: str | None = None, known: Sequence[str] = ("terminal",), *, as_json: bool
+) -> str:
     """The output format of ``--format`` or ``--json``; the first known one by default.
 
     Raises:
@@ -100,12 +103,33 @@ def emit_json(document: Any, output: Path | None) -> None:
     emit(to_text(document), output)
 
 
-def check_figure(path: Path) -> str:
+def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any) -> None:
+    """Print or write a document in a format: its JSON, or what the page of this name says.
+
+    ``how`` is for the page in a terminal.
+    """
+    if chosen == "json":
+        emit_json(document, output)
+        return
+    folder = "html" if chosen == "html" else "terminal"
+    module = importlib.import_module(f"memcurse_cli.reports.{folder}.{page}")
+    if chosen == "html":
+        text = module.to_html(document)
+    elif chosen == "csv":
+        text = module.to_csv(document, file=output)
+    else:
+        text = module.to_text(document, file=output, **how)
+    emit(text, output)
+
+
+def check_figure(path: Path | None) -> str:
     """The format of a figure, by its file's name, before any work is done for it.
 
     Raises:
         UsageError: no format of that name is written, or matplotlib is not installed.
     """
+    if path is None:
+        return ""
     from memcurse_cli.reports.figures import check_figure
 
     return check_figure(path)

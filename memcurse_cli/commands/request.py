@@ -15,19 +15,19 @@ import sys
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
-from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching, read_bounded
+from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching
 from memcurse_cli.commands.options import (
     AutocorrelationOption,
     OneRhoOption,
     QuietOption,
     ReadoutOption,
     flag,
+    layer_progress,
     option,
 )
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -114,7 +114,6 @@ class Request:
 
     def inspect(self, path: str, **further: Any) -> Report:
         """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
-        from memcurse_cli.commands.options import layer_progress
         from memcurse_cli.diagnosis.inspection import inspect
 
         with layer_progress(path, quiet=self.quiet) as progress:
@@ -223,24 +222,13 @@ def load_reports(text: bytes, where: str) -> list[Report]:
         document = parse_json(text)
     except ValueError as error:
         raise not_a_report(f"not JSON: {error}", where) from error
-    reports = [
-        from_json(one, where=where)
-        for one in (document if isinstance(document, list) else [document])
-    ]
+    several = document if isinstance(document, list) else [document]
+    reports = [from_json(one, where=where) for one in several]
     if not reports:
         raise UsageError(
             "holds no report", where=where, remedy="write one with memcurse inspect --json"
         )
     return reports
-
-
-def load_baseline(path: Path) -> list[Report]:
-    """The reports of ``--baseline``.
-
-    Raises:
-        MemcurseError: it cannot be read or holds none.
-    """
-    return load_reports(read_bounded(path, MAX_JSON_BYTES), shown_place(path))
 
 
 def _stdin() -> bytes:

@@ -15,9 +15,10 @@ from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
     choose_format,
-    emit,
+    file_progress,
     flag,
     option,
+    show,
 )
 from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -81,8 +82,8 @@ def track(
     pattern = compile_pattern(step_pattern)
     kept = Cache(cache or default_directory(), required=cache is not None)
 
-    def write(tracking: Tracking) -> str:
-        return as_text(tracking, chosen, every=show_all, output=output)
+    def write(tracking: Tracking) -> None:
+        show(tracking, "tracking", chosen, output, every=show_all)
 
     with open_executor(executor, jobs) as run:
         tracker = Tracker(paths, reading, pattern, run, None if no_cache else kept, waiting=watch)
@@ -90,25 +91,8 @@ def track(
             _watch(tracker, write, interval, until, output, quiet=request.quiet)
             return
         tracking = _update(tracker, quiet=request.quiet)
-    emit(write(tracking), output)
+    write(tracking)
     check_failed(tracking)
-
-
-def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
-    """A run in one of the `FORMATS`."""
-    if chosen == "html":
-        from memcurse_cli.reports.html.tracking import to_html
-
-        return to_html(tracking)
-    if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text as to_json
-
-        return to_json(tracking)
-    from memcurse_cli.reports.terminal import tracking as terminal
-
-    if chosen == "csv":
-        return terminal.to_csv(tracking, file=output)
-    return terminal.to_text(tracking, every=every, file=output)
 
 
 def check_failed(tracking: Tracking) -> None:
@@ -137,15 +121,13 @@ def _check_watch(watch: bool, until: int | None, chosen: str, output: Path | Non
 
 
 def _update(tracker: Tracker, *, quiet: bool) -> Tracking:
-    from memcurse_cli.commands.options import file_progress
-
     with file_progress("checkpoints", quiet=quiet) as progress:
         return tracker.update(progress)
 
 
 def _watch(
     tracker: Tracker,
-    write: Callable[[Tracking], str],
+    write: Callable[[Tracking], None],
     interval: float,
     until: int | None,
     output: Path | None,
@@ -167,15 +149,12 @@ def _watch(
     on_terminal = output is None and sys.stdout.isatty()
     before: Tracking | None = None
     try:
-        with live() if on_terminal else nullcontext(print_lines) as show:
+        with live() if on_terminal else nullcontext(print_lines) as tell:
             while True:
                 tracking = _update(tracker, quiet=quiet or on_terminal)
                 if tracking != before:
                     before = tracking
-                    if output is None:
-                        show(tracking)
-                    else:
-                        emit(write(tracking), output)
+                    (tell if output is None else write)(tracking)
                 if until is not None and _reached(tracking, until):
                     break
                 time.sleep(interval)

@@ -33,10 +33,12 @@ from memcurse_cli.commands.options import (
     ReadoutOption,
     RhoOption,
     check_figure,
+    choose_format,
     emit,
     emit_json,
     flag,
     option,
+    show,
     write_file,
 )
 
@@ -107,12 +109,8 @@ def predict(
         step_size=step_size,
         ring=ring,
     )
-    if as_json:
-        emit_json(prediction.document, output)
-        return
-    from memcurse_cli.reports.terminal.prediction import to_text
-
-    emit(to_text(prediction, with_plot=plot, file=output), output)
+    document = prediction.document if as_json else prediction
+    show(document, "prediction", choose_format(as_json=as_json), output, with_plot=plot)
 
 
 def landscape(
@@ -165,7 +163,7 @@ def landscape(
     """
     from memcurse_cli.diagnosis.prediction import landscape as take_landscape
 
-    figure_format = "" if plot is None else check_figure(plot)
+    figure_format = check_figure(plot)
     report = take_landscape(
         modulus=modulus,
         time_constant=time_constant,
@@ -186,12 +184,7 @@ def landscape(
         from memcurse_cli.reports.figures import landscape_figure
 
         write_file(plot, landscape_figure(report, figure_format))
-    if as_json:
-        emit_json(report, output)
-        return
-    from memcurse_cli.reports.terminal.landscape import to_text
-
-    emit(to_text(report, file=output), output)
+    show(report, "landscape", choose_format(as_json=as_json), output)
 
 
 def autocorrelation(
@@ -243,12 +236,7 @@ def autocorrelation(
         estimator=check_estimator(estimator),
         source=shown_place(data),
     )
-    if as_json:
-        emit_json(estimate, output)
-        return
-    from memcurse_cli.reports.terminal.autocorrelation import to_text
-
-    emit(to_text(estimate, file=output), output)
+    show(estimate, "autocorrelation", choose_format(as_json=as_json), output)
 
 
 def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -296,12 +284,12 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.checkpoints.registry import FORMATS
     from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
 
+    listed = [FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS]
     if as_json:
-        listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
         emit_json(FormatsDocument(tuple(listed)), output)
-        return
-    rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in FORMATS]
-    _list(("format", "extensions", "recognised by"), rows, output)
+    else:
+        rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
+        _list(("format", "extensions", "recognised by"), rows, output)
 
 
 def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
@@ -376,9 +364,9 @@ def settings(
     document = SettingsDocument(None if file is None else file.path, said)
     if as_json:
         emit_json(document, output)
-        return
-    rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-    _list(("setting", "value", "from"), rows, output)
+    else:
+        rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
+        _list(("setting", "value", "from"), rows, output)
 
 
 def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
