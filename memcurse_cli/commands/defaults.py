@@ -141,7 +141,7 @@ def give_variables(command: str, options: Mapping[str, Any]) -> None:
 
 
 def configure(context: typer.Context, config: Path | None) -> None:
-    """Make the settings file the context's defaults; a wrong one raises `ConfigurationError`."""
+    """Make the settings file the context's defaults; a wrong one raises `UsageError`."""
     if context.resilient_parsing:  # a shell asks for completions
         return
     file = find_settings() if config is None else read_settings(config)
@@ -182,7 +182,7 @@ def entries(
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """(option, key path, value) of what a file says of a command; its own table comes last.
 
-    Raises `ConfigurationError` for a key that is no option, or that only a named file may set.
+    Raises `UsageError` for a key that is no option, or that only a named file may set.
     """
     found: list[tuple[tuple[str, ...], Any]] = []
     for key, value in file.values.items():

@@ -23,7 +23,6 @@ from memcurse_cli.diagnosis.policy import (
     Figure,
     Limit,
     Policy,
-    RuleSet,
     bears,
     kind_of,
 )
@@ -158,13 +157,12 @@ def _place(part: Part, group: ParameterSummary | None = None) -> dict[str, Any]:
 
 
 def _judge(part: Part, policy: Policy) -> Iterator[Judgement]:
-    applying = policy.applying(part)
-    limits = {limit.name: limit for rules in applying for limit in rules.limits}
+    limits = policy.limits(part)
     for kind in KINDS:
         if kind.name in limits:
             for figure in kind.of(part):
                 yield _judge_figure(part, limits[kind.name], figure, policy)
-    failing = list(_failing(_findings(part), applying, default=policy.is_default))
+    failing = list(_failing(part, policy))
     for finding, origin in failing:
         yield _judge_finding(part, finding, origin)
     if not failing and isinstance(part, LayerReport):
@@ -185,8 +183,7 @@ def _not_judged(report: Report, policy: Policy) -> Iterator[Judgement]:
     alike: dict[tuple[str, Limit | None], list[LayerReport]] = defaultdict(list)
     for layer in report.layers:
         if layer.verdict == "not_judged":
-            limits = {one.name: one for rules in policy.applying(layer) for one in rules.limits}
-            limit = limits.get(MAX_VERDICT)
+            limit = policy.limits(layer).get(MAX_VERDICT)
             if limit is not None or policy.is_default or policy.fail_on:
                 alike[layer.not_judged or "its usable rate is not known", limit].append(layer)
     for (reason, limit), layers in alike.items():
@@ -269,27 +266,25 @@ def _judge_finding(part: Part, finding: Finding, origin: str) -> Judgement:
     )
 
 
-def _failing(
-    findings: Iterable[Finding], applying: Sequence[RuleSet], *, default: bool
-) -> Iterator[tuple[Finding, str]]:
+def _failing(part: Part, policy: Policy) -> Iterator[tuple[Finding, str]]:
     """The findings that fail and who says so; the longest prefix decides, ignoring wins a tie."""
     select: dict[str, str] = {}
     forbid: dict[str, str] = {}
-    for rules in applying:
+    ignore: list[str] = []
+    for rules in policy.applying(part):
         if rules.select is not None:
             select = dict.fromkeys(rules.select, rules.origin)
         forbid |= dict.fromkeys(rules.forbid, rules.origin)
+        ignore += rules.ignore
     fail = select | forbid
-    ignore = [prefix for rules in applying for prefix in rules.ignore]
-    for finding in findings:
-        prefix = _longest(finding.code, fail)
-        strength = -1 if prefix is None else len(prefix)
-        if default and finding.severity == "error":
-            strength = max(strength, 0)
-        ignored = _longest(finding.code, ignore)
-        if strength > (-1 if ignored is None else len(ignored)):
-            yield finding, "" if prefix is None else fail[prefix]
+    for finding in _findings(part):
+        # A code is never empty: "" stands for no prefix at all, which only errors outweigh.
+        chosen, ignored = _longest(finding.code, fail), _longest(finding.code, ignore)
+        by_default = policy.is_default and finding.severity == "error"
+        if len(chosen) > len(ignored) or (by_default and not ignored):
+            yield finding, fail.get(chosen, "")
 
 
-def _longest(code: str, prefixes: Iterable[str]) -> str | None:
-    return max((one for one in prefixes if code.startswith(one)), key=len, default=None)
+def _longest(code: str, prefixes: Iterable[str]) -> str:
+    """The longest of some prefixes that a code has; empty where it has none."""
+    return max((one for one in prefixes if code.startswith(one)), key=len, default="")

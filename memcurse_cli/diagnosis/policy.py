@@ -258,6 +258,10 @@ class Policy:
             return [rules for rules in self.rule_sets if rules.applies(part.name, part.family)]
         return [rules for rules in self.rule_sets if not rules.scope]
 
+    def limits(self, part: LayerReport | Report) -> dict[str, Limit]:
+        """The limits for a layer, or for the model, by name."""
+        return {limit.name: limit for rules in self.applying(part) for limit in rules.limits}
+
     @property
     def is_default(self) -> bool:
         """Whether nothing was limited, selected or forbidden."""
@@ -291,12 +295,12 @@ class _Table(NamedTuple):
         return f"--{(*self.place, *keys)[0]}" if keys else "the command line"
 
     def wrong(self, what: str, *keys: str, remedy: str) -> UsageError:
-        if self.file is None:
-            return UsageError(what, where=self.origin(*keys), remedy=remedy)
-        return self.file.wrong(what, *self.place, *keys, remedy=remedy)
+        return UsageError(what, where=self.origin(*keys), remedy=remedy)
 
-    def write(self, key: str, value: str) -> str:
-        return f"give --{key} {value}" if self.file is None else f"write {key} = {value}"
+    def refused(self, key: str, what: str, example: str) -> UsageError:
+        """The error of a value, with one that could stand in its place."""
+        remedy = f"give --{key} {example}" if self.file is None else f"write {key} = {example}"
+        return self.wrong(f"{key} {what}", key, remedy=remedy)
 
     def require_known(self, *known: str) -> None:
         for key in self.found:
@@ -306,23 +310,21 @@ class _Table(NamedTuple):
     def choice(self, key: str, *known: str) -> int:
         """The place of a value among those that there are."""
         if self.found[key] not in known:
-            remedy = self.write(key, f"'{known[-1]}'")
-            raise self.wrong(f"{key} is not {' or '.join(known)}", key, remedy=remedy)
+            raise self.refused(key, f"is not {' or '.join(known)}", f"'{known[-1]}'")
         return known.index(self.found[key])
 
     def number(self, key: str) -> float:
         value = self.found[key]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= sys.float_info.max:
-            remedy = self.write(key, "0" if key == COUNT else "0.5")
-            raise self.wrong(f"{key} is not a number of 0 or more", key, remedy=remedy)
+            raise self.refused(key, "is not a number of 0 or more", "0" if key == COUNT else "0.5")
         return float(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.found.get(key, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             example = '["MC101"]' if key in CODES else '["encoder.*"]'
-            raise self.wrong(f"{key} is not a list of texts", key, remedy=self.write(key, example))
+            raise self.refused(key, "is not a list of texts", example)
         for code in value if key in CODES else ():
             if not code or not any(known.startswith(code) for known in RULES):
                 problem = f"no finding has a code that begins with {shown_place(code)!r}"
@@ -337,8 +339,7 @@ class _Table(NamedTuple):
         """The fields of a `Policy` beside its rule sets, which hold for every layer."""
         found = self.found
         if not isinstance(found.get(ALLOW_MISSING, False), bool):
-            remedy = self.write(ALLOW_MISSING, "true")
-            raise self.wrong(f"{ALLOW_MISSING} is not true or false", ALLOW_MISSING, remedy=remedy)
+            raise self.refused(ALLOW_MISSING, "is not true or false", "true")
         if FAIL_ON in found:
             self.choice(FAIL_ON, NOT_JUDGED)
         if TOLERANCE in found:
@@ -352,8 +353,7 @@ class _Table(NamedTuple):
                 yield Limit(key, float(self.choice(key, *VERDICTS[:-1])), origin)
             elif key == MAX_ROUNDING:
                 if not isinstance(value, dict):
-                    remedy = self.write(key, "{ bfloat16 = 0.1 }")
-                    raise self.wrong(f"{key} names no type", key, remedy=remedy)
+                    raise self.refused(key, "names no type", "{ bfloat16 = 0.1 }")
                 errors = _Table(self.file, value, (*self.place, key))
                 errors.require_known(*DTYPES)
                 for dtype in value:
@@ -371,7 +371,7 @@ def unknown_key(file: SettingsFile, place: Sequence[str | int], known: Sequence[
 
 
 def table(file: SettingsFile) -> _Table:
-    """The table of `memcurse check`; raises `ConfigurationError` for a key that does not exist."""
+    """The table of `memcurse check`; raises `UsageError` for a key that does not exist."""
     whole = _Table(file, file.values.get(CHECK, {}), (CHECK,))
     if not isinstance(whole.found, dict):
         raise whole.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
@@ -423,7 +423,7 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
         codes = (code.strip() for text in found[name] for code in text.split(","))
         found[name] = [code for code in codes if code]
     given = _Table(None, found)
-    tables = [given] if file is None else [table(file), given]
-    configured = () if file is None else rule_sets(file)
-    chosen = {key: value for one in tables for key, value in one.choices().items()}
-    return Policy((*configured, given.rule_set()), **chosen)
+    if file is None:
+        return Policy((given.rule_set(),), **given.choices())
+    chosen = table(file).choices() | given.choices()
+    return Policy((*rule_sets(file), given.rule_set()), **chosen)

@@ -141,7 +141,7 @@ class Settings:
         )
 
     def check_readout_has_horizon(self) -> None:
-        """Raise `UsageError` for a place to read at of a sequence without end."""
+        """Raise `UsageError` for a place to read at in a sequence without end."""
         if self.readout is not None and self.horizon is None:
             raise UsageError(
                 "an infinite sequence has no last step and no first",
@@ -254,23 +254,18 @@ def _from_file(path: str) -> Autocorrelation:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != AutocorrelationDocument.SCHEMA:
         raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
+    components = []
     try:
-        parts = [
-            (part["weight"], part["rho"], part.get("frequency", 0.0))
-            for part in document["components"]
-        ]
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
-            raise TypeError
-        components = [tuple(map(float, part)) for part in parts]
+        for part in document["components"]:
+            figures = (part["weight"], part["rho"], part.get("frequency", 0.0))
+            if not {*map(type, figures)} <= {int, float}:
+                raise TypeError
+            components.append(tuple(map(float, figures)))
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise wrong('its "components" are not weights and rhos') from error
     if not components:
         raise wrong('its "components" are empty')
     return Autocorrelation.from_components(components)
-
-
-class ConfigurationError(UsageError):
-    """A settings file that is not TOML, or holds a key or a value that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -288,17 +283,14 @@ class SettingsFile:
         line = find_line(self.text, (*self.prefix, *keys))
         return self.path if line is None else f"{self.path}:{line}"
 
-    def wrong(self, what: str, *keys: str | int, remedy: str) -> ConfigurationError:
+    def wrong(self, what: str, *keys: str | int, remedy: str) -> UsageError:
         """An error at a key."""
-        return ConfigurationError(what, where=self.place(*keys), remedy=remedy)
+        return UsageError(what, where=self.place(*keys), remedy=remedy)
 
 
 def find_settings(folder: Path | None = None) -> SettingsFile | None:
-    """The settings file that applies to a folder, by default the working directory.
-
-    Raises `ConfigurationError` as `read_settings` does.
-    """
-    start = (Path.cwd() if folder is None else folder).resolve()
+    """The settings file of the working directory, or of a folder; errors of `read_settings`."""
+    start = (folder or Path.cwd()).resolve()
     for parent in _searched(start):
         for name in (FILE, PROJECT):
             path = parent / name
@@ -342,13 +334,13 @@ def read_settings(path: Path, *, shown: str = "", found: bool = False) -> Settin
             as an error could show the keys of any file.
 
     Raises:
-        ConfigurationError: it is missing, not TOML, too large, or has no table of memcurse.
+        UsageError: it is missing, not TOML, too large, or has no table of memcurse.
     """
     shown = shown or shown_place(path)
     optional = found and path.name == PROJECT
 
-    def wrong(what: str, remedy: str, where: str = shown) -> ConfigurationError:
-        return ConfigurationError(what, where=where, remedy=remedy)
+    def wrong(what: str, remedy: str, line: str = "") -> UsageError:
+        return UsageError(what, where=f"{shown}{line}", remedy=remedy)
 
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
@@ -374,37 +366,32 @@ def read_settings(path: Path, *, shown: str = "", found: bool = False) -> Settin
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         # The line stands behind the file's name, where editors look for it.
-        line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
-        words = (str(error)[: line.start()] if line else str(error)) or "a syntax error"
-        where = f"{shown}:{line[1]}" if line else shown
-        raise wrong(f"not TOML: {words}", "correct that line", where) from error
+        words, _, place = str(error).partition(" (at line ")
+        line = f":{place.partition(',')[0]}" if place else ""
+        raise wrong(f"not TOML: {words or 'a syntax error'}", "correct that line", line) from error
     except ValueError as error:  # Python's limit on the digits of a number
         raise wrong("a whole number does not fit into 64 bits", "write a smaller one") from error
-    if path.name != PROJECT:
-        return _with_whole_numbers(SettingsFile(shown, document, text, found=found))
-    tool = document.get("tool")
-    table = tool.get("memcurse") if isinstance(tool, dict) else None
-    if table is None and optional:
-        return None
-    if not isinstance(table, dict):
-        raise wrong("has no table [tool.memcurse]", f"add one, or give a {FILE}")
-    return _with_whole_numbers(SettingsFile(shown, table, text, PREFIX, found))
-
-
-def _with_whole_numbers(file: SettingsFile) -> SettingsFile:
-    """The file, if every whole number has the 64 bits that TOML asks a reader for."""
-
-    def check(value: object, *place: str | int) -> None:
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise file.wrong(
-                f"{place[-1]} does not fit into 64 bits", *place, remedy="write a smaller number"
-            )
-        if isinstance(value, Mapping | list):
-            for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-                check(inner, *place, key)
-
-    check(file.values)
+    file = SettingsFile(shown, document, text, found=found)
+    if path.name == PROJECT:
+        tool = document.get("tool")
+        table = tool.get("memcurse") if isinstance(tool, dict) else None
+        if table is None and optional:
+            return None
+        if not isinstance(table, dict):
+            raise wrong("has no table [tool.memcurse]", f"add one, or give a {FILE}")
+        file = replace(file, values=table, prefix=PREFIX)
+    _check_whole_numbers(file, file.values)
     return file
+
+
+def _check_whole_numbers(file: SettingsFile, value: object, *place: str | int) -> None:
+    """Refuse a whole number beyond the 64 bits that TOML asks a reader for."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        what = f"{place[-1]} does not fit into 64 bits"
+        raise file.wrong(what, *place, remedy="write a smaller number")
+    if isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _check_whole_numbers(file, inner, *place, key)
 
 
 def find_line(text: str, keys: KeyPath) -> int | None:

@@ -15,12 +15,8 @@ from end_to_end.command import SAMPLES, assert_refused, memcurse
 from memcurse_cli.commands import COMMANDS, build
 from memcurse_cli.commands.defaults import FOUND_MAY_SET, entries, everything, option_name
 from memcurse_cli.diagnosis.policy import KEYS, rule_sets
-from memcurse_cli.diagnosis.settings import (
-    ConfigurationError,
-    SettingsFile,
-    find_settings,
-    read_settings,
-)
+from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_settings
+from memcurse_cli.errors import UsageError
 
 LRU = SAMPLES / "lru.safetensors"
 
@@ -139,7 +135,7 @@ def outcome(file: SettingsFile | None, command: str) -> Any:
         rule_sets(file)
         found = entries(file, command, everything().get(command, {}))
         return [name for name, _, _ in found]
-    except ConfigurationError as error:
+    except UsageError as error:
         return str(error)
 
 
