@@ -335,7 +335,7 @@ def _coarse(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
         "warning" if stored else "info",
         f"{'having stored' if stored else 'storing'} {parameter.name} in {dtype} {change} "
         f"({extent})",
-        f"keep {_tensor(parameter)} in {_instead(dtype)}",
+        _keep(parameter, dtype),
     )
 
 
@@ -365,20 +365,16 @@ def _leaving(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
         "warning",
         f"storing {parameter.name} in {dtype} takes {group.crossing[dtype]} of "
         f"{count(facts.recurrence.size, 'eigenvalue')} to |λ| >= 1{then}",
-        f"keep {_tensor(parameter)} in {_instead(dtype)}",
+        _keep(parameter, dtype),
     )
 
 
-def _instead(dtype: Dtype) -> str:
-    if dtype in EIGHT:
-        return "16 bits or more"
-    return "float64" if dtype == "float32" else "float32, also in mixed precision"
-
-
-def _tensor(parameter: ParameterSummary) -> str:
-    """A group by its name, with the tensor that it is in where that says more."""
+def _keep(parameter: ParameterSummary, dtype: Dtype) -> str:
+    """What to store a group in, with the tensor that it is in where that says more."""
     name, tensor = parameter.name, parameter.tensor
-    return name if tensor.endswith(name) else f"{name} ({tensor})"
+    where = name if tensor.endswith(name) else f"{name} ({tensor})"
+    finer = "float64" if dtype == "float32" else "float32, also in mixed precision"
+    return f"keep {where} in {'16 bits or more' if dtype in EIGHT else finer}"
 
 
 def _assumptions(facts: Facts) -> Iterator[Finding]:
@@ -390,20 +386,18 @@ def _assumptions(facts: Facts) -> Iterator[Finding]:
         yield finding_of("MC502", "info", _linearised(facts))
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
-    if correction is not None and correction.count > 1:
-        yield finding_of(
-            "MC504",
-            "info",
-            f"λ leaves out {correction.count} factors {correction.term} of every step: with an "
-            f"input up to {correction.count} eigenvalues of each head move within the unit disk",
-        )
-    elif correction is not None:
-        yield finding_of(
-            "MC504",
-            "info",
+    if correction is not None:
+        said = (
             f"λ leaves out the rank-one term {correction.term}: with an input one eigenvalue of "
-            f"each head can come down to {number(correction.lowest)}",
+            f"each head can come down to {number(correction.lowest)}"
         )
+        if correction.count > 1:
+            said = (
+                f"λ leaves out {correction.count} factors {correction.term} of every step: with "
+                f"an input up to {correction.count} eigenvalues of each head move within the unit "
+                "disk"
+            )
+        yield finding_of("MC504", "info", said)
     if facts.layer.gates is not None:
         yield from _moving(facts.layer.gates)
 
@@ -426,23 +420,19 @@ def _linearised(facts: Facts) -> str:
 
 def _moving(gates: GateSummary) -> Iterator[Finding]:
     """The figure that moves farthest, where that is far."""
-    figures = [("E h²", gates.second_moment)]
-    figures += [(f"κ of {one.name}", one.relative_sensitivity) for one in gates.parameters]
-    apart = [
-        (departure(getattr(figure.nominal, level), getattr(figure.moving, level)), name, level)
-        for name, figure in figures
+    figures = {"E h²": gates.second_moment}
+    figures |= {f"κ of {one.name}": one.relative_sensitivity for one in gates.parameters}
+    pairs = {
+        (name, level): (getattr(figure.nominal, level), getattr(figure.moving, level))
+        for name, figure in figures.items()
         if figure is not None
         for level in ("p50", "p99")
-    ]
-    if not apart or max(apart)[0] <= MOVED:
+    }
+    farthest = max(((departure(*pair), *place) for place, pair in pairs.items()), default=None)
+    if farthest is None or farthest[0] <= MOVED:
         return
-    _, name, level = max(apart)
-    figure = dict(figures)[name]
-    assert figure is not None
-    nominal, moving = (
-        "divergent" if value is None else number(value)
-        for value in (getattr(figure.nominal, level), getattr(figure.moving, level))
-    )
+    _, name, level = farthest
+    nominal, moving = ("divergent" if one is None else number(one) for one in pairs[name, level])
     yield finding_of(
         "MC505",
         "info",
