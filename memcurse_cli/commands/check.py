@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, shown_place
 from memcurse_cli.checkpoints.untrusted.source import read_bounded
-from memcurse_cli.commands.defaults import discard_output, settings_of
+from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
@@ -101,10 +102,8 @@ def check(
     for rules in () if request.quiet else policy.unmatched(reports):
         say(f"memcurse: warning: {rules.origin}: matches no layer ({rules.scope})")
     outcome = hold(reports, policy, baseline=earlier)
-    try:
+    with suppress(BrokenPipeError):  # whoever has read enough wants to know whether it passed
         emit(_text(outcome, chosen, output), output)
-    except BrokenPipeError:  # whoever has read enough still wants to know whether it passed
-        discard_output()
     if chosen == "github":
         _add_summary(outcome)
     if not outcome.passed and not exit_zero:

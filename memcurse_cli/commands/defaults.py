@@ -330,9 +330,6 @@ def _narrated(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
             if origin:
                 error.where = f"{origin}: {error.where}"
             raise
-        except BrokenPipeError:
-            # Here rather than above, since Typer would end with 1, which means a violation.
-            discard_output()
         finally:
             if verbose:
                 say(f"memcurse: {time.perf_counter() - started:.2f} s{_memory()}")
@@ -348,11 +345,6 @@ def _tell(context: Any, defaults: Defaults) -> None:
         origin, value = defaults.origin(context, name), context.params.get(option.name)
         if origin and value is not None:
             say(f"memcurse: {name} = {shown(value)} ({origin})")
-
-
-def discard_output() -> None:
-    """Let what standard output holds go nowhere, or Python would complain again as it flushes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def shown(value: Any) -> str:
