@@ -12,7 +12,6 @@ import functools
 import inspect
 import math
 import sys
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +20,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching
+from memcurse_cli.commands.defaults import TYPED, source
 from memcurse_cli.commands.options import (
     AutocorrelationOption,
     OneRhoOption,
@@ -131,8 +131,7 @@ class Request:
             return [self.inspect(path, values=values)]
         where = "standard input" if path == STDIN else shown_place(path)
         for parameter in context.command.params:
-            source = context.get_parameter_source(parameter.name or "")
-            typed = source is not None and source.name == "COMMANDLINE"
+            typed = source(context, parameter.name or "") == TYPED
             if typed and parameter.name in OPTIONS and parameter.name != "quiet":
                 raise UsageError(
                     f"{where} is a report, whose figures are taken already",
@@ -149,31 +148,20 @@ def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[...
     """Give a command the options of `Request` in place of its parameter ``request``."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = typing.get_type_hints(command, include_extras=True)
-        shared = typing.get_type_hints(Request, include_extras=True)
-        parameters: dict[str, inspect.Parameter] = {}
-        for name, parameter in inspect.signature(command).parameters.items():
-            if name == "request":
-                for one in OPTIONS:
-                    if one not in left_out:
-                        parameters[one] = inspect.Parameter(
-                            one,
-                            inspect.Parameter.KEYWORD_ONLY,
-                            default=getattr(Request, one),
-                            annotation=shared[one],
-                        )
-            else:
-                parameters[name] = parameter.replace(
-                    kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]
-                )
+        shared = inspect.signature(Request, eval_str=True).parameters
+        offered = [name for name in OPTIONS if name not in left_out]
+        parameters = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            own = [shared[name] for name in offered] if parameter.name == "request" else [parameter]
+            parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
         @functools.wraps(command)
         def asked(**given: Any) -> None:
-            named = {one: given.pop(one) for one in OPTIONS if one not in left_out}
+            named = {name: given.pop(name) for name in offered}
             command(request=Request(**named, left_out=left_out), **given)
 
-        vars(asked)["__signature__"] = inspect.Signature(list(parameters.values()))
-        asked.__annotations__ = {name: one.annotation for name, one in parameters.items()}
+        vars(asked)["__signature__"] = inspect.Signature(parameters)
+        asked.__annotations__ = {one.name: one.annotation for one in parameters}
         return asked
 
     return decorate

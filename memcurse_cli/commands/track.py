@@ -155,13 +155,10 @@ def _watch(
                 if tracking != before:
                     before = tracking
                     (tell if output is None else write)(tracking)
-                if until is not None and _reached(tracking, until):
+                read = [one.step for one in tracking.steps if one.report is not None]
+                if until is not None and any(step >= until for step in read):
                     break
                 time.sleep(interval)
     except KeyboardInterrupt:
         return
     check_failed(tracking)
-
-
-def _reached(tracking: Tracking, until: int) -> bool:
-    return any(one.step >= until and one.report is not None for one in tracking.steps)
