@@ -42,12 +42,7 @@ class _Stream(io.TextIOWrapper):
             os.set_blocking(self.fileno(), True)
 
     def write(self, text: str, /) -> int:
-        """Write a text.
-
-        Raises:
-            BrokenPipeError: the reader of standard output has left.
-            UsageError: standard output cannot be written.
-        """
+        """Write a text; raises as `_give_up` does."""
         try:
             return super().write(text)
         except OSError as error:
@@ -55,13 +50,14 @@ class _Stream(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Write what is held back; the errors of `write`."""
+        """Write what is held back; raises as `_give_up` does."""
         try:
             super().flush()
         except OSError as error:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
+        """Raise, where it matters, `BrokenPipeError` if the reader has left, else `UsageError`."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         if self._vital and isinstance(error, BrokenPipeError):
             raise error

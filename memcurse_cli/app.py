@@ -30,11 +30,7 @@ class LazyGroup(TyperGroup):
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name], rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was called, imported now.
-
-        Raises:
-            UsageError: there is none of that name; it says what was meant.
-        """
+        """The command that was called, imported now; a `UsageError` says what was meant."""
         if not (args[0] in COMMANDS or args[0].startswith("-") or ctx.resilient_parsing):
             raise _no_command(args)
         name, command, rest = super().resolve_command(ctx, args)

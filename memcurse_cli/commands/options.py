@@ -80,10 +80,9 @@ QuietOption = Annotated[bool, flag("--quiet", "-q", "Nothing on standard error b
 def choose_format(
     given: str | None = None, known: Sequence[str] = ("terminal",), *, as_json: bool
 ) -> str:
-    """The output format of ``--format`` or ``--json``; the first known one by default.
+    """The format of ``--format`` or ``--json``, by default the first known one.
 
-    Raises:
-        UsageError: there is no such format, or the two contradict.
+    Raises `UsageError` where there is no such format, or the two contradict.
     """
     if given is not None and given not in known:
         raise UsageError(
@@ -123,11 +122,7 @@ def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any)
 
 
 def check_figure(path: Path | None) -> str:
-    """The format of a figure, by its file's name, before any work is done for it.
-
-    Raises:
-        UsageError: no format of that name is written, or matplotlib is not installed.
-    """
+    """The format of a figure, if any, before work is done for it; errors of that in `figures`."""
     if path is None:
         return ""
     from memcurse_cli.reports.figures import check_figure
@@ -136,11 +131,7 @@ def check_figure(path: Path | None) -> str:
 
 
 def emit(text: str, output: Path | None) -> None:
-    """Print text, or write it whole or not at all: beside the target first, then renamed.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Print text, or write it as `write_file` does."""
     if not text.endswith("\n"):
         text += "\n"
     if output is None:
@@ -160,11 +151,7 @@ def unwritable(path: Path, reason: str) -> UsageError:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a file whole or not at all; raises `UsageError` where it cannot be written."""
     try:
         if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
             path.write_bytes(content)

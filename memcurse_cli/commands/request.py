@@ -102,11 +102,7 @@ class Request:
     left_out: tuple[str, ...] = ()  # the fields above that the command has no option for
 
     def arguments(self) -> dict[str, Any]:
-        """The options as `memcurse_cli.inspect` and its like take them.
-
-        Raises:
-            UsageError: an assumption that is not KEY=VALUE.
-        """
+        """The options as `memcurse_cli.inspect` and its like take them; raises `UsageError`."""
         given = {name: getattr(self, name) for name in OPTIONS if name not in self.left_out}
         del given["layer"], given["quiet"]
         assumed = dict(map(_assumption, self.assume or ()))
@@ -168,11 +164,7 @@ def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[...
 
 
 def expanded(paths: Sequence[str]) -> list[str]:
-    """The paths that a command was given, a pattern replaced by what it matches, each once.
-
-    Raises:
-        UsageError: a pattern matches nothing.
-    """
+    """The paths that a command was given, a pattern replaced by what it matches, each once."""
     found: dict[str, None] = {}
     for path in paths:
         named = matching(path)
@@ -243,11 +235,7 @@ def _stdin() -> bytes:
 
 
 def report_text(path: str) -> bytes | None:
-    """The text of a file whose content is a report's; None for whatever else it is.
-
-    Raises:
-        CheckpointError: the file cannot be read to its end.
-    """
+    """The text of a file whose content is a report's; None for whatever else it is."""
     if is_url(path):
         return None
     try:

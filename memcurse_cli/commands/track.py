@@ -96,11 +96,7 @@ def track(
 
 
 def check_failed(tracking: Tracking) -> None:
-    """Tell, after all the others have been shown, that some could not be read.
-
-    Raises:
-        CheckpointError: some could not.
-    """
+    """Raise `CheckpointError`, after all others have been shown, if some could not be read."""
     if tracking.failed:
         step = next(one for one in tracking.steps if one.error is not None)
         raise CheckpointError(

@@ -41,11 +41,8 @@ def check(
 ) -> Check:
     """Hold reports, one per checkpoint, to a policy.
 
-    Args:
-        reports: what to judge.
-        policy: the limits, the finding codes, and by how much a figure may be worse.
-        baseline: earlier reports on the same checkpoints, in the same order. What failed then and
-            is no worse now does not fail. Layers are matched by name.
+    What failed in the ``baseline``, reports on the same checkpoints in the same order, and is no
+    worse now does not fail. Layers are matched by name.
 
     Raises:
         UsageError: a baseline of another number of reports, or taken under other assumptions.

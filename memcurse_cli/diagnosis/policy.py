@@ -406,9 +406,7 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
 
     Other options than `KEYS` are passed over. They are texts where a file has tables: rounding
     errors as ``DTYPE=ERROR``, codes joined by commas. None and an empty list are not given.
-
-    Raises:
-        UsageError: a value is wrong.
+    Raises `UsageError` for a wrong value.
     """
     found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
     for text in found.pop(MAX_ROUNDING, ()):

@@ -218,8 +218,7 @@ def choose_autocorrelation(
 def read_autocorrelation(given: Autocorrelation | str | os.PathLike[str]) -> Autocorrelation:
     """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
 
-    Raises:
-        UsageError: neither pairs nor such a file, or values outside their domain.
+    Raises `UsageError` for neither pairs nor such a file, or values outside their domain.
     """
     if isinstance(given, Autocorrelation):
         return given
@@ -327,14 +326,9 @@ def owner(folder: Path) -> int | None:
 def read_settings(path: Path, *, shown: str = "", found: bool = False) -> SettingsFile | None:
     """A settings file; None where it was found, is a `PROJECT`, and has no table of memcurse.
 
-    Args:
-        path: where it is.
-        shown: what to call it in messages, where that is not ``path``.
-        found: whether it was found rather than named: then no link is followed out of its folder,
-            as an error could show the keys of any file.
-
-    Raises:
-        UsageError: it is missing, not TOML, too large, or has no table of memcurse.
+    Messages call it ``shown``. Of one that was ``found`` rather than named no link is followed out
+    of its folder, as an error could show the keys of any file. Raises `UsageError` for one that is
+    missing, not TOML, too large, or has no table of memcurse.
     """
     shown = shown or shown_place(path)
     optional = found and path.name == PROJECT

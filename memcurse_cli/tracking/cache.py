@@ -133,9 +133,7 @@ class Cache:
 def hash_content(path: str) -> str:
     """The hash of the names and bytes of all that a checkpoint may be read from.
 
-    Raises:
-        OSError: it cannot be read.
-        CheckpointError: the same, or it has more than `MAX_HASHED_BYTES`.
+    Raises `OSError` or `CheckpointError` where it cannot be read, or is too large.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     if sum(size for _, size, _, _ in signature(path) or ()) > MAX_HASHED_BYTES:

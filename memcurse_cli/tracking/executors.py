@@ -244,8 +244,7 @@ def cores() -> int:
 def open_executor(address: str | None, jobs: int | None) -> AbstractContextManager[Run]:
     """What ``--executor`` (None is this machine) and ``--jobs`` (None is one a core) ask for.
 
-    Raises:
-        UsageError: no ``dask://HOST:PORT``, no Dask, or nobody there.
+    Raises `UsageError` where that is no ``dask://HOST:PORT``, and without Dask or a scheduler.
     """
     if address is None:
         count = cores() if jobs is None else jobs
