@@ -22,6 +22,7 @@ from memcurse_cli.diagnosis.policy import (
     READABLE,
     Figure,
     Limit,
+    Part,
     Policy,
     bears,
     kind_of,
@@ -122,10 +123,6 @@ def _require_alike(now: InputAssumption, before: InputAssumption) -> None:
             old, new = ("infinite" if one is None else one for one in given)
             what = f"the baseline's {name.replace('_', ' ')} is {old}, here it is {new}"
             raise UsageError(what, where="--baseline", remedy="take both under the same options")
-
-
-Part = LayerReport | Report
-"""What is judged: a layer, or the model as a whole."""
 
 
 def judge(report: Report, policy: Policy) -> tuple[Judgement, ...]:

@@ -45,11 +45,10 @@ class Figure(NamedTuple):
     advice: str = ""
 
 
+Part = LayerReport | Report
+PARTS = (LayerReport, Report)
+"""What is judged: a layer, or the model as a whole."""
 Figures = Callable[[LayerReport], Iterator[Figure]]
-
-
-def _none(_: object) -> Iterator[Figure]:
-    return iter(())
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ class LimitKind:
 
     name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
     noun: str  # what the figure is called in a sentence
-    figures: Figures  # none where the layer has no such thing
+    figures: Callable[[Any], Iterator[Figure]]  # none where the part has no such thing
     say: Callable[[float], str] = number  # a figure in words, with its unit
-    of_model: Callable[[Report], Iterator[Figure]] = _none
+    parts: tuple[type[Part], ...] = (LayerReport,)  # what it bounds
     infinite: str = "diverges"
 
-    def of(self, part: LayerReport | Report) -> Iterator[Figure]:
+    def of(self, part: Part) -> Iterator[Figure]:
         """The figures of a layer, or those of the model as a whole."""
-        return self.figures(part) if isinstance(part, LayerReport) else self.of_model(part)
+        return self.figures(part) if isinstance(part, self.parts) else iter(())
 
     @property
     def least(self) -> bool:
@@ -73,16 +72,16 @@ class LimitKind:
         return self.name.startswith("min-")
 
 
-def _verdict(layer: LayerReport) -> Iterator[Figure]:
-    if layer.verdict in VERDICTS:
-        yield Figure(float(VERDICTS.index(layer.verdict)))
-
-
-def _model_verdict(report: Report) -> Iterator[Figure]:
-    """That of the model where it is worse than that of every layer."""
-    of_layers = {layer.verdict for layer in report.layers}
-    if report.verdict == "watch" and of_layers.isdisjoint(VERDICTS[1:]):
-        yield Figure(float(VERDICTS.index(report.verdict)))
+def _verdict(part: Part) -> Iterator[Figure]:
+    """That of a layer, and that of the model where it is worse than that of every layer."""
+    if isinstance(part, Report):
+        told = part.verdict == "watch" and not any(
+            one.verdict in VERDICTS[1:] for one in part.layers
+        )
+    else:
+        told = part.verdict in VERDICTS
+    if told:
+        yield Figure(float(VERDICTS.index(part.verdict)))
 
 
 def _memory(layer: LayerReport) -> Iterator[Figure]:
@@ -154,8 +153,8 @@ def _hessian(name: str) -> Figures:
 
 
 KINDS: tuple[LimitKind, ...] = (
-    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], _model_verdict),
-    LimitKind(MIN_MEMORY, "longest memory", _none, duration, _model_memory, "never ends"),
+    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], PARTS),
+    LimitKind(MIN_MEMORY, "longest memory", _model_memory, duration, (Report,), "never ends"),
     LimitKind(MAX_STEP_EFFECT, "step effect", _step_effect, percent),
     LimitKind("max-relative-sensitivity", "relative sensitivity", _relative_sensitivity),
     LimitKind(
@@ -164,7 +163,7 @@ KINDS: tuple[LimitKind, ...] = (
         lambda layer: iter([Figure(float(layer.eigenvalues.unstable))]),
         lambda value: f"{value:.0f}",
     ),
-    LimitKind("max-time-constant", "memory", _memory, duration, _none, "never ends"),
+    LimitKind("max-time-constant", "memory", _memory, duration, infinite="never ends"),
     LimitKind("min-diagonality", "diagonality of the Hessian", _hessian("diagonality"), percent),
     LimitKind(MAX_RESIDUAL, "curvature left by Adam", _hessian("adam_residual")),
     *(
@@ -252,13 +251,13 @@ class Policy:
     fail_on: str = ""  # ``not-judged`` where layers fail that were not
     tolerance: float = 0.05  # by how much, relatively, a figure may be worse than in a baseline
 
-    def applying(self, part: LayerReport | Report) -> list[RuleSet]:
+    def applying(self, part: Part) -> list[RuleSet]:
         """The rule sets for a layer; for the model those that name no layers."""
         if isinstance(part, LayerReport):
             return [rules for rules in self.rule_sets if rules.applies(part.name, part.family)]
         return [rules for rules in self.rule_sets if not rules.scope]
 
-    def limits(self, part: LayerReport | Report) -> dict[str, Limit]:
+    def limits(self, part: Part) -> dict[str, Limit]:
         """The limits for a layer, or for the model, by name."""
         return {limit.name: limit for rules in self.applying(part) for limit in rules.limits}
 
