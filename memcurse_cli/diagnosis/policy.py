@@ -75,9 +75,8 @@ class LimitKind:
 def _verdict(part: Part) -> Iterator[Figure]:
     """That of a layer, and that of the model where it is worse than that of every layer."""
     if isinstance(part, Report):
-        told = part.verdict == "watch" and not any(
-            one.verdict in VERDICTS[1:] for one in part.layers
-        )
+        milder = {layer.verdict for layer in part.layers}.isdisjoint(VERDICTS[1:])
+        told = part.verdict == "watch" and milder
     else:
         told = part.verdict in VERDICTS
     if told:

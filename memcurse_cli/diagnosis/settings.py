@@ -339,8 +339,8 @@ def read_settings(path: Path, *, shown: str = "", found: bool = False) -> Settin
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
             raise wrong("this is no file", "name a TOML file with --config")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
         if optional and b"memcurse" not in content:
             return None  # a project that says nothing of memcurse need not even be valid
         if found and not path.resolve().is_relative_to(path.parent):

@@ -32,9 +32,8 @@ from memcurse_cli.version import VERSION
 DIGEST_BYTES = 32
 SETTLED = 2_000_000_000  # ns after which a change leaves another time on any file system
 LAYOUT = 3  # counts the changes of what an entry holds or its key is made of
-MAX_HASHED_BYTES = (
-    1 << 36
-)  # of a larger checkpoint, what figures need is read sooner than all of it
+# Of a larger checkpoint, what figures need is read sooner than all of it.
+MAX_HASHED_BYTES = 1 << 36
 PIECE = 1 << 20
 # The ends of files that describe what lies in others beside them.
 WHOLE_DIRECTORY = (".json", "_METADATA", ".metadata", "manifest.ocdbt")
