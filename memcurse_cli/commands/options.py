@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.console import visible
 
@@ -84,10 +85,8 @@ def choose_format(
 
     Raises `UsageError` where there is no such format, or the two contradict.
     """
-    if given is not None and given not in known:
-        raise UsageError(
-            f"'{given}' is not known", where="--format", remedy=f"give {', '.join(known)}"
-        )
+    if given is not None:
+        require_known(given, known, "--format", f"give {', '.join(known)}")
     if as_json and given not in (None, "json"):
         raise UsageError(
             f"--json and --format {given} contradict", where="--json", remedy="give one of them"

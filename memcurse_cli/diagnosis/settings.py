@@ -397,7 +397,7 @@ def find_line(text: str, keys: KeyPath) -> int | None:
     """
     seen: dict[tuple[str, ...], int] = {}
     table: KeyPath = ()
-    best: tuple[int, int] | None = None
+    shared, best = 0, None
     for number, line in enumerate(text.split("\n"), 1):
         heading, entry = TABLE.match(line), ENTRY.match(line)
         here: KeyPath = ()
@@ -408,10 +408,10 @@ def find_line(text: str, keys: KeyPath) -> int | None:
             table = here = _indexed(names, seen)
         elif entry is not None:
             here = (*table, *_split(entry["name"]))
-        shared = min(len(here), len(keys))
-        if shared > (0 if best is None else best[0]) and here[:shared] == keys[:shared]:
-            best = shared, number
-    return None if best is None else best[1]
+        length = min(len(here), len(keys))
+        if length > shared and here[:length] == keys[:length]:
+            shared, best = length, number
+    return best
 
 
 def _split(name: str) -> tuple[str, ...]:
