@@ -214,12 +214,12 @@ def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, st
 
 
 @contextmanager
-def file_progress(noun: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """What is called with (done, in all) of what ``noun`` names in the plural, and draws a bar."""
-
-    def bar(done: int, total: int) -> str:
-        full = BAR * done // max(total, 1)
-        return f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} {noun}"
-
+def file_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """What is called with (checkpoints done, in all), and draws a bar."""
     with progress_line(quiet=quiet) as show:
-        yield lambda done, total: show(bar(done, total))
+
+        def draw(done: int, total: int) -> None:
+            full = BAR * done // max(total, 1)
+            show(f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} checkpoints")
+
+        yield draw

@@ -117,7 +117,7 @@ def _check_watch(watch: bool, until: int | None, chosen: str, output: Path | Non
 
 
 def _update(tracker: Tracker, *, quiet: bool) -> Tracking:
-    with file_progress("checkpoints", quiet=quiet) as progress:
+    with file_progress(quiet=quiet) as progress:
         return tracker.update(progress)
 
 

@@ -233,18 +233,14 @@ def _judge_figure(part: Part, limit: Limit, figure: Figure, policy: Policy) -> J
 
 
 def _judge_finding(part: Part, finding: Finding, origin: str) -> Judgement:
-    named = [
-        group
-        for group in (part.parameters if isinstance(part, LayerReport) else ())
-        if re.search(rf"(?<!\w){re.escape(group.name)}(?!\w)", finding.message)
-    ]
+    groups = part.parameters if isinstance(part, LayerReport) else ()
+    word = r"(?<!\w){}(?!\w)"
+    named = [one for one in groups if re.search(word.format(re.escape(one.name)), finding.message)]
     group, kind = named[0] if len(named) == 1 else None, kind_of(finding.code)
-    values = [
-        figure.value
-        for figure in (() if kind is None else kind.of(part))
-        if figure.value is not None and (group is None or figure.group in (None, group))
-    ]
-    value = max(values, default=None)
+    figures = [] if kind is None else list(kind.of(part))
+    if group is not None:
+        figures = [one for one in figures if one.group in (None, group)]
+    value = max((one.value for one in figures if one.value is not None), default=None)
     diverges = value is not None and math.isinf(value)
     return Judgement(
         **_place(part, group),
