@@ -11,7 +11,6 @@ import sys
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -62,23 +61,15 @@ TYPED = "COMMANDLINE"
 PLACES = ("", "DEFAULT", "DEFAULT_MAP", "ENVIRONMENT", TYPED)  # from the lowest to the highest
 PREFIX = "MEMCURSE"
 VERBOSE = "verbose"
-KEY = "memcurse.defaults"
+FILE, LINES = "memcurse.settings", "memcurse.lines"  # of a context: its file, ``FILE:LINE`` of each
 
 
-@dataclass
-class Defaults:
-    """Where the options of one call come from."""
-
-    options: Mapping[str, Any]  # the configurable options by name, without the dashes
-    file: SettingsFile | None = None  # the settings file, or None
-    places: dict[str, str] = field(default_factory=dict)  # ``FILE:LINE`` of each that the file sets
-
-    def origin(self, context: Any, name: str) -> str:
-        """The place that sets an option below the command line; empty where none does."""
-        option = self.options.get(name)
-        if option is None or source(context, option.name) == TYPED:
-            return ""
-        return variable_set(option) or self.places.get(name, "")
+def origin(context: Any, name: str) -> str:
+    """The place that sets an option below the command line; empty where none does."""
+    option = options_of(context).get(name)
+    if option is None or source(context, option.name) == TYPED:
+        return ""
+    return variable_set(option) or context.meta.get(LINES, {}).get(name, "")
 
 
 def source(context: Any, parameter: str) -> str:
@@ -89,8 +80,13 @@ def source(context: Any, parameter: str) -> str:
 
 def settings_of(context: Any) -> SettingsFile | None:
     """The settings file that a command's context was made with."""
-    defaults: Defaults = context.meta[KEY]
-    return defaults.file
+    file: SettingsFile | None = context.meta.get(FILE)
+    return file
+
+
+def options_of(context: Any) -> dict[str, Any]:
+    """The options of a call's command that something other than the command line may set."""
+    return configurable(context.command.name, context.command.params)
 
 
 def option_name(parameter: Any) -> str:
@@ -127,10 +123,7 @@ def variable_set(option: Any) -> str:
 def origin_of(error: Any) -> str:
     """What set the option that a usage error is about; empty for the command line."""
     context, option = getattr(error, "ctx", None), getattr(error, "param", None)
-    defaults = context.meta.get(KEY) if context is not None else None
-    if option is None or defaults is None:
-        return ""
-    return str(defaults.origin(context, option_name(option)))
+    return "" if context is None or option is None else origin(context, option_name(option))
 
 
 def give_variables(command: str, options: Mapping[str, Any]) -> None:
@@ -145,16 +138,15 @@ def configure(context: typer.Context, config: Path | None) -> None:
     if context.resilient_parsing:  # a shell asks for completions
         return
     file = find_settings() if config is None else read_settings(config)
-    command = str(context.command.name)
-    defaults = Defaults(configurable(command, context.command.params), file)
-    context.meta[KEY], context.default_map = defaults, {}
+    context.meta[FILE], context.meta[LINES], context.default_map = file, {}, {}
     if file is not None:
+        command, options = str(context.command.name), options_of(context)
         types = typing.get_type_hints(load(command))
-        for name, keys, value in entries(file, command, defaults.options):
-            parameter = defaults.options[name].name
+        for name, keys, value in entries(file, command, options):
+            parameter = options[name].name
             kind = bare_type(types.get(parameter, str))
             context.default_map[parameter] = checked(file, keys, value, kind)
-            defaults.places[name] = file.place(*keys)
+            context.meta[LINES][name] = file.place(*keys)
 
 
 def remember(context: typer.Context, verbose: bool) -> None:
@@ -162,8 +154,9 @@ def remember(context: typer.Context, verbose: bool) -> None:
     context.meta[VERBOSE] = verbose
 
 
-def _choose(context: Any, options: Mapping[str, Any]) -> None:
+def _choose(context: Any) -> None:
     """Let options be as if not given that one from a higher place excludes."""
+    options = options_of(context)
 
     def rank(name: str) -> int:
         return PLACES.index(source(context, options[name].name))
@@ -318,17 +311,17 @@ def _narrated(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
 
     def run(context: Any) -> Any:
-        defaults, verbose = context.meta.get(KEY, Defaults({})), context.meta.get(VERBOSE)
-        _choose(context, defaults.options)
+        verbose = context.meta.get(VERBOSE)
+        _choose(context)
         if verbose:
-            _tell(context, defaults)
+            _tell(context)
         started = time.perf_counter()
         try:
             return invoke(context)
         except MemcurseError as error:
-            origin = defaults.origin(context, error.where.removeprefix("--"))
-            if origin:
-                error.where = f"{origin}: {error.where}"
+            place = origin(context, error.where.removeprefix("--"))
+            if place:
+                error.where = f"{place}: {error.where}"
             raise
         finally:
             if verbose:
@@ -337,14 +330,15 @@ def _narrated(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 
-def _tell(context: Any, defaults: Defaults) -> None:
+def _tell(context: Any) -> None:
     """Say where options come from that are not on the command line."""
-    if defaults.file is not None:
-        say(f"memcurse: settings are read from {defaults.file.path}")
-    for name, option in defaults.options.items():
-        origin, value = defaults.origin(context, name), context.params.get(option.name)
-        if origin and value is not None:
-            say(f"memcurse: {name} = {shown(value)} ({origin})")
+    file = settings_of(context)
+    if file is not None:
+        say(f"memcurse: settings are read from {file.path}")
+    for name, option in options_of(context).items():
+        place, value = origin(context, name), context.params.get(option.name)
+        if place and value is not None:
+            say(f"memcurse: {name} = {shown(value)} ({place})")
 
 
 def shown(value: Any) -> str:
