@@ -166,7 +166,7 @@ def _choose(context: Any) -> None:
             lower, higher = sorted(pair, key=rank)
             if rank(lower) < rank(higher):
                 context.params[options[lower].name] = None
-    if FORMAT in options and source(context, "as_json") == TYPED and PLACES[rank(FORMAT)] != TYPED:
+    if FORMAT in options and source(context, "as_json") == TYPED != PLACES[rank(FORMAT)]:
         context.params[options[FORMAT].name] = None
 
 

@@ -26,10 +26,9 @@ def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=meaning, **further)
 
 
-def flag(*names_and_meaning: str) -> Any:
+def flag(name: str, meaning: str, *more_names: str) -> Any:
     """An option that has no value and no opposite."""
-    *names, meaning = names_and_meaning
-    return typer.Option(*names, help=meaning)
+    return typer.Option(name, *more_names, help=meaning)
 
 
 RhoOption = Annotated[
@@ -75,7 +74,7 @@ JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
 OutputOption = Annotated[
     Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
 ]
-QuietOption = Annotated[bool, flag("--quiet", "-q", "Nothing on standard error but errors.")]
+QuietOption = Annotated[bool, flag("--quiet", "Nothing on standard error but errors.", "-q")]
 
 
 def choose_format(
