@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from mkdocs.structure.files import File, Files
 
-from memcurse_cli.app import COMMANDS, load
+from memcurse_cli.commands import COMMANDS, load
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.families.family import Family
 from memcurse_cli.families.registry import all_families

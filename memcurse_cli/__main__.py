@@ -42,12 +42,7 @@ class _Stream(io.TextIOWrapper):
             os.set_blocking(self.fileno(), True)
 
     def write(self, text: str, /) -> int:
-        """Write a text.
-
-        Raises:
-            BrokenPipeError: the reader of standard output has left.
-            UsageError: standard output cannot be written.
-        """
+        """Write a text; raises as `_give_up` does."""
         try:
             return super().write(text)
         except OSError as error:
@@ -55,16 +50,17 @@ class _Stream(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Write what is held back; the errors of `write`."""
+        """Write what is held back; raises as `_give_up` does."""
         try:
             super().flush()
         except OSError as error:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
+        """Raise, where it matters, `BrokenPipeError` if the reader has left, else `UsageError`."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         if self._vital and isinstance(error, BrokenPipeError):
             raise error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         if self._vital:
             from memcurse_cli.errors import UsageError
 
@@ -96,11 +92,10 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line on some arguments and return its exit code."""
-    from typer import Abort, Exit
+    from typer import Exit
     from typer.main import get_command
 
     from memcurse_cli.app import app
-    from memcurse_cli.errors import MemcurseError
 
     try:
         result = get_command(app).main(arguments, prog_name="memcurse", standalone_mode=False)
@@ -108,58 +103,53 @@ def run(arguments: list[str]) -> int:
         code = result if isinstance(result, int) else 0
         # Outside its standalone mode Typer returns the code of an interrupt without a word.
         return _interrupted() if code == INTERRUPTED else code
-    except MemcurseError as error:
-        _show_traceback(arguments)
-        return _fail(str(error))
     except Exit as ending:
         return ending.exit_code
     except KeyboardInterrupt:
         return _interrupted()
-    except Abort as ending:  # Typer's answer to an EOFError, since it would be that of a prompt
-        return _internal(ending.__cause__ or ending, arguments)
     except BrokenPipeError:
-        return _reader_left()
+        return 0
     except SystemExit as ending:
         # Typer's answer to a broken pipe is 1, which means a violation here.
         if isinstance(ending.__context__, BrokenPipeError):
-            return _reader_left()
+            return 0
         raise
-    except OSError as error:
-        named = isinstance(error.filename, str)
-        if error.errno not in DISK_ERRORS and not named:
-            return _internal(error, arguments)
-        _show_traceback(arguments)
-        where = error.filename if named else "a file"
-        return _fail(f"{where}: {error.strerror}; is the path right, and room on its disk?")
-    except MemoryError as error:
-        _show_traceback(arguments)
-        return _fail(f"this needs more memory than there is{f' ({error})' if str(error) else ''}")
     except Exception as error:
-        usage = getattr(error, "format_message", None)
-        if usage is not None:  # click's usage errors
-            context = getattr(error, "ctx", None)
-            command = context.command_path if context is not None else "memcurse"
-            if not usage():  # no arguments at all: the help has been shown
-                return BAD_INPUT
-            from memcurse_cli.commands.defaults import origin_of
-
-            origin = origin_of(error)
-            return _fail(
-                f"{origin}: " * bool(origin) + f"{usage().rstrip('.')}; see '{command} --help'"
-            )
-        return _internal(error, arguments)
+        if hasattr(error, "format_message"):
+            return _misused(error)
+        _show_traceback(arguments)
+        return _fail(_message(error))
 
 
-def _reader_left() -> int:
-    from memcurse_cli.commands.defaults import discard_output
+def _misused(error: Any) -> int:
+    """End with one of click's usage errors, and what set the option that it is about."""
+    from memcurse_cli.commands.defaults import origin_of
 
-    discard_output()
-    return 0
+    said, context = error.format_message().rstrip("."), getattr(error, "ctx", None)
+    if not said:  # no arguments at all: the help has been shown
+        return BAD_INPUT
+    command = context.command_path if context is not None else "memcurse"
+    origin = origin_of(error)
+    return _fail(f"{origin}: " * bool(origin) + f"{said}; see '{command} --help'")
 
 
-def _internal(error: BaseException, arguments: list[str]) -> int:
-    _show_traceback(arguments)
-    return _fail(
+def _message(error: BaseException) -> str:
+    """What is told of an error."""
+    from typer import Abort
+
+    from memcurse_cli.errors import MemcurseError
+
+    if isinstance(error, Abort):  # Typer's answer to an EOFError, since it would be a prompt's
+        error = error.__cause__ or error
+    if isinstance(error, MemcurseError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"this needs more memory than there is{f' ({error})' if str(error) else ''}"
+    named = isinstance(error, OSError) and isinstance(error.filename, str)
+    if isinstance(error, OSError) and (named or error.errno in DISK_ERRORS):
+        where = error.filename if named else "a file"
+        return f"{where}: {error.strerror}; is the path right, and room on its disk?"
+    return (
         f"internal error, {type(error).__name__}: {error}; please report it with the "
         "traceback that --debug shows"
     )

@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from memcurse_cli.commands import COMMANDS, PANELS
 from memcurse_cli.errors import UsageError
-
-PANELS = {
-    "Look": {
-        "inspect": "Report on every recurrent layer of a checkpoint.",
-        "compare": "Compare two checkpoints layer by layer: what moved.",
-        "track": "Follow a training run, checkpoint by checkpoint.",
-        "hessian": "Which parameters the loss couples, and what Adam can mend.",
-    },
-    "Decide": {
-        "check": "Hold checkpoints to limits; exit with 1 if one is broken.",
-    },
-    "Understand": {
-        "rule": "Explain a finding by its code, and what to change.",
-        "predict": "What memory costs at one eigenvalue; no checkpoint needed.",
-        "landscape": "How narrow the loss is around one eigenvalue.",
-        "autocorrelation": "Fit the autocorrelation of an input, for --autocorrelation.",
-        "train": "Train a small network on a linear task, to try memcurse on.",
-    },
-    "About": {
-        "families": "List the recurrent families that are recognised.",
-        "formats": "List the checkpoint formats that are read.",
-        "schema": "Print the JSON Schema of what memcurse writes with --json.",
-        "settings": "Show every default in force, and where it comes from.",
-    },
-}
-"""The first line of every command's help, by the panel of `memcurse --help` that it stands in."""
-
-COMMANDS = {name: line for commands in PANELS.values() for name, line in commands.items()}
-
-HOMES = {
-    **dict.fromkeys(("predict", "landscape", "autocorrelation", "rule"), "without_checkpoint"),
-    **dict.fromkeys(("families", "formats", "schema", "settings"), "without_checkpoint"),
-    **dict.fromkeys(("hessian", "compare"), "inspect"),
-}
-"""The modules of the commands that have none of their own name."""
-
-
-def load(name: str) -> Callable[..., Any]:
-    """The function of a command, which bears its name."""
-    home = importlib.import_module(f"memcurse_cli.commands.{HOMES.get(name, name)}")
-    function: Callable[..., Any] = getattr(home, name)
-    return function
 
 
 class LazyGroup(TyperGroup):
@@ -68,25 +26,18 @@ class LazyGroup(TyperGroup):
         """A command that can be listed; `resolve_command` replaces it by the real one."""
         if cmd_name not in COMMANDS:
             return None
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         panel = next(panel for panel, commands in PANELS.items() if cmd_name in commands)
-        single.command(name=cmd_name, help=COMMANDS[cmd_name], rich_help_panel=panel)(_listed)
-        return typer.main.get_command(single)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name], rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was called, imported now.
-
-        Raises:
-            UsageError: there is none of that name; it says what was meant.
-        """
+        """The command that was called, imported now; a `UsageError` says what was meant."""
         if not (args[0] in COMMANDS or args[0].startswith("-") or ctx.resilient_parsing):
             raise _no_command(args)
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
             from memcurse_cli.commands.defaults import prepare
 
-            command = build(name)
-            prepare(name, command, load(name), rest, all_options)
+            command = prepare(name)
         return name, command, rest
 
 
@@ -108,27 +59,6 @@ def _no_command(arguments: Sequence[str]) -> UsageError:
         return UsageError("no such command", where=shown_place(name), remedy="see memcurse --help")
     call = shlex.join(["memcurse", *map(shown_place, meant)])
     return UsageError("no such command", where=shown_place(name), remedy=f"did you mean: {call}")
-
-
-def build(name: str) -> Any:
-    """A command as Typer makes it of its function."""
-    single = typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
-    )
-    single.command(name=name, no_args_is_help=False)(load(name))
-    return typer.main.get_command(single)
-
-
-def all_options() -> dict[str, dict[str, Any]]:
-    """The options of every command that settings may set, by command and name."""
-    from memcurse_cli.commands.defaults import UNCONFIGURABLE, configurable
-
-    names = [name for name in COMMANDS if name not in UNCONFIGURABLE]
-    return {name: configurable(name, build(name).params) for name in names}
-
-
-def _listed() -> None:
-    """Stand in for a command in the list of commands."""
 
 
 app = typer.Typer(

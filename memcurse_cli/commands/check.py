@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memcurse_cli.commands.defaults import discard_output, settings_of
+from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, shown_place
+from memcurse_cli.checkpoints.untrusted.source import read_bounded
+from memcurse_cli.commands.defaults import settings_of
 from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
     choose_format,
     emit,
+    flag,
+    option,
 )
-from memcurse_cli.commands.request import Request, expanded, load_baseline, with_request
+from memcurse_cli.commands.request import Request, expanded, load_reports, with_request
 from memcurse_cli.reports.console import say
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def _limit(metavar: str, meaning: str) -> Any:
-    return typer.Option(metavar=metavar, help=meaning, rich_help_panel="Limits")
+    return option(metavar, meaning, rich_help_panel="Limits")
 
 
 @with_request()
@@ -59,20 +64,18 @@ def check(
         bool | None, typer.Option(help="Let a figure pass that a limit needs and the report lacks.")
     ] = None,
     baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="REPORT.json", help="Fail only on what is worse than in this one."),
+        Path | None, option("REPORT.json", "Fail only on what is worse than in this one.")
     ] = None,
     tolerance: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="By how much a figure may be worse.", show_default="0.05"),
+        float | None, option("X", "By how much a figure may be worse.", show_default="0.05")
     ] = None,
     output_format: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(FORMATS)}.")
+        str | None, option("NAME", f"One of {', '.join(FORMATS)}.", "--format")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
     exit_zero: Annotated[
-        bool, typer.Option("--exit-zero", help="End with 0 also where something fails.")
+        bool, flag("--exit-zero", "End with 0 also where something fails.")
     ] = False,
     *,
     request: Request,
@@ -91,15 +94,16 @@ def check(
     # Every limit is an option under its key in a settings file.
     options = {name.replace("_", "-"): given for name, given in context.params.items()}
     policy = policy_of(settings_of(context), options)
-    earlier = None if baseline is None else load_baseline(baseline)
+    earlier = None
+    if baseline is not None:
+        text = read_bounded(baseline, MAX_JSON_BYTES)
+        earlier = load_reports(text, shown_place(baseline))
     reports = [report for path in expanded(paths) for report in request.reports(path, context)]
     for rules in () if request.quiet else policy.unmatched(reports):
         say(f"memcurse: warning: {rules.origin}: matches no layer ({rules.scope})")
     outcome = hold(reports, policy, baseline=earlier)
-    try:
+    with suppress(BrokenPipeError):  # whoever has read enough wants to know whether it passed
         emit(_text(outcome, chosen, output), output)
-    except BrokenPipeError:  # whoever has read enough still wants to know whether it passed
-        discard_output()
     if chosen == "github":
         _add_summary(outcome)
     if not outcome.passed and not exit_zero:
@@ -121,15 +125,11 @@ def _add_summary(outcome: Check) -> None:
 
 def _text(outcome: Check, chosen: str, output: Path | None) -> str:
     """The outcome in one of the formats."""
-    if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text as json_text
-
-        return json_text(outcome)
     from memcurse_cli.reports import check as formats
+    from memcurse_cli.schema import json_codec
 
-    if chosen == "sarif":
-        return formats.to_sarif(outcome)
-    if chosen == "junit":
-        return formats.to_junit(outcome)
+    alone = {"json": json_codec.to_text, "sarif": formats.to_sarif, "junit": formats.to_junit}
+    if chosen in alone:
+        return alone[chosen](outcome)
     write = {"github": formats.to_github, "markdown": formats.to_markdown}
     return write.get(chosen, formats.to_text)(outcome, file=output)

@@ -11,7 +11,7 @@ import sys
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.commands import COMMANDS, build, load
 from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_settings
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.reports.console import say
@@ -28,7 +29,8 @@ UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
 OWN_TABLE = "check"  # the command whose table holds limits, which `diagnosis.policy` reads
 FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(
-    {"help", "json", "output", "html", "config", "baseline", "plot", "debug", "watch", "until"}
+    {"help", "json", "output", "html", "config", "verbose", "baseline", "plot", "debug", "watch"}
+    | {"until"}
 )
 """Options that say what one call does."""
 
@@ -55,44 +57,36 @@ or lets a check pass regardless is not here, and neither is an option that nobod
 
 # Of these only the one from the higher place counts; from the same place they still clash.
 EXCLUSIVE = (("rho", "autocorrelation"), ("jobs", "executor"))
+TYPED = "COMMANDLINE"
+PLACES = ("", "DEFAULT", "DEFAULT_MAP", "ENVIRONMENT", TYPED)  # from the lowest to the highest
 PREFIX = "MEMCURSE"
-CONFIG = "config"
 VERBOSE = "verbose"
-KEY = "memcurse.defaults"
-EVERYTHING = "memcurse.options"
-Everything = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""The options of every configurable command, asked for only where a key is not this command's."""
+FILE, LINES = "memcurse.settings", "memcurse.lines"  # of a context: its file, ``FILE:LINE`` of each
 
 
-@dataclass
-class Defaults:
-    """Where the options of one call come from."""
+def origin(context: Any, name: str) -> str:
+    """The place that sets an option below the command line; empty where none does."""
+    option = options_of(context).get(name)
+    if option is None or source(context, option.name) == TYPED:
+        return ""
+    return variable_set(option) or context.meta.get(LINES, {}).get(name, "")
 
-    command: str  # the command's name
-    arguments: Sequence[str]  # the call's own
-    options: Mapping[str, Any]  # the configurable options by name, without the dashes
-    types: Mapping[str, Any]  # the types of the command's parameters, by their names in Python
-    everything: Everything
-    file: SettingsFile | None = None  # the settings file, or None
-    places: dict[str, str] = field(default_factory=dict)  # ``FILE:LINE`` of each that the file sets
 
-    def origin(self, name: str) -> str:
-        """The place that sets an option below the command line; empty where none does."""
-        option = self.options.get(name)
-        if option is None or self.given(name):
-            return ""
-        return variable_set(option) or self.places.get(name, "")
-
-    def given(self, name: str) -> bool:
-        """Whether an option stands on the command line."""
-        forms = {*self.options[name].opts, *self.options[name].secondary_opts}
-        return any(argument.partition("=")[0] in forms for argument in self.arguments)
+def source(context: Any, parameter: str) -> str:
+    """What set a parameter of a call, one of `PLACES`."""
+    found = context.get_parameter_source(parameter)
+    return "" if found is None else str(found.name)
 
 
 def settings_of(context: Any) -> SettingsFile | None:
     """The settings file that a command's context was made with."""
-    defaults: Defaults = context.meta[KEY]
-    return defaults.file
+    file: SettingsFile | None = context.meta.get(FILE)
+    return file
+
+
+def options_of(context: Any) -> dict[str, Any]:
+    """The options of a call's command that something other than the command line may set."""
+    return configurable(context.command.name, context.command.params)
 
 
 def option_name(parameter: Any) -> str:
@@ -106,6 +100,13 @@ def configurable(command: str, parameters: Sequence[Any]) -> dict[str, Any]:
         return {}
     named = {option_name(parameter): parameter for parameter in parameters}
     return {name: option for name, option in named.items() if name and name not in PER_RUN}
+
+
+@cache
+def everything() -> dict[str, dict[str, Any]]:
+    """The options of every command that settings may set, by command and name."""
+    names = [name for name in COMMANDS if name not in UNCONFIGURABLE]
+    return {name: configurable(name, build(name).params) for name in names}
 
 
 def variables(command: str, name: str) -> list[str]:
@@ -122,8 +123,7 @@ def variable_set(option: Any) -> str:
 def origin_of(error: Any) -> str:
     """What set the option that a usage error is about; empty for the command line."""
     context, option = getattr(error, "ctx", None), getattr(error, "param", None)
-    defaults = context.meta.get(KEY) if context is not None else None
-    return "" if option is None or defaults is None else defaults.origin(option_name(option))
+    return "" if context is None or option is None else origin(context, option_name(option))
 
 
 def give_variables(command: str, options: Mapping[str, Any]) -> None:
@@ -133,82 +133,85 @@ def give_variables(command: str, options: Mapping[str, Any]) -> None:
         option.show_envvar = False
 
 
-def configure(context: Any, defaults: Defaults, config: Path | None) -> None:
-    """Make the settings file the context's defaults; a wrong one raises `ConfigurationError`."""
-    file = defaults.file = find_settings() if config is None else read_settings(config)
-    context.meta[KEY] = defaults
-    options, values = defaults.options, dict[str, Any]()
+def configure(context: typer.Context, config: Path | None) -> None:
+    """Make the settings file the context's defaults; a wrong one raises `UsageError`."""
+    if context.resilient_parsing:  # a shell asks for completions
+        return
+    file = find_settings() if config is None else read_settings(config)
+    context.meta[FILE], context.meta[LINES], context.default_map = file, {}, {}
     if file is not None:
-        for name, keys, value in entries(file, defaults.command, options, defaults.everything):
-            kind = bare_type(defaults.types.get(options[name].name, str))
-            values[options[name].name] = checked(file, keys, value, kind)
-            defaults.places[name] = file.place(*keys)
+        command, options = str(context.command.name), options_of(context)
+        types = typing.get_type_hints(load(command))
+        for name, keys, value in entries(file, command, options):
+            parameter = options[name].name
+            kind = bare_type(types.get(parameter, str))
+            context.default_map[parameter] = checked(file, keys, value, kind)
+            context.meta[LINES][name] = file.place(*keys)
+
+
+def remember(context: typer.Context, verbose: bool) -> None:
+    """Keep for `_narrated` whether to say what happens."""
+    context.meta[VERBOSE] = verbose
+
+
+def _choose(context: Any) -> None:
+    """Let options be as if not given that one from a higher place excludes."""
+    options = options_of(context)
 
     def rank(name: str) -> int:
-        """How high the place is that sets an option."""
-        if defaults.given(name):
-            return 3
-        return 2 if variable_set(options[name]) else int(options[name].name in values)
-
-    def forget(name: str) -> None:
-        """Let an option be as if nothing but the command line could set it."""
-        options[name].envvar = None
-        values.pop(options[name].name, None)
-        defaults.places.pop(name, None)
+        return PLACES.index(source(context, options[name].name))
 
     for pair in EXCLUSIVE:
         if all(name in options for name in pair):
             lower, higher = sorted(pair, key=rank)
             if rank(lower) < rank(higher):
-                forget(lower)
-    if FORMAT in options and not defaults.given(FORMAT) and "--json" in defaults.arguments:
-        forget(FORMAT)
-    context.default_map = values
+                context.params[options[lower].name] = None
+    if FORMAT in options and source(context, "as_json") == TYPED != PLACES[rank(FORMAT)]:
+        context.params[options[FORMAT].name] = None
 
 
 def entries(
-    file: SettingsFile, command: str, options: Mapping[str, Any], everything: Everything
+    file: SettingsFile, command: str, options: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """(option, key path, value) of what a file says of a command; its own table comes last.
 
-    Raises `ConfigurationError` for a key that is no option, or that only a named file may set.
+    Raises `UsageError` for a key that is no option, or that only a named file may set.
     """
+    found: list[tuple[tuple[str, ...], Any]] = []
     for key, value in file.values.items():
-        if isinstance(value, dict):
-            if key not in (command, OWN_TABLE) and key not in everything():
-                raise _unknown(file, (key,), everything())
-            continue
-        mine = key in options and _at_the_top(command, key)
-        if not mine:
-            known = {
-                name
-                for other, found in everything().items()
-                for name in found
-                if _at_the_top(other, name)
-            }
-            if key not in known:
-                raise _unknown(file, (key,), known)
-        _require_allowed(file, command, key)
-        if mine:
-            yield key, (key,), value
+        if not isinstance(value, dict):
+            found.append(((key,), value))
+        elif key not in (command, OWN_TABLE) and key not in everything():
+            raise _unknown(file, (key,), everything())
     table = file.values.get(command, {})
     if command != OWN_TABLE and isinstance(table, dict):
-        for key, value in table.items():
-            if key not in options:
-                raise _unknown(file, (command, key), options)
-            _require_allowed(file, command, command, key)
-            yield key, (command, key), value
+        found += [((command, key), value) for key, value in table.items()]
+    for keys, value in found:
+        name, in_table = keys[-1], len(keys) > 1
+        mine = name in options and (in_table or _at_the_top(command, name))
+        if not mine:
+            known = set(options) if in_table else _known_at_the_top()
+            if name not in known:
+                raise _unknown(file, keys, known)
+        if file.found and name not in FOUND_MAY_SET:
+            raise file.wrong(
+                f"{name} is not taken from a settings file that was found, only from one that is "
+                "named",
+                *keys,
+                remedy=f"give --{name}, {variables(command, name)[-1]} or --config {file.path}",
+            )
+        if mine:
+            yield name, keys, value
 
 
-def _require_allowed(file: SettingsFile, command: str, *keys: str) -> None:
-    """Refuse what a file that was only found may not set."""
-    name = keys[-1]
-    if file.found and name not in FOUND_MAY_SET:
-        raise file.wrong(
-            f"{name} is not taken from a settings file that was found, only from one that is named",
-            *keys,
-            remedy=f"give --{name}, {variables(command, name)[-1]} or --config {file.path}",
-        )
+def _known_at_the_top() -> set[str]:
+    """The options that a file can set for all commands at once."""
+    return {
+        name
+        for command, options in everything().items()
+        for name in options
+        if _at_the_top(command, name)
+    }
 
 
 def _at_the_top(command: str, name: str) -> bool:
@@ -255,25 +258,6 @@ def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) ->
     return value
 
 
-def prepare(
-    name: str,
-    command: Any,
-    function: Callable[..., Any],
-    arguments: Sequence[str],
-    everything: Everything,
-) -> None:
-    """Give a command the common options, and its own options their defaults from elsewhere."""
-    options = configurable(name, command.params)
-    give_variables(name, options)
-    types = typing.get_type_hints(function)
-    defaults = Defaults(name, tuple(arguments), options, types, everything)
-    common = _common_options(defaults)
-    if name in UNCONFIGURABLE:
-        common = [option for option in common if option.name != CONFIG]
-    command.params.extend(common)
-    command.invoke = _narrated(command.invoke, defaults)
-
-
 def _declaration(
     config: Annotated[
         Path | None,
@@ -284,6 +268,7 @@ def _declaration(
             show_envvar=False,
             is_eager=True,
             expose_value=False,
+            callback=configure,
         ),
     ] = None,
     verbose: Annotated[
@@ -294,6 +279,7 @@ def _declaration(
             envvar="MEMCURSE_VERBOSE",
             show_envvar=False,
             expose_value=False,
+            callback=remember,
         ),
     ] = False,
     debug: Annotated[
@@ -303,63 +289,56 @@ def _declaration(
     """Declare the options of every command; Typer makes its own objects of them."""
 
 
-def _common_options(defaults: Defaults) -> list[Any]:
-    """The common options, of which --config makes the defaults of all others."""
-
-    def read(context: Any, option: Any, config: Path | None) -> None:
-        if not context.resilient_parsing:  # else a shell asks for completions
-            configure(context, defaults, config)
-
-    def remember(context: Any, option: Any, verbose: bool) -> None:
-        context.meta[VERBOSE] = verbose
-
+def prepare(name: str) -> Any:
+    """A command with the common options, and its own options' defaults from elsewhere."""
+    command = build(name)
+    give_variables(name, configurable(name, command.params))
     maker = typer.Typer(add_completion=False)
     maker.command()(_declaration)
-    made = {option.name: option for option in typer.main.get_command(maker).params}
-    made[CONFIG].callback = read
-    made[VERBOSE].callback = remember
-    return [option for name, option in made.items() if name != "help"]
+    # `settings` has no options of its own to set, and is about the file.
+    lacks_config = name in UNCONFIGURABLE and name != "settings"
+    left_out = ("help", "config") if lacks_config else ("help",)
+    common = typer.main.get_command(maker).params
+    command.params += [option for option in common if option.name not in left_out]
+    command.invoke = _narrated(command.invoke)
+    return command
 
 
-def _narrated(invoke: Callable[[Any], Any], defaults: Defaults) -> Callable[[Any], Any]:
-    """A command that says on standard error what it went by, where that is asked for."""
+def _narrated(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A command that says on standard error what it went by, where that is asked for.
 
-    def located(context: Any) -> Any:
-        """An error about an option names what set it, where that is not the command line."""
-        context.meta[EVERYTHING] = defaults.everything
+    An error about an option names what set it, where that is not the command line.
+    """
+
+    def run(context: Any) -> Any:
+        verbose = context.meta.get(VERBOSE)
+        _choose(context)
+        if verbose:
+            _tell(context)
+        started = time.perf_counter()
         try:
             return invoke(context)
         except MemcurseError as error:
-            origin = defaults.origin(error.where.removeprefix("--"))
-            if origin:
-                error.where = f"{origin}: {error.where}"
+            place = origin(context, error.where.removeprefix("--"))
+            if place:
+                error.where = f"{place}: {error.where}"
             raise
-        except BrokenPipeError:
-            # Here rather than above, since Typer would end with 1, which means a violation.
-            discard_output()
-            return None
-
-    def run(context: Any) -> Any:
-        if not context.meta.get(VERBOSE):
-            return located(context)
-        if defaults.file is not None:
-            say(f"memcurse: settings are read from {defaults.file.path}")
-        for name, option in defaults.options.items():
-            origin = defaults.origin(name)
-            if origin:
-                say(f"memcurse: {name} = {shown(context.params.get(option.name))} ({origin})")
-        started = time.perf_counter()
-        try:
-            return located(context)
         finally:
-            say(f"memcurse: {time.perf_counter() - started:.2f} s{_memory()}")
+            if verbose:
+                say(f"memcurse: {time.perf_counter() - started:.2f} s{_memory()}")
 
     return run
 
 
-def discard_output() -> None:
-    """Let what standard output holds go nowhere, or Python would complain again as it flushes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _tell(context: Any) -> None:
+    """Say where options come from that are not on the command line."""
+    file = settings_of(context)
+    if file is not None:
+        say(f"memcurse: settings are read from {file.path}")
+    for name, option in options_of(context).items():
+        place, value = origin(context, name), context.params.get(option.name)
+        if place and value is not None:
+            say(f"memcurse: {name} = {shown(value)} ({place})")
 
 
 def shown(value: Any) -> str:

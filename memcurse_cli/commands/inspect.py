@@ -14,7 +14,10 @@ from memcurse_cli.commands.options import (
     check_figure,
     choose_format,
     emit,
-    emit_json,
+    flag,
+    layer_progress,
+    option,
+    show,
     write_file,
 )
 from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
@@ -26,10 +29,8 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "json", "html")
 FormatOption = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="|".join(FORMATS),
-        help="What to print; html is one file with charts, for a browser.",
+    option(
+        "|".join(FORMATS), "What to print; html is one file with charts, for a browser.", "--format"
     ),
 ]
 
@@ -41,79 +42,58 @@ def inspect(
         typer.Argument(metavar="PATH", help="Checkpoints: files, directories, quoted globs, URLs."),
     ],
     request: Request,
-    values: Annotated[
-        bool, typer.Option("--values", help="Put every eigenvalue into the JSON.")
-    ] = False,
+    values: Annotated[bool, flag("--values", "Put every eigenvalue into the JSON.")] = False,
     gates: Annotated[
-        bool,
-        typer.Option(
-            "--gates", help="Read the weights of input-dependent gates: how far they move λ."
-        ),
+        bool, flag("--gates", "Read the weights of input-dependent gates: how far they move λ.")
     ] = False,
     input_scale: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            help="The RMS of each component of what the gates see, 1 by default; implies --gates.",
+        option(
+            "S", "The RMS of each component of what the gates see, 1 by default; implies --gates."
         ),
     ] = None,
     rewrite_as: Annotated[
         list[str] | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="Show the same eigenvalues as lru, polar, real-imaginary, optimal or s4 too; "
+        option(
+            "NAME",
+            "Show the same eigenvalues as lru, polar, real-imaginary, optimal or s4 too; "
             "repeatable.",
+            "--as",
         ),
     ] = None,
     normalize: Annotated[
         str | None,
-        typer.Option(
-            metavar="own|coupled",
-            help="Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
+        option(
+            "own|coupled",
+            "Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
         ),
     ] = None,
     learning_rates: Annotated[
-        bool,
-        typer.Option(
-            "--learning-rates", help="Derive rates for the recurrent groups, relative to --lr."
-        ),
+        bool, flag("--learning-rates", "Derive rates for the recurrent groups, relative to --lr.")
     ] = False,
     optimizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Read Adam's state from here, where the checkpoint does not hold it.",
-        ),
+        option("FILE", "Read Adam's state from here, where the checkpoint does not hold it."),
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Print every section of the report.")
-    ] = False,
+    full: Annotated[bool, flag("--full", "Print every section of the report.")] = False,
     section: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Print this section alone, as layers, parameters, hessian; repeatable.",
-        ),
+        option("NAME", "Print this section alone, as layers, parameters, hessian; repeatable."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Explain the columns of --full or of its sections.")
+        bool, flag("--explain", "Explain the columns of --full or of its sections.")
     ] = False,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Show every layer, with --full or in its sections.")
+        bool, flag("--all", "Show every layer, with --full or in its sections.")
     ] = False,
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the page for a browser into FILE too."),
+        Path | None, option("FILE", "Write the page for a browser into FILE too.")
     ] = None,
     report_format: FormatOption = None,
     as_json: JsonOption = False,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw spectrum and sensitivities into a .svg, .png or .pdf too.",
-        ),
+        option("FILE", "Draw spectrum and sensitivities into a .svg, .png or .pdf too."),
     ] = None,
     output: OutputOption = None,
 ) -> None:
@@ -122,7 +102,7 @@ def inspect(
     Example: memcurse inspect model.safetensors --horizon 1024 --lr 3e-4
     """
     chosen = choose_format(report_format, FORMATS, as_json=as_json)
-    figure_format = "" if plot is None else check_figure(plot)
+    figure_format = check_figure(plot)
     if section:
         from memcurse_cli.reports.terminal.report import check_sections
 
@@ -202,13 +182,12 @@ def hessian(
     ],
     request: Request,
     correlation: Annotated[
-        bool, typer.Option("--correlation", help="Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|.")
+        bool, flag("--correlation", "Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|.")
     ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.png|svg|pdf",
-            help="Draw heat map, eigenvectors and spectrum of every layer into FILE.",
+        option(
+            "FILE.png|svg|pdf", "Draw heat map, eigenvectors and spectrum of every layer into FILE."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -218,22 +197,17 @@ def hessian(
 
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
-    from memcurse_cli.commands.options import layer_progress
     from memcurse_cli.diagnosis.inspection import hessian as inspect_hessian
 
-    figure_format = "" if plot is None else check_figure(plot)
+    figure_format = check_figure(plot)
     with layer_progress(path, quiet=request.quiet) as progress:
         report = inspect_hessian(path, **request.arguments(), progress=progress)
     if plot is not None:
         from memcurse_cli.reports.figures import hessian_figure
 
         write_file(plot, hessian_figure(report, figure_format, correlation=correlation))
-    if as_json:
-        emit_json(report, output)
-        return
-    from memcurse_cli.reports.terminal.hessian import to_text
-
-    emit(to_text(report, correlation=correlation, file=output), output)
+    chosen = choose_format(as_json=as_json)
+    show(report, "hessian", chosen, output, correlation=correlation)
 
 
 @with_request("spectra")
@@ -245,7 +219,7 @@ def compare(
     after: Annotated[str, typer.Argument(metavar="B", help="The same, to compare with.")],
     request: Request,
     values: Annotated[
-        bool, typer.Option("--values", help="Put every pair of eigenvalues into the JSON.")
+        bool, flag("--values", "Put every pair of eigenvalues into the JSON.")
     ] = False,
     output_format: FormatOption = None,
     as_json: JsonOption = False,
@@ -275,15 +249,5 @@ def compare(
             )
         return reports[0]
 
-    drawn = chosen == "html"
-    made = compare_reports(read(before), read(after), values=values or drawn)
-    if drawn:
-        from memcurse_cli.reports.html.comparison import to_html
-
-        emit(to_html(made), output)
-    elif chosen == "json":
-        emit_json(made, output)
-    else:
-        from memcurse_cli.reports.terminal.comparison import to_text
-
-        emit(to_text(made, file=output), output)
+    made = compare_reports(read(before), read(after), values=values or chosen == "html")
+    show(made, "comparison", chosen, output)

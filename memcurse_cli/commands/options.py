@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import tempfile
@@ -15,78 +16,76 @@ from typing import Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
+from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.console import visible
 
+
+def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
+    """An option with a value, called like its parameter where it has no other names."""
+    return typer.Option(*names, metavar=metavar, help=meaning, **further)
+
+
+def flag(name: str, meaning: str, *more_names: str) -> Any:
+    """An option that has no value and no opposite."""
+    return typer.Option(name, *more_names, help=meaning)
+
+
 RhoOption = Annotated[
     list[float] | None,
-    typer.Option(
-        "--rho",
-        metavar="RHO",
-        help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.",
-    ),
+    option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.", "--rho"),
 ]
 AutocorrelationOption = Annotated[
     str | None,
-    typer.Option(
-        "--autocorrelation",
-        metavar="W:RHO[:OMEGA],…|FILE",
-        help="A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
+    option(
+        "W:RHO[:OMEGA],…|FILE",
+        "A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
         "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
+        "--autocorrelation",
     ),
 ]
 HorizonOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "T",
+        "Steps of a sequence that starts from zero; without it, infinitely many.",
         "--horizon",
-        metavar="T",
         min=1,
-        help="Steps of a sequence that starts from zero; without it, infinitely many.",
     ),
 ]
 ReadoutOption = Annotated[
     str | None,
-    typer.Option(
-        "--readout",
-        metavar="last|every",
-        help="Read the --horizon at its last step, or as the mean over every step, which a loss "
+    option(
+        "last|every",
+        "Read the --horizon at its last step, or as the mean over every step, which a loss "
         "summed over the sequence sees. By default states are read at the last step and Hessians "
         "are those of a loss over every step.",
+        "--readout",
     ),
 ]
 OneRhoOption = Annotated[
     float | None,
-    typer.Option(
-        "--rho",
-        metavar="RHO",
-        help="Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.",
+    option(
+        "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
     ),
 ]
-LearningRateOption = Annotated[
-    float, typer.Option("--lr", metavar="RATE", help="The optimizer's learning rate.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LearningRateOption = Annotated[float, option("RATE", "The optimizer's learning rate.", "--lr")]
+JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
 OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to FILE instead of standard output."
-    ),
+    Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")
-]
+QuietOption = Annotated[bool, flag("--quiet", "Nothing on standard error but errors.", "-q")]
 
 
-def choose_format(given: str | None, known: Sequence[str], *, as_json: bool) -> str:
-    """The output format of ``--format`` or ``--json``; the first known one by default.
+def choose_format(
+    given: str | None = None, known: Sequence[str] = ("terminal",), *, as_json: bool
+) -> str:
+    """The format of ``--format`` or ``--json``, by default the first known one.
 
-    Raises:
-        UsageError: there is no such format, or the two contradict.
+    Raises `UsageError` where there is no such format, or the two contradict.
     """
-    if given is not None and given not in known:
-        raise UsageError(
-            f"'{given}' is not known", where="--format", remedy=f"give {', '.join(known)}"
-        )
+    if given is not None:
+        require_known(given, known, "--format", f"give {', '.join(known)}")
     if as_json and given not in (None, "json"):
         raise UsageError(
             f"--json and --format {given} contradict", where="--json", remedy="give one of them"
@@ -101,23 +100,36 @@ def emit_json(document: Any, output: Path | None) -> None:
     emit(to_text(document), output)
 
 
-def check_figure(path: Path) -> str:
-    """The format of a figure, by its file's name, before any work is done for it.
+def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any) -> None:
+    """Print or write a document in a format: its JSON, or what the page of this name says.
 
-    Raises:
-        UsageError: no format of that name is written, or matplotlib is not installed.
+    ``how`` is for the page in a terminal.
     """
+    if chosen == "json":
+        emit_json(document, output)
+        return
+    folder = "html" if chosen == "html" else "terminal"
+    module = importlib.import_module(f"memcurse_cli.reports.{folder}.{page}")
+    if chosen == "html":
+        text = module.to_html(document)
+    elif chosen == "csv":
+        text = module.to_csv(document, file=output)
+    else:
+        text = module.to_text(document, file=output, **how)
+    emit(text, output)
+
+
+def check_figure(path: Path | None) -> str:
+    """The format of a figure, if any, before work is done for it; errors of that in `figures`."""
+    if path is None:
+        return ""
     from memcurse_cli.reports.figures import check_figure
 
     return check_figure(path)
 
 
 def emit(text: str, output: Path | None) -> None:
-    """Print text, or write it whole or not at all: beside the target first, then renamed.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Print text, or write it as `write_file` does."""
     if not text.endswith("\n"):
         text += "\n"
     if output is None:
@@ -137,11 +149,7 @@ def unwritable(path: Path, reason: str) -> UsageError:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a file whole or not at all; raises `UsageError` where it cannot be written."""
     try:
         if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
             path.write_bytes(content)
@@ -205,12 +213,12 @@ def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, st
 
 
 @contextmanager
-def file_progress(noun: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """What is called with (done, in all) of what ``noun`` names in the plural, and draws a bar."""
-
-    def bar(done: int, total: int) -> str:
-        full = BAR * done // max(total, 1)
-        return f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} {noun}"
-
+def file_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """What is called with (checkpoints done, in all), and draws a bar."""
     with progress_line(quiet=quiet) as show:
-        yield lambda done, total: show(bar(done, total))
+
+        def draw(done: int, total: int) -> None:
+            full = BAR * done // max(total, 1)
+            show(f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} checkpoints")
+
+        yield draw

@@ -12,21 +12,23 @@ import functools
 import inspect
 import math
 import sys
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
-from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching, read_bounded
+from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching
+from memcurse_cli.commands.defaults import TYPED, source
 from memcurse_cli.commands.options import (
     AutocorrelationOption,
     OneRhoOption,
     QuietOption,
     ReadoutOption,
+    flag,
+    layer_progress,
+    option,
 )
 from memcurse_cli.errors import CheckpointError, UsageError
 
@@ -57,49 +59,42 @@ class Request:
     autocorrelation: AutocorrelationOption = None
     horizon: Annotated[
         float | None,
-        typer.Option(
-            "--horizon",
-            metavar="T|inf",
-            parser=_steps,
-            help="Steps of a sequence that starts from zero; without it what the checkpoint "
+        option(
+            "T|inf",
+            "Steps of a sequence that starts from zero; without it what the checkpoint "
             "says, else 1024.",
+            "--horizon",
+            parser=_steps,
         ),
     ] = None
     readout: ReadoutOption = None
     learning_rate: Annotated[
         float | None,
-        typer.Option(
-            "--lr",
-            metavar="RATE",
-            help="The optimizer's learning rate; without it the largest that the checkpoint "
+        option(
+            "RATE",
+            "The optimizer's learning rate; without it the largest that the checkpoint "
             "records, else 0.001.",
+            "--lr",
         ),
     ] = None
-    step_limit: Annotated[
-        float, typer.Option(metavar="X", help="Step effect from which a group is told.")
-    ] = 0.1
-    family: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Read as this family only.")
-    ] = None
+    step_limit: Annotated[float, option("X", "Step effect from which a group is told.")] = 0.1
+    family: Annotated[str | None, option("NAME", "Read as this family only.")] = None
     layer: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Only layers whose name matches; repeatable."),
+        list[str] | None, option("GLOB", "Only layers whose name matches; repeatable.")
     ] = None
     assume: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="What the checkpoint does not store, as discretization=bilinear; repeatable.",
+        option(
+            "KEY=VALUE",
+            "What the checkpoint does not store, as discretization=bilinear; repeatable.",
         ),
     ] = None
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda[:i]", help="For eigendecompositions.")
-    ] = "auto"
+    device: Annotated[str, option("auto|cpu|cuda[:i]", "For eigendecompositions.")] = "auto"
     spectra: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--spectra",
-            help="Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
+            "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
             "work under random inputs.",
         ),
     ] = False
@@ -107,11 +102,7 @@ class Request:
     left_out: tuple[str, ...] = ()  # the fields above that the command has no option for
 
     def arguments(self) -> dict[str, Any]:
-        """The options as `memcurse_cli.inspect` and its like take them.
-
-        Raises:
-            UsageError: an assumption that is not KEY=VALUE.
-        """
+        """The options as `memcurse_cli.inspect` and its like take them; raises `UsageError`."""
         given = {name: getattr(self, name) for name in OPTIONS if name not in self.left_out}
         del given["layer"], given["quiet"]
         assumed = dict(map(_assumption, self.assume or ()))
@@ -119,7 +110,6 @@ class Request:
 
     def inspect(self, path: str, **further: Any) -> Report:
         """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
-        from memcurse_cli.commands.options import layer_progress
         from memcurse_cli.diagnosis.inspection import inspect
 
         with layer_progress(path, quiet=self.quiet) as progress:
@@ -137,8 +127,7 @@ class Request:
             return [self.inspect(path, values=values)]
         where = "standard input" if path == STDIN else shown_place(path)
         for parameter in context.command.params:
-            source = context.get_parameter_source(parameter.name or "")
-            typed = source is not None and source.name == "COMMANDLINE"
+            typed = source(context, parameter.name or "") == TYPED
             if typed and parameter.name in OPTIONS and parameter.name != "quiet":
                 raise UsageError(
                     f"{where} is a report, whose figures are taken already",
@@ -155,42 +144,27 @@ def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[...
     """Give a command the options of `Request` in place of its parameter ``request``."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = typing.get_type_hints(command, include_extras=True)
-        shared = typing.get_type_hints(Request, include_extras=True)
-        parameters: dict[str, inspect.Parameter] = {}
-        for name, parameter in inspect.signature(command).parameters.items():
-            if name == "request":
-                for one in OPTIONS:
-                    if one not in left_out:
-                        parameters[one] = inspect.Parameter(
-                            one,
-                            inspect.Parameter.KEYWORD_ONLY,
-                            default=getattr(Request, one),
-                            annotation=shared[one],
-                        )
-            else:
-                parameters[name] = parameter.replace(
-                    kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]
-                )
+        shared = inspect.signature(Request, eval_str=True).parameters
+        offered = [name for name in OPTIONS if name not in left_out]
+        parameters = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            own = [shared[name] for name in offered] if parameter.name == "request" else [parameter]
+            parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
         @functools.wraps(command)
         def asked(**given: Any) -> None:
-            named = {one: given.pop(one) for one in OPTIONS if one not in left_out}
+            named = {name: given.pop(name) for name in offered}
             command(request=Request(**named, left_out=left_out), **given)
 
-        vars(asked)["__signature__"] = inspect.Signature(list(parameters.values()))
-        asked.__annotations__ = {name: one.annotation for name, one in parameters.items()}
+        vars(asked)["__signature__"] = inspect.Signature(parameters)
+        asked.__annotations__ = {one.name: one.annotation for one in parameters}
         return asked
 
     return decorate
 
 
 def expanded(paths: Sequence[str]) -> list[str]:
-    """The paths that a command was given, a pattern replaced by what it matches, each once.
-
-    Raises:
-        UsageError: a pattern matches nothing.
-    """
+    """The paths that a command was given, a pattern replaced by what it matches, each once."""
     found: dict[str, None] = {}
     for path in paths:
         named = matching(path)
@@ -228,24 +202,13 @@ def load_reports(text: bytes, where: str) -> list[Report]:
         document = parse_json(text)
     except ValueError as error:
         raise not_a_report(f"not JSON: {error}", where) from error
-    reports = [
-        from_json(one, where=where)
-        for one in (document if isinstance(document, list) else [document])
-    ]
+    several = document if isinstance(document, list) else [document]
+    reports = [from_json(one, where=where) for one in several]
     if not reports:
         raise UsageError(
             "holds no report", where=where, remedy="write one with memcurse inspect --json"
         )
     return reports
-
-
-def load_baseline(path: Path) -> list[Report]:
-    """The reports of ``--baseline``.
-
-    Raises:
-        MemcurseError: it cannot be read or holds none.
-    """
-    return load_reports(read_bounded(path, MAX_JSON_BYTES), shown_place(path))
 
 
 def _stdin() -> bytes:
@@ -272,11 +235,7 @@ def _stdin() -> bytes:
 
 
 def report_text(path: str) -> bytes | None:
-    """The text of a file whose content is a report's; None for whatever else it is.
-
-    Raises:
-        CheckpointError: the file cannot be read to its end.
-    """
+    """The text of a file whose content is a report's; None for whatever else it is."""
     if is_url(path):
         return None
     try:

@@ -15,7 +15,10 @@ from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
     choose_format,
-    emit,
+    file_progress,
+    flag,
+    option,
+    show,
 )
 from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import CheckpointError, UsageError
@@ -40,41 +43,26 @@ def track(
     request: Request,
     step_pattern: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Where a path says its step, as 'update(\\d+)'; it overrides what files hold.",
+        option(
+            "REGEX", "Where a path says its step, as 'update(\\d+)'; it overrides what files hold."
         ),
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, help="Processes; one per core by default."
-        ),
+        int | None, option("N", "Processes; one per core by default.", "--jobs", "-j", min=1)
     ] = None,
-    executor: Annotated[
-        str | None, typer.Option(metavar="dask://HOST:PORT", help="Read on a Dask cluster.")
-    ] = None,
+    executor: Annotated[str | None, option("dask://HOST:PORT", "Read on a Dask cluster.")] = None,
     cache: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep what was read here, not in the user's cache."),
+        Path | None, option("DIR", "Keep what was read here, not in the user's cache.")
     ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Read all anew, and keep nothing.")
-    ] = False,
+    no_cache: Annotated[bool, flag("--no-cache", "Read all anew, and keep nothing.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Follow a run in progress until Ctrl-C or --until.")
+        bool, flag("--watch", "Follow a run in progress until Ctrl-C or --until.")
     ] = False,
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.05, help="Between looks, to --watch.")
-    ] = 10.0,
-    until: Annotated[
-        int | None, typer.Option(metavar="STEP", help="Stop to --watch once this step is read.")
-    ] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="A row for every checkpoint, however many.")
-    ] = False,
+    interval: Annotated[float, option("SECONDS", "Between looks, to --watch.", min=0.05)] = 10.0,
+    until: Annotated[int | None, option("STEP", "Stop to --watch once this step is read.")] = None,
+    show_all: Annotated[bool, flag("--all", "A row for every checkpoint, however many.")] = False,
     output_format: Annotated[
-        str | None, typer.Option("--format", metavar="|".join(FORMATS), help="What to print.")
+        str | None, option("|".join(FORMATS), "What to print.", "--format")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
@@ -85,9 +73,8 @@ def track(
     """
     from memcurse_cli.tracking.cache import Cache, default_directory
     from memcurse_cli.tracking.discovery import compile_pattern
-    from memcurse_cli.tracking.executors import open_executor
+    from memcurse_cli.tracking.executors import Reading, open_executor
     from memcurse_cli.tracking.track import Tracker
-    from memcurse_cli.tracking.work import Reading
 
     chosen = choose_format(output_format, FORMATS, as_json=as_json)
     _check_watch(watch, until, chosen, output)
@@ -95,8 +82,8 @@ def track(
     pattern = compile_pattern(step_pattern)
     kept = Cache(cache or default_directory(), required=cache is not None)
 
-    def write(tracking: Tracking) -> str:
-        return as_text(tracking, chosen, every=show_all, output=output)
+    def write(tracking: Tracking) -> None:
+        show(tracking, "tracking", chosen, output, every=show_all)
 
     with open_executor(executor, jobs) as run:
         tracker = Tracker(paths, reading, pattern, run, None if no_cache else kept, waiting=watch)
@@ -104,33 +91,12 @@ def track(
             _watch(tracker, write, interval, until, output, quiet=request.quiet)
             return
         tracking = _update(tracker, quiet=request.quiet)
-    emit(write(tracking), output)
+    write(tracking)
     check_failed(tracking)
 
 
-def as_text(tracking: Tracking, chosen: str, *, every: bool, output: Path | None) -> str:
-    """A run in one of the `FORMATS`."""
-    if chosen == "html":
-        from memcurse_cli.reports.html.tracking import to_html
-
-        return to_html(tracking)
-    if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text as to_json
-
-        return to_json(tracking)
-    from memcurse_cli.reports.terminal import tracking as terminal
-
-    if chosen == "csv":
-        return terminal.to_csv(tracking, file=output)
-    return terminal.to_text(tracking, every=every, file=output)
-
-
 def check_failed(tracking: Tracking) -> None:
-    """Tell, after all the others have been shown, that some could not be read.
-
-    Raises:
-        CheckpointError: some could not.
-    """
+    """Raise `CheckpointError`, after all others have been shown, if some could not be read."""
     if tracking.failed:
         step = next(one for one in tracking.steps if one.error is not None)
         raise CheckpointError(
@@ -151,15 +117,13 @@ def _check_watch(watch: bool, until: int | None, chosen: str, output: Path | Non
 
 
 def _update(tracker: Tracker, *, quiet: bool) -> Tracking:
-    from memcurse_cli.commands.options import file_progress
-
-    with file_progress("checkpoints", quiet=quiet) as progress:
+    with file_progress(quiet=quiet) as progress:
         return tracker.update(progress)
 
 
 def _watch(
     tracker: Tracker,
-    write: Callable[[Tracking], str],
+    write: Callable[[Tracking], None],
     interval: float,
     until: int | None,
     output: Path | None,
@@ -181,22 +145,16 @@ def _watch(
     on_terminal = output is None and sys.stdout.isatty()
     before: Tracking | None = None
     try:
-        with live() if on_terminal else nullcontext(print_lines) as show:
+        with live() if on_terminal else nullcontext(print_lines) as tell:
             while True:
                 tracking = _update(tracker, quiet=quiet or on_terminal)
                 if tracking != before:
                     before = tracking
-                    if output is None:
-                        show(tracking)
-                    else:
-                        emit(write(tracking), output)
-                if until is not None and _reached(tracking, until):
+                    (tell if output is None else write)(tracking)
+                read = [one.step for one in tracking.steps if one.report is not None]
+                if until is not None and any(step >= until for step in read):
                     break
                 time.sleep(interval)
     except KeyboardInterrupt:
         return
     check_failed(tracking)
-
-
-def _reached(tracking: Tracking, until: int) -> bool:
-    return any(one.step >= until and one.report is not None for one in tracking.steps)

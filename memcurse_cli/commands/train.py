@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.commands.options import QuietOption, progress_line, unwritable, write_file
+from memcurse_cli.commands.options import QuietOption, option, progress_line, unwritable, write_file
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 from memcurse_cli.reports.console import line_for
@@ -26,21 +26,13 @@ STEP = "{step}"
 
 def train(
     network: Annotated[NetworkName, typer.Argument(help="The student.", show_default=False)],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The safetensors file to write.")
-    ],
+    output: Annotated[Path, option("FILE", "The safetensors file to write.", "--output", "-o")],
     units: Annotated[int, typer.Option(min=1, help="Hidden units of the student.")] = 64,
     teacher_units: Annotated[int, typer.Option(min=1, help="Hidden units of the teacher.")] = 10,
-    modulus: Annotated[
-        float, typer.Option(metavar="ν", help="The teacher's smallest |λ|, in [0, 1).")
-    ] = 0.99,
+    modulus: Annotated[float, option("ν", "The teacher's smallest |λ|, in [0, 1).")] = 0.99,
     initial_modulus: Annotated[
         float | None,
-        typer.Option(
-            metavar="ν₀",
-            help="The student's smallest |λ| before training.",
-            show_default="the teacher's",
-        ),
+        option("ν₀", "The student's smallest |λ| before training.", show_default="the teacher's"),
     ] = None,
     horizon: Annotated[int, typer.Option(min=1, help="Steps of a sequence.")] = 300,
     steps: Annotated[
@@ -65,10 +57,10 @@ def train(
     dtype: Annotated[Precision, typer.Option(help="Trained and stored in.")] = Precision.FLOAT32,
     save_every: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "Write the student every N steps, at 0 and at the end; FILE then holds {step}.",
             min=1,
-            help="Write the student every N steps, at 0 and at the end; FILE then holds {step}.",
         ),
     ] = None,
     quiet: QuietOption = False,

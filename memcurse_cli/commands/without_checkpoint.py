@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands.defaults import (
-    EVERYTHING,
     FORMAT,
     OWN_TABLE,
     entries,
+    everything,
     give_variables,
+    settings_of,
     shown,
     variable_set,
     variables,
@@ -32,8 +33,12 @@ from memcurse_cli.commands.options import (
     ReadoutOption,
     RhoOption,
     check_figure,
+    choose_format,
     emit,
     emit_json,
+    flag,
+    option,
+    show,
     write_file,
 )
 
@@ -42,11 +47,7 @@ if TYPE_CHECKING:
     from memcurse_cli.schema.listings import SettingDocument
 
 
-def _option(metavar: str, meaning: str) -> Any:
-    return typer.Option(metavar=metavar, help=meaning)
-
-
-StepSizeOption = Annotated[float, _option("Δ", "The step size of s4.")]
+StepSizeOption = Annotated[float, option("Δ", "The step size of s4.")]
 
 
 def predict(
@@ -54,18 +55,18 @@ def predict(
     autocorrelation: AutocorrelationOption = None,
     modulus: Annotated[
         list[float] | None,
-        _option("|λ|", "An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default."),
+        option("|λ|", "An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default."),
     ] = None,
     time_constant: Annotated[
         list[float] | None,
-        _option("τ", "Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable."),
+        option("τ", "Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable."),
     ] = None,
     angle: Annotated[
-        list[float] | None, _option("θ", "Its angle in radians; repeatable; 0 by default.")
+        list[float] | None, option("θ", "Its angle in radians; repeatable; 0 by default.")
     ] = None,
     parametrization: Annotated[
         str,
-        _option(
+        option(
             "NAME",
             "How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or "
             "sigmoid-gate.",
@@ -73,23 +74,19 @@ def predict(
     ] = "real-imaginary",
     normalization: Annotated[
         str,
-        _option(
-            "NAME", "The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4)."
-        ),
+        option("NAME", "The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4)."),
     ] = "none",
     step_size: StepSizeOption = 0.01,
     ring: Annotated[
         str | None,
-        _option(
+        option(
             "MIN:MAX",
             "Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
         ),
     ] = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
-    plot: Annotated[
-        bool, typer.Option("--plot", help="Draw the sensitivities against the modulus.")
-    ] = False,
+    plot: Annotated[bool, flag("--plot", "Draw the sensitivities against the modulus.")] = False,
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
@@ -112,31 +109,24 @@ def predict(
         step_size=step_size,
         ring=ring,
     )
-    if as_json:
-        emit_json(prediction.document, output)
-        return
-    from memcurse_cli.reports.terminal.prediction import to_text
-
-    emit(to_text(prediction, with_plot=plot, file=output), output)
+    document = prediction.document if as_json else prediction
+    show(document, "prediction", choose_format(as_json=as_json), output, with_plot=plot)
 
 
 def landscape(
     modulus: Annotated[
-        float | None, _option("|λ|", "The target's modulus; 0.99 by default.")
+        float | None, option("|λ|", "The target's modulus; 0.99 by default.")
     ] = None,
     time_constant: Annotated[
-        float | None, _option("τ", "Its time constant -1/log|λ| in steps instead.")
+        float | None, option("τ", "Its time constant -1/log|λ| in steps instead.")
     ] = None,
-    angle: Annotated[float, _option("θ", "Its angle in radians, in [0, π].")] = 0.0,
+    angle: Annotated[float, option("θ", "Its angle in radians, in [0, π].")] = 0.0,
     start: Annotated[
         float | None,
-        typer.Option(
-            "--from", metavar="|λ|", help="A modulus where training starts: the way from there too."
-        ),
+        option("|λ|", "A modulus where training starts: the way from there too.", "--from"),
     ] = None,
     start_angle: Annotated[
-        float | None,
-        typer.Option("--from-angle", metavar="θ", help="Its angle; that of the target by default."),
+        float | None, option("θ", "Its angle; that of the target by default.", "--from-angle")
     ] = None,
     rho: OneRhoOption = None,
     autocorrelation: AutocorrelationOption = None,
@@ -144,13 +134,13 @@ def landscape(
     readout: ReadoutOption = None,
     parametrization: Annotated[
         list[str] | None,
-        _option(
+        option(
             "NAME", "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default."
         ),
     ] = None,
     normalization: Annotated[
         str | None,
-        _option(
+        option(
             "none|own|coupled",
             "γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default what is "
             "usual for each parametrisation.",
@@ -159,10 +149,10 @@ def landscape(
     step_size: StepSizeOption = 0.01,
     learning_rate: LearningRateOption = 1e-3,
     level: Annotated[
-        float, _option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
+        float, option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
     ] = 0.1,
     plot: Annotated[
-        Path | None, _option("FILE", "Draw the losses into a .svg, .png or .pdf too.")
+        Path | None, option("FILE", "Draw the losses into a .svg, .png or .pdf too.")
     ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
@@ -173,7 +163,7 @@ def landscape(
     """
     from memcurse_cli.diagnosis.prediction import landscape as take_landscape
 
-    figure_format = "" if plot is None else check_figure(plot)
+    figure_format = check_figure(plot)
     report = take_landscape(
         modulus=modulus,
         time_constant=time_constant,
@@ -194,12 +184,7 @@ def landscape(
         from memcurse_cli.reports.figures import landscape_figure
 
         write_file(plot, landscape_figure(report, figure_format))
-    if as_json:
-        emit_json(report, output)
-        return
-    from memcurse_cli.reports.terminal.landscape import to_text
-
-    emit(to_text(report, file=output), output)
+    show(report, "landscape", choose_format(as_json=as_json), output)
 
 
 def autocorrelation(
@@ -213,28 +198,24 @@ def autocorrelation(
     ],
     array: Annotated[
         str | None,
-        typer.Option(
-            "--array", "--tensor", metavar="NAME", help="Which array, where a file holds several."
-        ),
+        option("NAME", "Which array, where a file holds several.", "--array", "--tensor"),
     ] = None,
     lags: Annotated[
-        int | None, _option("K", "The largest lag; half the steps, at most 4096, by default.")
+        int | None, option("K", "The largest lag; half the steps, at most 4096, by default.")
     ] = None,
     centred: Annotated[
-        bool,
-        typer.Option("--centred", help="Subtract each feature's mean, which is else a part ρ = 1."),
+        bool, flag("--centred", "Subtract each feature's mean, which is else a part ρ = 1.")
     ] = False,
     padding: Annotated[
         float | None,
-        _option(
+        option(
             "VALUE",
             "Leave out steps at either end of a sequence whose features all have this value; nan "
             "leaves out every NaN.",
         ),
     ] = None,
     estimator: Annotated[
-        str,
-        _option("unbiased|biased", "Divide by the number of products, or by that of samples."),
+        str, option("unbiased|biased", "Divide by the number of products, or by that of samples.")
     ] = "unbiased",
     as_json: JsonOption = False,
     output: OutputOption = None,
@@ -255,12 +236,7 @@ def autocorrelation(
         estimator=check_estimator(estimator),
         source=shown_place(data),
     )
-    if as_json:
-        emit_json(estimate, output)
-        return
-    from memcurse_cli.reports.terminal.autocorrelation import to_text
-
-    emit(to_text(estimate, file=output), output)
+    show(estimate, "autocorrelation", choose_format(as_json=as_json), output)
 
 
 def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -308,12 +284,12 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.checkpoints.registry import FORMATS
     from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
 
+    listed = [FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS]
     if as_json:
-        listed = (FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS)
         emit_json(FormatsDocument(tuple(listed)), output)
-        return
-    rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in FORMATS]
-    _list(("format", "extensions", "recognised by"), rows, output)
+    else:
+        rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
+        _list(("format", "extensions", "recognised by"), rows, output)
 
 
 def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
@@ -371,15 +347,6 @@ def schema(
 
 def settings(
     context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="This file instead of the nearest memcurse.toml or pyproject.toml.",
-            envvar="MEMCURSE_CONFIG",
-            show_envvar=False,
-        ),
-    ] = None,
     as_json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
@@ -390,38 +357,31 @@ def settings(
 
     Example: memcurse settings
     """
-    from memcurse_cli.diagnosis.settings import find_settings, read_settings
     from memcurse_cli.schema.listings import SettingsDocument
 
-    file = find_settings() if config is None else read_settings(config)
-    document = SettingsDocument(
-        None if file is None else file.path,
-        (*_options(file, context.meta[EVERYTHING]()), *_limits(file)),
-    )
+    file = settings_of(context)
+    said = (*_options(file), *_limits(file))
+    document = SettingsDocument(None if file is None else file.path, said)
     if as_json:
         emit_json(document, output)
-        return
-    rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-    _list(("setting", "value", "from"), rows, output)
+    else:
+        rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
+        _list(("setting", "value", "from"), rows, output)
 
 
-def _options(
-    file: SettingsFile | None, everything: Mapping[str, Mapping[str, Any]]
-) -> Iterator[SettingDocument]:
+def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.diagnosis.policy import KEYS
     from memcurse_cli.schema.listings import SettingDocument
 
     rows: dict[tuple[str, str, str], SettingDocument] = {}
-    for command, options in everything.items():
+    for command, options in everything().items():
         give_variables(command, options)
-        said = {}
-        if file is not None:
-            found = entries(file, command, options, lambda: everything)
-            said = {name: (value, file.place(*keys)) for name, keys, value in found}
-        for name, option in options.items():
-            value, origin = said.get(name, (option.default, ""))
-            if variable := variable_set(option):
+        found = () if file is None else entries(file, command, options)
+        said = {name: (value, file.place(*keys)) for name, keys, value in found if file}
+        for name, known in options.items():
+            value, origin = said.get(name, (known.default, ""))
+            if variable := variable_set(known):
                 value, origin = os.environ[variable], variable
             if command == OWN_TABLE and name in KEYS and not origin:
                 continue  # a limit that no variable sets: the file says what it is
@@ -430,11 +390,11 @@ def _options(
                 value=shown_place(value) if isinstance(value, str) else value,
                 origin=origin or "default",
                 variable=variables(command, name)[-1],
-                commands=(command,),
+                commands=(),
             )
             key = row.name, repr(value), origin
-            others = rows[key].commands if key in rows else ()
-            rows[key] = replace(rows.get(key, row), commands=(*others, command))
+            row = rows.get(key, row)
+            rows[key] = replace(row, commands=(*row.commands, command))
     yield from (row for _, row in sorted(rows.items()))
 
 

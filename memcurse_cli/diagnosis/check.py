@@ -23,8 +23,8 @@ from memcurse_cli.diagnosis.policy import (
     READABLE,
     Figure,
     Limit,
+    Part,
     Policy,
-    RuleSet,
     bears,
     kind_of,
 )
@@ -43,11 +43,8 @@ def check(
 ) -> Check:
     """Hold reports, one per checkpoint, to a policy.
 
-    Args:
-        reports: what to judge.
-        policy: the limits, the finding codes, and by how much a figure may be worse.
-        baseline: earlier reports on the same checkpoints, in the same order. What failed then and
-            is no worse now does not fail. Layers are matched by name.
+    What failed in the ``baseline``, reports on the same checkpoints in the same order, and is no
+    worse now does not fail. Layers are matched by name.
 
     Raises:
         UsageError: a baseline of another number of reports, or taken under other assumptions.
@@ -129,10 +126,6 @@ def _require_alike(now: InputAssumption, before: InputAssumption) -> None:
             raise UsageError(what, where="--baseline", remedy="take both under the same options")
 
 
-Part = LayerReport | Report
-"""What is judged: a layer, or the model as a whole."""
-
-
 def judge(report: Report, policy: Policy) -> tuple[Judgement, ...]:
     """Every figure and finding of a report that the policy says something about."""
     parts: list[Part] = [report, *report.layers]
@@ -159,13 +152,12 @@ def _place(part: Part, group: ParameterSummary | None = None) -> dict[str, Any]:
 
 
 def _judge(part: Part, policy: Policy) -> Iterator[Judgement]:
-    applying = policy.applying(part)
-    limits = {limit.name: limit for rules in applying for limit in rules.limits}
+    limits = policy.limits(part)
     for kind in KINDS:
         if kind.name in limits:
             for figure in kind.of(part):
                 yield _judge_figure(part, limits[kind.name], figure, policy)
-    failing = list(_failing(_findings(part), applying, default=policy.is_default))
+    failing = list(_failing(part, policy))
     for finding, origin in failing:
         yield _judge_finding(part, finding, origin)
     if not failing and isinstance(part, LayerReport):
@@ -186,8 +178,7 @@ def _not_judged(report: Report, policy: Policy) -> Iterator[Judgement]:
     alike: dict[tuple[str, Limit | None], list[LayerReport]] = defaultdict(list)
     for layer in report.layers:
         if layer.verdict == "not_judged":
-            limits = {one.name: one for rules in policy.applying(layer) for one in rules.limits}
-            limit = limits.get(MAX_VERDICT)
+            limit = policy.limits(layer).get(MAX_VERDICT)
             if limit is not None or policy.is_default or policy.fail_on:
                 alike[layer.not_judged or "its usable rate is not known", limit].append(layer)
     for (reason, limit), layers in alike.items():
@@ -243,18 +234,14 @@ def _judge_figure(part: Part, limit: Limit, figure: Figure, policy: Policy) -> J
 
 
 def _judge_finding(part: Part, finding: Finding, origin: str) -> Judgement:
-    named = [
-        group
-        for group in (part.parameters if isinstance(part, LayerReport) else ())
-        if re.search(rf"(?<!\w){re.escape(group.name)}(?!\w)", finding.message)
-    ]
+    groups = part.parameters if isinstance(part, LayerReport) else ()
+    word = r"(?<!\w){}(?!\w)"
+    named = [one for one in groups if re.search(word.format(re.escape(one.name)), finding.message)]
     group, kind = named[0] if len(named) == 1 else None, kind_of(finding.code)
-    values = [
-        figure.value
-        for figure in (() if kind is None else kind.of(part))
-        if figure.value is not None and (group is None or figure.group in (None, group))
-    ]
-    value = max(values, default=None)
+    figures = [] if kind is None else list(kind.of(part))
+    if group is not None:
+        figures = [one for one in figures if one.group in (None, group)]
+    value = max((one.value for one in figures if one.value is not None), default=None)
     diverges = value is not None and math.isinf(value)
     return Judgement(
         **_place(part, group),
@@ -270,27 +257,25 @@ def _judge_finding(part: Part, finding: Finding, origin: str) -> Judgement:
     )
 
 
-def _failing(
-    findings: Iterable[Finding], applying: Sequence[RuleSet], *, default: bool
-) -> Iterator[tuple[Finding, str]]:
+def _failing(part: Part, policy: Policy) -> Iterator[tuple[Finding, str]]:
     """The findings that fail and who says so; the longest prefix decides, ignoring wins a tie."""
     select: dict[str, str] = {}
     forbid: dict[str, str] = {}
-    for rules in applying:
+    ignore: list[str] = []
+    for rules in policy.applying(part):
         if rules.select is not None:
             select = dict.fromkeys(rules.select, rules.origin)
         forbid |= dict.fromkeys(rules.forbid, rules.origin)
+        ignore += rules.ignore
     fail = select | forbid
-    ignore = [prefix for rules in applying for prefix in rules.ignore]
-    for finding in findings:
-        prefix = _longest(finding.code, fail)
-        strength = -1 if prefix is None else len(prefix)
-        if default and finding.severity == "error":
-            strength = max(strength, 0)
-        ignored = _longest(finding.code, ignore)
-        if strength > (-1 if ignored is None else len(ignored)):
-            yield finding, "" if prefix is None else fail[prefix]
+    for finding in _findings(part):
+        # A code is never empty: "" stands for no prefix at all, which only errors outweigh.
+        chosen, ignored = _longest(finding.code, fail), _longest(finding.code, ignore)
+        by_default = policy.is_default and finding.severity == "error"
+        if len(chosen) > len(ignored) or (by_default and not ignored):
+            yield finding, fail.get(chosen, "")
 
 
-def _longest(code: str, prefixes: Iterable[str]) -> str | None:
-    return max((one for one in prefixes if code.startswith(one)), key=len, default=None)
+def _longest(code: str, prefixes: Iterable[str]) -> str:
+    """The longest of some prefixes that a code has; empty where it has none."""
+    return max((one for one in prefixes if code.startswith(one)), key=len, default="")

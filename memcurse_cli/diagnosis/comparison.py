@@ -164,35 +164,24 @@ def match_layers(
     left, right = set(range(len(before))), set(range(len(after)))
     pairs: list[tuple[int, int, MatchedBy]] = []
 
-    def take(found: list[tuple[int, int]], how: MatchedBy) -> None:
-        for one, other in found:
-            pairs.append((one, other, how))
-            left.discard(one)
-            right.discard(other)
-
-    def same(key: Callable[[LayerReport], Hashable]) -> list[tuple[int, int]]:
-        ours, theirs = {i: key(before[i]) for i in left}, {i: key(after[i]) for i in right}
-        counts, counts_after = Counter(ours.values()), Counter(theirs.values())
-        place = {value: index for index, value in theirs.items()}
-        return [
-            (index, place[value])
-            for index, value in ours.items()
-            if counts[value] == 1 and counts_after[value] == 1
+    def take(how: MatchedBy, alike: Callable[[LayerReport, LayerReport], bool]) -> None:
+        found = [
+            (one, other)
+            for one, other in itertools.product(left, right)
+            if alike(before[one], after[other])
         ]
+        ours, theirs = Counter(one for one, _ in found), Counter(other for _, other in found)
+        for one, other in found:
+            if ours[one] == theirs[other] == 1:
+                pairs.append((one, other, how))
+                left.remove(one)
+                right.remove(other)
 
-    take(same(lambda layer: layer.name), "name")
-    take(same(lambda layer: _unwrapped(layer.name)), "prefix")
-    ends = [
-        (one, other)
-        for one, other in itertools.product(left, right)
-        if before[one].name.endswith(f".{after[other].name}")
-        or after[other].name.endswith(f".{before[one].name}")
-    ]
-    ours, theirs = Counter(one for one, _ in ends), Counter(other for _, other in ends)
-    take([pair for pair in ends if ours[pair[0]] == theirs[pair[1]] == 1], "prefix")
-    take(same(_sizes), "sizes")
-    if len(left) == len(right) == 1:
-        take([(left.pop(), right.pop())], "alone")
+    take("name", lambda one, other: one.name == other.name)
+    take("prefix", lambda one, other: _unwrapped(one.name) == _unwrapped(other.name))
+    take("prefix", lambda one, other: _ends(one.name, other.name) or _ends(other.name, one.name))
+    take("sizes", lambda one, other: _sizes(one) == _sizes(other))
+    take("alone", lambda one, other: True)
     return sorted(pairs)
 
 
@@ -200,6 +189,10 @@ def _unwrapped(name: str) -> str:
     while name.startswith(WRAPPERS):
         name = name.partition(".")[2]
     return name
+
+
+def _ends(name: str, end: str) -> bool:
+    return name.endswith(f".{end}")
 
 
 def _sizes(layer: LayerReport) -> Hashable:

@@ -99,12 +99,9 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
         yield finding_of("MC101", "info", at_work)
         return
     grows = math.inf if horizon is None else float(recurrence.log_eigenvalues.real.max()) * horizon
-    yield finding_of(
-        "MC101",
-        "error" if grows > math.log(EXPLOSION) else "warning",
-        message,
-        "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))",
-    )
+    severity: Severity = "error" if grows > math.log(EXPLOSION) else "warning"
+    advice = "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))"
+    yield finding_of("MC101", severity, message, advice)
 
 
 def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
@@ -114,15 +111,11 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     stable = log_modulus < 0
     frozen = int(np.count_nonzero(stable & (log_modulus > -1 / limit)))
     if frozen:
-        yield finding_of(
-            "MC103",
-            "warning",
-            f"{share_having(frozen, log_modulus.size, 'eigenvalue')} a memory beyond "
-            f"{number(limit)} steps: they sum their input",
-            "check that the decay parameter still trains; at the rounding of its type it may not"
-            if facts.layer.dense is None
-            else "",
-        )
+        share = share_having(frozen, log_modulus.size, "eigenvalue")
+        said = f"{share} a memory beyond {number(limit)} steps: they sum their input"
+        trains = "check that the decay parameter still trains"
+        advice = f"{trains}; at the rounding of its type it may not"
+        yield finding_of("MC103", "warning", said, advice if facts.layer.dense is None else "")
     if horizon is None:
         return
     beyond = int(np.count_nonzero(stable & (log_modulus > -1 / horizon))) - frozen
@@ -137,13 +130,10 @@ def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
     if 0 < finite < endless < np.inf:
         ratio = number(endless / finite)
         overstated = f": on an endless one the sensitivity would be {ratio} times this"
-    yield finding_of(
-        "MC105",
-        "info",
-        f"{share_having(beyond, log_modulus.size, 'eigenvalue')} a memory beyond the "
-        f"{count(horizon, 'step')} of a sequence{overstated}",
-        "before running longer sequences than were trained on, inspect with their --horizon",
-    )
+    share = share_having(beyond, log_modulus.size, "eigenvalue")
+    said = f"{share} a memory beyond the {count(horizon, 'step')} of a sequence{overstated}"
+    advice = "before running longer sequences than were trained on, inspect with their --horizon"
+    yield finding_of("MC105", "info", said, advice)
 
 
 def _dead(facts: Facts) -> Iterator[Finding]:
@@ -154,12 +144,9 @@ def _dead(facts: Facts) -> Iterator[Finding]:
         name, symbol = "singular value", "σ"
         dead = int(np.count_nonzero(np.linalg.svd(dense.matrix, compute_uv=False) < DEAD_MODULUS))
     if dead > DEAD_SHARE * size:
-        yield finding_of(
-            "MC104",
-            "info",
-            f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: gone within one step",
-            f"if memory is wanted there, initialise {symbol} closer to 1",
-        )
+        said = f"{share_having(dead, size, name)} {symbol} < {DEAD_MODULUS}: gone within one step"
+        advice = f"if memory is wanted there, initialise {symbol} closer to 1"
+        yield finding_of("MC104", "info", said, advice)
 
 
 def _transients(facts: Facts) -> Iterator[Finding]:
@@ -167,48 +154,43 @@ def _transients(facts: Facts) -> Iterator[Finding]:
     structure = None if facts.layer.dense is None else facts.layer.dense.structure
     growth = None if structure is None else structure.transient_growth
     if structure is not None and growth is not None and growth > GROWTH:
-        yield finding_of(
-            "MC106",
-            "warning",
-            f"a state can grow {number(growth)} times before it decays, within "
-            f"{count(structure.transient_step or 0, 'step')}",
+        within = count(structure.transient_step or 0, "step")
+        said = f"a state can grow {number(growth)} times before it decays, within {within}"
+        advice = (
             "bring the matrix closer to a normal one, by an orthogonal initialisation or a penalty "
-            "on ‖AᵀA - AAᵀ‖, or make the recurrence diagonal",
+            "on ‖AᵀA - AAᵀ‖, or make the recurrence diagonal"
         )
+        yield finding_of("MC106", "warning", said, advice)
 
 
 def _sensitivities(facts: Facts) -> Iterator[Finding]:
     """One finding per group whose step effect passes the limit, the rate, and the state's scale."""
     layer, usable = facts.layer, facts.layer.usable_rate
     for parameter in layer.parameters:
-        effect, limit = parameter.step_effect, facts.settings.step_limit
-        if effect is None or effect > limit:
+        if parameter.step_effect is None or parameter.step_effect > facts.settings.step_limit:
             yield _sensitive(facts, parameter)
     if usable is not None and usable.rate is not None and layer.verdict in ("watch", "cursed"):
+        ratio, rate = layer.learning_rate / usable.rate, about(usable.rate)
         cursed = layer.verdict == "cursed"
-        yield finding_of(
-            "MC207",
-            "error" if cursed else "warning",
+        said = (
             f"a rate of {number(layer.learning_rate)} is "
-            + (f"{about(layer.learning_rate / usable.rate)} times" if cursed else "close to")
-            + f" {about(usable.rate)}, beyond which {ENDS[usable.limited_by or 'stall']}",
-            f"give its recurrent parameters {about(usable.rate)} at most"
-            if layer.learning_rate > usable.rate
-            else "",
+            f"{f'{about(ratio)} times' if cursed else 'close to'} {rate}, beyond which "
+            f"{ENDS[usable.limited_by or 'stall']}"
         )
+        slower = layer.learning_rate > usable.rate
+        advice = f"give its recurrent parameters {rate} at most" if slower else ""
+        yield finding_of("MC207", "error" if cursed else "warning", said, advice)
     second_moment = layer.state.second_moment.p99
     own_gain = bool(facts.recurrence.log_gain.any())
     if second_moment is not None and second_moment > LARGE_SECOND_MOMENT and not own_gain:
-        yield finding_of(
-            "MC205",
-            "info",
-            f"the state's variance is {number(second_moment)} times that of its drive (p99)",
+        said = f"the state's variance is {number(second_moment)} times that of its drive (p99)"
+        advice = "scale the input of each state by √(1-|λ|²)"
+        if layer.dense is not None:
             # The states of a matrix are no eigenvectors: no gain of theirs is one of an eigenvalue.
-            f"scale the input of the layer by {rounded_down(second_moment**-0.5)}"
-            if layer.dense is not None
-            else "scale the input of each state by √(1-|λ|²)"
-            + (", once every |λ| is below 1" if layer.eigenvalues.unstable else ""),
-        )
+            advice = f"scale the input of the layer by {rounded_down(second_moment**-0.5)}"
+        elif layer.eigenvalues.unstable:
+            advice += ", once every |λ| is below 1"
+        yield finding_of("MC205", "info", said, advice)
 
 
 def _sensitive(facts: Facts, parameter: ParameterSummary) -> Finding:
@@ -240,21 +222,14 @@ def _hessian(facts: Facts) -> Iterator[Finding]:
     if hessian is None:
         return
     if hessian.adam_residual > ADAM_RESIDUAL:
-        yield finding_of(
-            "MC301",
-            "info" if facts.layer.verdict == "ok" else "warning",
-            f"Adam cannot help: of the curvature it leaves {number(hessian.adam_residual)}, "
-            "where 1 is best",
-        )
+        left = number(hessian.adam_residual)
+        said = f"Adam cannot help: of the curvature it leaves {left}, where 1 is best"
+        yield finding_of("MC301", "info" if facts.layer.verdict == "ok" else "warning", said)
     stable, descent = hessian.max_stable_lr, facts.settings.optimizer == "SGD"
     if stable is not None and descent and stable < facts.settings.rate:
-        yield finding_of(
-            "MC302",
-            "warning",
-            f"gradient descent is unstable above {rounded_down(stable)} (squared error, inputs of "
-            "unit variance)",
-            f"stay below {rounded_down(stable)}, or train with Adam",
-        )
+        rate = rounded_down(stable)
+        said = f"gradient descent is unstable above {rate} (squared error, inputs of unit variance)"
+        yield finding_of("MC302", "warning", said, f"stay below {rate}, or train with Adam")
 
 
 def _non_normal(facts: Facts) -> Iterator[Finding]:
@@ -331,13 +306,9 @@ def _coarse(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
     stored = is_stored(parameter.dtype, dtype)
     change = "overflows" if error is None else _change(facts, error)
     extent = "all of its entries" if facts.layer.dense is not None else "p99 of its elements"
-    return finding_of(
-        code,
-        "warning" if stored else "info",
-        f"{'having stored' if stored else 'storing'} {parameter.name} in {dtype} {change} "
-        f"({extent})",
-        f"keep {_tensor(parameter)} in {_instead(dtype)}",
-    )
+    storing = "having stored" if stored else "storing"
+    said = f"{storing} {parameter.name} in {dtype} {change} ({extent})"
+    return finding_of(code, "warning" if stored else "info", said, _keep(parameter, dtype))
 
 
 def _change(facts: Facts, error: float) -> str:
@@ -361,25 +332,17 @@ def _leaving(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
     else:
         change = "" if error is None else f" and {_change(facts, error)}"
         then = f"{change} within {count(horizon, 'step')}"
-    return finding_of(
-        code,
-        "warning",
-        f"storing {parameter.name} in {dtype} takes {group.crossing[dtype]} of "
-        f"{count(facts.recurrence.size, 'eigenvalue')} to |λ| >= 1{then}",
-        f"keep {_tensor(parameter)} in {_instead(dtype)}",
-    )
+    share = f"{group.crossing[dtype]} of {count(facts.recurrence.size, 'eigenvalue')}"
+    said = f"storing {parameter.name} in {dtype} takes {share} to |λ| >= 1{then}"
+    return finding_of(code, "warning", said, _keep(parameter, dtype))
 
 
-def _instead(dtype: Dtype) -> str:
-    if dtype in EIGHT:
-        return "16 bits or more"
-    return "float64" if dtype == "float32" else "float32, also in mixed precision"
-
-
-def _tensor(parameter: ParameterSummary) -> str:
-    """A group by its name, with the tensor that it is in where that says more."""
+def _keep(parameter: ParameterSummary, dtype: Dtype) -> str:
+    """What to store a group in, with the tensor that it is in where that says more."""
     name, tensor = parameter.name, parameter.tensor
-    return name if tensor.endswith(name) else f"{name} ({tensor})"
+    where = name if tensor.endswith(name) else f"{name} ({tensor})"
+    finer = "float64" if dtype == "float32" else "float32, also in mixed precision"
+    return f"keep {where} in {'16 bits or more' if dtype in EIGHT else finer}"
 
 
 def _assumptions(facts: Facts) -> Iterator[Finding]:
@@ -391,20 +354,18 @@ def _assumptions(facts: Facts) -> Iterator[Finding]:
         yield finding_of("MC502", "info", _linearised(facts))
     if facts.recurrence.hidden_feedback:
         yield _hidden(facts)
-    if correction is not None and correction.count > 1:
-        yield finding_of(
-            "MC504",
-            "info",
-            f"λ leaves out {correction.count} factors {correction.term} of every step: with an "
-            f"input up to {correction.count} eigenvalues of each head move within the unit disk",
-        )
-    elif correction is not None:
-        yield finding_of(
-            "MC504",
-            "info",
+    if correction is not None:
+        said = (
             f"λ leaves out the rank-one term {correction.term}: with an input one eigenvalue of "
-            f"each head can come down to {number(correction.lowest)}",
+            f"each head can come down to {number(correction.lowest)}"
         )
+        if correction.count > 1:
+            said = (
+                f"λ leaves out {correction.count} factors {correction.term} of every step: with "
+                f"an input up to {correction.count} eigenvalues of each head move within the unit "
+                "disk"
+            )
+        yield finding_of("MC504", "info", said)
     if facts.layer.gates is not None:
         yield from _moving(facts.layer.gates)
 
@@ -427,29 +388,22 @@ def _linearised(facts: Facts) -> str:
 
 def _moving(gates: GateSummary) -> Iterator[Finding]:
     """The figure that moves farthest, where that is far."""
-    figures = [("E h²", gates.second_moment)]
-    figures += [(f"κ of {one.name}", one.relative_sensitivity) for one in gates.parameters]
-    apart = [
-        (departure(getattr(figure.nominal, level), getattr(figure.moving, level)), name, level)
-        for name, figure in figures
+    figures = {"E h²": gates.second_moment}
+    figures |= {f"κ of {one.name}": one.relative_sensitivity for one in gates.parameters}
+    pairs = {
+        (name, level): (getattr(figure.nominal, level), getattr(figure.moving, level))
+        for name, figure in figures.items()
         if figure is not None
         for level in ("p50", "p99")
-    ]
-    if not apart or max(apart)[0] <= MOVED:
+    }
+    farthest = max(((departure(*pair), *place) for place, pair in pairs.items()), default=None)
+    if farthest is None or farthest[0] <= MOVED:
         return
-    _, name, level = max(apart)
-    figure = dict(figures)[name]
-    assert figure is not None
-    nominal, moving = (
-        "divergent" if value is None else number(value)
-        for value in (getattr(figure.nominal, level), getattr(figure.moving, level))
-    )
-    yield finding_of(
-        "MC505",
-        "info",
-        f"with gates that move, under inputs of RMS {number(gates.input_scale)}, the {level} of "
-        f"{name} is {moving} instead of {nominal}",
-    )
+    _, name, level = farthest
+    nominal, moving = ("divergent" if one is None else number(one) for one in pairs[name, level])
+    when = f"with gates that move, under inputs of RMS {number(gates.input_scale)}"
+    said = f"{when}, the {level} of {name} is {moving} instead of {nominal}"
+    yield finding_of("MC505", "info", said)
 
 
 def departure(nominal: float | None, moving: float | None) -> float:

@@ -161,10 +161,7 @@ def actions(
 ) -> tuple[Action, ...]:
     """What to do, the most urgent first: what was measured to help, beside its figure.
 
-    Args:
-        layers: the layers.
-        findings: those of the model.
-        path: what commands name as the checkpoint; None where there is no file.
+    ``findings`` are those of the model. Without a ``path`` there is no command to repeat.
     """
     return tuple(
         Action(text, f"memcurse inspect {shlex.quote(path)} {options}" if path and options else "")

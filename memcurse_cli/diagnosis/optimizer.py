@@ -176,8 +176,7 @@ def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats 
     found: list[Floats] = []
     for weights, moments_of in _views(weight, moment):
         flat = weights.reshape(-1)
-        starts = range(0, flat.size - wanted.size + 1, max(wanted.size, 1))
-        for start in starts:
+        for start in range(0, flat.size - wanted.size + 1, max(wanted.size, 1)):
             place = slice(start, start + wanted.size)
             if np.array_equal(flat[place], wanted):
                 found.append(moments_of.reshape(-1)[place].astype(np.float64))
@@ -194,11 +193,8 @@ def _views(
         return
     if np.iscomplexobj(weight):
         # torch takes the two parts for two parameters; optax has one |g|² for both.
-        both = np.iscomplexobj(moment)
-        pairs = [
-            (weight.real, moment.real if both else moment),
-            (weight.imag, moment.imag if both else moment),
-        ]
+        parts = (moment.real, moment.imag) if np.iscomplexobj(moment) else (moment, moment)
+        pairs = list(zip((weight.real, weight.imag), parts, strict=True))
     else:
         pairs = [(weight, moment)]
         if weight.ndim > 1 and weight.shape[-1] == 2:  # a complex tensor as torch.view_as_real
@@ -221,9 +217,8 @@ def learning_rates(
         rate = None if usable.rate is None else min(usable.rate, rest)
         if group.step_effect == 0:  # no step on it changes the state
             rate = rest
-        at_limit, share = effect_rate(group, settings.step_limit), None
-        if rate is not None:
-            share = rate / rest
+        at_limit = effect_rate(group, settings.step_limit)
+        share = None if rate is None else rate / rest
         groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
     sharpness, reason = _sharpness(recurrence, settings)
     return LearningRates(rest, settings.step_limit, tuple(groups), sharpness, reason)

@@ -45,11 +45,10 @@ class Figure(NamedTuple):
     advice: str = ""
 
 
+Part = LayerReport | Report
+PARTS = (LayerReport, Report)
+"""What is judged: a layer, or the model as a whole."""
 Figures = Callable[[LayerReport], Iterator[Figure]]
-
-
-def _none(_: object) -> Iterator[Figure]:
-    return iter(())
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ class LimitKind:
 
     name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
     noun: str  # what the figure is called in a sentence
-    figures: Figures  # none where the layer has no such thing
+    figures: Callable[[Any], Iterator[Figure]]  # none where the part has no such thing
     say: Callable[[float], str] = number  # a figure in words, with its unit
-    of_model: Callable[[Report], Iterator[Figure]] = _none
+    parts: tuple[type[Part], ...] = (LayerReport,)  # what it bounds
     infinite: str = "diverges"
 
-    def of(self, part: LayerReport | Report) -> Iterator[Figure]:
+    def of(self, part: Part) -> Iterator[Figure]:
         """The figures of a layer, or those of the model as a whole."""
-        return self.figures(part) if isinstance(part, LayerReport) else self.of_model(part)
+        return self.figures(part) if isinstance(part, self.parts) else iter(())
 
     @property
     def least(self) -> bool:
@@ -73,16 +72,15 @@ class LimitKind:
         return self.name.startswith("min-")
 
 
-def _verdict(layer: LayerReport) -> Iterator[Figure]:
-    if layer.verdict in VERDICTS:
-        yield Figure(float(VERDICTS.index(layer.verdict)))
-
-
-def _model_verdict(report: Report) -> Iterator[Figure]:
-    """That of the model where it is worse than that of every layer."""
-    of_layers = {layer.verdict for layer in report.layers}
-    if report.verdict == "watch" and of_layers.isdisjoint(VERDICTS[1:]):
-        yield Figure(float(VERDICTS.index(report.verdict)))
+def _verdict(part: Part) -> Iterator[Figure]:
+    """That of a layer, and that of the model where it is worse than that of every layer."""
+    if isinstance(part, Report):
+        milder = {layer.verdict for layer in part.layers}.isdisjoint(VERDICTS[1:])
+        told = part.verdict == "watch" and milder
+    else:
+        told = part.verdict in VERDICTS
+    if told:
+        yield Figure(float(VERDICTS.index(part.verdict)))
 
 
 def _memory(layer: LayerReport) -> Iterator[Figure]:
@@ -154,8 +152,8 @@ def _hessian(name: str) -> Figures:
 
 
 KINDS: tuple[LimitKind, ...] = (
-    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], _model_verdict),
-    LimitKind(MIN_MEMORY, "longest memory", _none, duration, _model_memory, "never ends"),
+    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], PARTS),
+    LimitKind(MIN_MEMORY, "longest memory", _model_memory, duration, (Report,), "never ends"),
     LimitKind(MAX_STEP_EFFECT, "step effect", _step_effect, percent),
     LimitKind("max-relative-sensitivity", "relative sensitivity", _relative_sensitivity),
     LimitKind(
@@ -164,7 +162,7 @@ KINDS: tuple[LimitKind, ...] = (
         lambda layer: iter([Figure(float(layer.eigenvalues.unstable))]),
         lambda value: f"{value:.0f}",
     ),
-    LimitKind("max-time-constant", "memory", _memory, duration, _none, "never ends"),
+    LimitKind("max-time-constant", "memory", _memory, duration, infinite="never ends"),
     LimitKind("min-diagonality", "diagonality of the Hessian", _hessian("diagonality"), percent),
     LimitKind(MAX_RESIDUAL, "curvature left by Adam", _hessian("adam_residual")),
     *(
@@ -252,11 +250,15 @@ class Policy:
     fail_on: str = ""  # ``not-judged`` where layers fail that were not
     tolerance: float = 0.05  # by how much, relatively, a figure may be worse than in a baseline
 
-    def applying(self, part: LayerReport | Report) -> list[RuleSet]:
+    def applying(self, part: Part) -> list[RuleSet]:
         """The rule sets for a layer; for the model those that name no layers."""
         if isinstance(part, LayerReport):
             return [rules for rules in self.rule_sets if rules.applies(part.name, part.family)]
         return [rules for rules in self.rule_sets if not rules.scope]
+
+    def limits(self, part: Part) -> dict[str, Limit]:
+        """The limits for a layer, or for the model, by name."""
+        return {limit.name: limit for rules in self.applying(part) for limit in rules.limits}
 
     @property
     def is_default(self) -> bool:
@@ -291,12 +293,12 @@ class _Table(NamedTuple):
         return f"--{(*self.place, *keys)[0]}" if keys else "the command line"
 
     def wrong(self, what: str, *keys: str, remedy: str) -> UsageError:
-        if self.file is None:
-            return UsageError(what, where=self.origin(*keys), remedy=remedy)
-        return self.file.wrong(what, *self.place, *keys, remedy=remedy)
+        return UsageError(what, where=self.origin(*keys), remedy=remedy)
 
-    def write(self, key: str, value: str) -> str:
-        return f"give --{key} {value}" if self.file is None else f"write {key} = {value}"
+    def refused(self, key: str, what: str, example: str) -> UsageError:
+        """The error of a value, with one that could stand in its place."""
+        remedy = f"give --{key} {example}" if self.file is None else f"write {key} = {example}"
+        return self.wrong(f"{key} {what}", key, remedy=remedy)
 
     def require_known(self, *known: str) -> None:
         for key in self.found:
@@ -306,23 +308,21 @@ class _Table(NamedTuple):
     def choice(self, key: str, *known: str) -> int:
         """The place of a value among those that there are."""
         if self.found[key] not in known:
-            remedy = self.write(key, f"'{known[-1]}'")
-            raise self.wrong(f"{key} is not {' or '.join(known)}", key, remedy=remedy)
+            raise self.refused(key, f"is not {' or '.join(known)}", f"'{known[-1]}'")
         return known.index(self.found[key])
 
     def number(self, key: str) -> float:
         value = self.found[key]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= sys.float_info.max:
-            remedy = self.write(key, "0" if key == COUNT else "0.5")
-            raise self.wrong(f"{key} is not a number of 0 or more", key, remedy=remedy)
+            raise self.refused(key, "is not a number of 0 or more", "0" if key == COUNT else "0.5")
         return float(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.found.get(key, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             example = '["MC101"]' if key in CODES else '["encoder.*"]'
-            raise self.wrong(f"{key} is not a list of texts", key, remedy=self.write(key, example))
+            raise self.refused(key, "is not a list of texts", example)
         for code in value if key in CODES else ():
             if not code or not any(known.startswith(code) for known in RULES):
                 problem = f"no finding has a code that begins with {shown_place(code)!r}"
@@ -337,8 +337,7 @@ class _Table(NamedTuple):
         """The fields of a `Policy` beside its rule sets, which hold for every layer."""
         found = self.found
         if not isinstance(found.get(ALLOW_MISSING, False), bool):
-            remedy = self.write(ALLOW_MISSING, "true")
-            raise self.wrong(f"{ALLOW_MISSING} is not true or false", ALLOW_MISSING, remedy=remedy)
+            raise self.refused(ALLOW_MISSING, "is not true or false", "true")
         if FAIL_ON in found:
             self.choice(FAIL_ON, NOT_JUDGED)
         if TOLERANCE in found:
@@ -352,8 +351,7 @@ class _Table(NamedTuple):
                 yield Limit(key, float(self.choice(key, *VERDICTS[:-1])), origin)
             elif key == MAX_ROUNDING:
                 if not isinstance(value, dict):
-                    remedy = self.write(key, "{ bfloat16 = 0.1 }")
-                    raise self.wrong(f"{key} names no type", key, remedy=remedy)
+                    raise self.refused(key, "names no type", "{ bfloat16 = 0.1 }")
                 errors = _Table(self.file, value, (*self.place, key))
                 errors.require_known(*DTYPES)
                 for dtype in value:
@@ -371,7 +369,7 @@ def unknown_key(file: SettingsFile, place: Sequence[str | int], known: Sequence[
 
 
 def table(file: SettingsFile) -> _Table:
-    """The table of `memcurse check`; raises `ConfigurationError` for a key that does not exist."""
+    """The table of `memcurse check`; raises `UsageError` for a key that does not exist."""
     whole = _Table(file, file.values.get(CHECK, {}), (CHECK,))
     if not isinstance(whole.found, dict):
         raise whole.wrong(f"{CHECK} is not a table", remedy=f"write [{CHECK}] above its keys")
@@ -406,9 +404,7 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
 
     Other options than `KEYS` are passed over. They are texts where a file has tables: rounding
     errors as ``DTYPE=ERROR``, codes joined by commas. None and an empty list are not given.
-
-    Raises:
-        UsageError: a value is wrong.
+    Raises `UsageError` for a wrong value.
     """
     found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
     for text in found.pop(MAX_ROUNDING, ()):
@@ -423,7 +419,7 @@ def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
         codes = (code.strip() for text in found[name] for code in text.split(","))
         found[name] = [code for code in codes if code]
     given = _Table(None, found)
-    tables = [given] if file is None else [table(file), given]
-    configured = () if file is None else rule_sets(file)
-    chosen = {key: value for one in tables for key, value in one.choices().items()}
-    return Policy((*configured, given.rule_set()), **chosen)
+    if file is None:
+        return Policy((given.rule_set(),), **given.choices())
+    chosen = table(file).choices() | given.choices()
+    return Policy((*rule_sets(file), given.rule_set()), **chosen)

@@ -310,11 +310,7 @@ RULES: Mapping[str, RuleDocument] = {rule.code: rule for rule in _RULES}
 
 
 def find_rules(prefix: str) -> tuple[RuleDocument, ...]:
-    """The rules whose code is, or begins with, a text in upper or lower case.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The rules whose code begins with a text of either case; raises `UsageError` for none."""
     found = tuple(rule for code, rule in RULES.items() if code.startswith(prefix.upper()))
     if found and prefix:
         return found

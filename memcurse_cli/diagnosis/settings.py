@@ -142,7 +142,7 @@ class Settings:
         )
 
     def check_readout_has_horizon(self) -> None:
-        """Raise `UsageError` for a place to read at of a sequence without end."""
+        """Raise `UsageError` for a place to read at in a sequence without end."""
         if self.readout is not None and self.horizon is None:
             raise UsageError(
                 "an infinite sequence has no last step and no first",
@@ -219,8 +219,7 @@ def choose_autocorrelation(
 def read_autocorrelation(given: Autocorrelation | str | os.PathLike[str]) -> Autocorrelation:
     """What ``--autocorrelation`` means: ``"w:ρ,w:ρ:ω,…"``, or what the command of that name wrote.
 
-    Raises:
-        UsageError: neither pairs nor such a file, or values outside their domain.
+    Raises `UsageError` for neither pairs nor such a file, or values outside their domain.
     """
     if isinstance(given, Autocorrelation):
         return given
@@ -255,23 +254,18 @@ def _from_file(path: str) -> Autocorrelation:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != AutocorrelationDocument.SCHEMA:
         raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
+    components = []
     try:
-        parts = [
-            (part["weight"], part["rho"], part.get("frequency", 0.0))
-            for part in document["components"]
-        ]
-        if any(isinstance(v, bool) or not isinstance(v, int | float) for p in parts for v in p):
-            raise TypeError
-        components = [tuple(map(float, part)) for part in parts]
+        for part in document["components"]:
+            figures = (part["weight"], part["rho"], part.get("frequency", 0.0))
+            if not {*map(type, figures)} <= {int, float}:
+                raise TypeError
+            components.append(tuple(map(float, figures)))
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise wrong('its "components" are not weights and rhos') from error
     if not components:
         raise wrong('its "components" are empty')
     return Autocorrelation.from_components(components)
-
-
-class ConfigurationError(UsageError):
-    """A settings file that is not TOML, or holds a key or a value that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -289,17 +283,14 @@ class SettingsFile:
         line = find_line(self.text, (*self.prefix, *keys))
         return self.path if line is None else f"{self.path}:{line}"
 
-    def wrong(self, what: str, *keys: str | int, remedy: str) -> ConfigurationError:
+    def wrong(self, what: str, *keys: str | int, remedy: str) -> UsageError:
         """An error at a key."""
-        return ConfigurationError(what, where=self.place(*keys), remedy=remedy)
+        return UsageError(what, where=self.place(*keys), remedy=remedy)
 
 
 def find_settings(folder: Path | None = None) -> SettingsFile | None:
-    """The settings file that applies to a folder, by default the working directory.
-
-    Raises `ConfigurationError` as `read_settings` does.
-    """
-    start = (Path.cwd() if folder is None else folder).resolve()
+    """The settings file of the working directory, or of a folder; errors of `read_settings`."""
+    start = (folder or Path.cwd()).resolve()
     for parent in _searched(start):
         for name in (FILE, PROJECT):
             path = parent / name
@@ -336,26 +327,21 @@ def owner(folder: Path) -> int | None:
 def read_settings(path: Path, *, shown: str = "", found: bool = False) -> SettingsFile | None:
     """A settings file; None where it was found, is a `PROJECT`, and has no table of memcurse.
 
-    Args:
-        path: where it is.
-        shown: what to call it in messages, where that is not ``path``.
-        found: whether it was found rather than named: then no link is followed out of its folder,
-            as an error could show the keys of any file.
-
-    Raises:
-        ConfigurationError: it is missing, not TOML, too large, or has no table of memcurse.
+    Messages call it ``shown``. Of one that was ``found`` rather than named no link is followed out
+    of its folder, as an error could show the keys of any file. Raises `UsageError` for one that is
+    missing, not TOML, too large, or has no table of memcurse.
     """
     shown = shown or shown_place(path)
     optional = found and path.name == PROJECT
 
-    def wrong(what: str, remedy: str, where: str = shown) -> ConfigurationError:
-        return ConfigurationError(what, where=where, remedy=remedy)
+    def wrong(what: str, remedy: str, line: str = "") -> UsageError:
+        return UsageError(what, where=f"{shown}{line}", remedy=remedy)
 
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
             raise wrong("this is no file", "name a TOML file with --config")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
         if optional and b"memcurse" not in content:
             return None  # a project that says nothing of memcurse need not even be valid
         if found and not path.resolve().is_relative_to(path.parent):
@@ -375,37 +361,32 @@ def read_settings(path: Path, *, shown: str = "", found: bool = False) -> Settin
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         # The line stands behind the file's name, where editors look for it.
-        line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
-        words = (str(error)[: line.start()] if line else str(error)) or "a syntax error"
-        where = f"{shown}:{line[1]}" if line else shown
-        raise wrong(f"not TOML: {words}", "correct that line", where) from error
+        words, _, place = str(error).partition(" (at line ")
+        line = f":{place.partition(',')[0]}" if place else ""
+        raise wrong(f"not TOML: {words or 'a syntax error'}", "correct that line", line) from error
     except ValueError as error:  # Python's limit on the digits of a number
         raise wrong("a whole number does not fit into 64 bits", "write a smaller one") from error
-    if path.name != PROJECT:
-        return _with_whole_numbers(SettingsFile(shown, document, text, found=found))
-    tool = document.get("tool")
-    table = tool.get("memcurse") if isinstance(tool, dict) else None
-    if table is None and optional:
-        return None
-    if not isinstance(table, dict):
-        raise wrong("has no table [tool.memcurse]", f"add one, or give a {FILE}")
-    return _with_whole_numbers(SettingsFile(shown, table, text, PREFIX, found))
-
-
-def _with_whole_numbers(file: SettingsFile) -> SettingsFile:
-    """The file, if every whole number has the 64 bits that TOML asks a reader for."""
-
-    def check(value: object, *place: str | int) -> None:
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise file.wrong(
-                f"{place[-1]} does not fit into 64 bits", *place, remedy="write a smaller number"
-            )
-        if isinstance(value, Mapping | list):
-            for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-                check(inner, *place, key)
-
-    check(file.values)
+    file = SettingsFile(shown, document, text, found=found)
+    if path.name == PROJECT:
+        tool = document.get("tool")
+        table = tool.get("memcurse") if isinstance(tool, dict) else None
+        if table is None and optional:
+            return None
+        if not isinstance(table, dict):
+            raise wrong("has no table [tool.memcurse]", f"add one, or give a {FILE}")
+        file = replace(file, values=table, prefix=PREFIX)
+    _check_whole_numbers(file, file.values)
     return file
+
+
+def _check_whole_numbers(file: SettingsFile, value: object, *place: str | int) -> None:
+    """Refuse a whole number beyond the 64 bits that TOML asks a reader for."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        what = f"{place[-1]} does not fit into 64 bits"
+        raise file.wrong(what, *place, remedy="write a smaller number")
+    if isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _check_whole_numbers(file, inner, *place, key)
 
 
 def find_line(text: str, keys: KeyPath) -> int | None:
@@ -417,7 +398,7 @@ def find_line(text: str, keys: KeyPath) -> int | None:
     """
     seen: dict[tuple[str, ...], int] = {}
     table: KeyPath = ()
-    best: tuple[int, int] | None = None
+    shared, best = 0, None
     for number, line in enumerate(text.split("\n"), 1):
         heading, entry = TABLE.match(line), ENTRY.match(line)
         here: KeyPath = ()
@@ -428,10 +409,10 @@ def find_line(text: str, keys: KeyPath) -> int | None:
             table = here = _indexed(names, seen)
         elif entry is not None:
             here = (*table, *_split(entry["name"]))
-        shared = min(len(here), len(keys))
-        if shared > (0 if best is None else best[0]) and here[:shared] == keys[:shared]:
-            best = shared, number
-    return None if best is None else best[1]
+        length = min(len(here), len(keys))
+        if length > shared and here[:length] == keys[:length]:
+            shared, best = length, number
+    return best
 
 
 def _split(name: str) -> tuple[str, ...]:

@@ -27,13 +27,13 @@ class Monitor:
         UsageError: no positive number of steps.
     """
 
-    def __init__(self, every: int, prefix: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, every: int = 500, *, prefix: str = "memcurse/", **options: Any) -> None:
         if every < 1:
             raise UsageError(
                 f"every {every} steps is never", where="every", remedy="give one step or more"
             )
         self.report: Report | None = None
-        self._every, self._prefix, self._options = every, prefix, dict(options)
+        self._every, self._prefix, self._options = every, prefix, options
         self._last: int | None = None
         self._told = False  # that it was not judged
 

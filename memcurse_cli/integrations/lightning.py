@@ -19,29 +19,17 @@ else:
         from pytorch_lightning import Callback
 
 
-class MemcurseCallback(Callback):
-    """Logs scalars of the module's weights every so many optimizer steps, under a prefix.
-
-    ``options`` are those of `memcurse_cli.inspect`, ``horizon`` above all.
-    """
-
-    def __init__(self, every: int = 500, *, prefix: str = "memcurse/", **options: Any) -> None:
-        super().__init__()
-        self._monitor = Monitor(every, prefix, options)
-
-    @property
-    def report(self) -> Any:
-        """The last report, or None."""
-        return self._monitor.report
+class MemcurseCallback(Monitor, Callback):
+    """Logs scalars of the module's weights every so many optimizer steps, under a prefix."""
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *arguments: Any, **named: Any
     ) -> None:
         """Inspect after the optimizer's step, on the first process only."""
         step = trainer.global_step
-        if not trainer.is_global_zero or not self._monitor.due(step):
+        if not trainer.is_global_zero or not self.due(step):
             return
         rates = [group["lr"] for one in trainer.optimizers for group in one.param_groups]
-        found = self._monitor.measure(pl_module.state_dict(), step, max(rates, default=None))
+        found = self.measure(pl_module.state_dict(), step, max(rates, default=None))
         for logger in trainer.loggers:
             logger.log_metrics(found, step=step)

@@ -26,15 +26,14 @@ from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
 from memcurse_cli.schema.json_codec import decode, encode
 from memcurse_cli.schema.report import Report
-from memcurse_cli.tracking.work import Reading
+from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.version import VERSION
 
 DIGEST_BYTES = 32
 SETTLED = 2_000_000_000  # ns after which a change leaves another time on any file system
 LAYOUT = 3  # counts the changes of what an entry holds or its key is made of
-MAX_HASHED_BYTES = (
-    1 << 36
-)  # of a larger checkpoint, what figures need is read sooner than all of it
+# Of a larger checkpoint, what figures need is read sooner than all of it.
+MAX_HASHED_BYTES = 1 << 36
 PIECE = 1 << 20
 # The ends of files that describe what lies in others beside them.
 WHOLE_DIRECTORY = (".json", "_METADATA", ".metadata", "manifest.ocdbt")
@@ -133,9 +132,7 @@ class Cache:
 def hash_content(path: str) -> str:
     """The hash of the names and bytes of all that a checkpoint may be read from.
 
-    Raises:
-        OSError: it cannot be read.
-        CheckpointError: the same, or it has more than `MAX_HASHED_BYTES`.
+    Raises `OSError` or `CheckpointError` where it cannot be read, or is too large.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     if sum(size for _, size, _, _ in signature(path) or ()) > MAX_HASHED_BYTES:

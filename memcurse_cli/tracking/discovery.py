@@ -103,14 +103,11 @@ def _in_directory(path: Path, directory: LocalDirectory) -> Iterator[str]:
     folders = list(_folders(path, directory.names))
     files = list(_files(directory))
     # One checkpoint may be laid out as the directory, which then holds no others.
-    whole = (
-        any(name in directory.names for name in CONVENTIONAL_NAMES)
-        or bool(array_names(directory))
-        or any(name.endswith(INDEX_SUFFIXES) for name in directory.names)
+    laid_out = array_names(directory) or any(
+        name in CONVENTIONAL_NAMES or name.endswith(INDEX_SUFFIXES) for name in directory.names
     )
-    if not folders and (not files or (whole and is_checkpoint(path))):
-        if is_checkpoint(path):
-            yield str(path)
+    if not folders and (laid_out or not files) and is_checkpoint(path):
+        yield str(path)
         return
     numbered = [name for name in files if step_in_name(name) is not None]
     yield from folders
@@ -120,15 +117,12 @@ def _in_directory(path: Path, directory: LocalDirectory) -> Iterator[str]:
 def _folders(path: Path, names: Sequence[str]) -> Iterator[str]:
     """The subdirectories that are checkpoints with a step in their names."""
     for name in names:
-        folder = path / name
         if any(mark in name for mark in UNFINISHED) or step_in_directory(name) is None:
             continue
-        if not folder.is_dir():
-            continue
-        if is_checkpoint(folder):
-            yield str(folder)
-        elif (folder / ORBAX_ITEM).is_dir() and is_checkpoint(folder / ORBAX_ITEM):
-            yield str(folder / ORBAX_ITEM)
+        for folder in (path / name, path / name / ORBAX_ITEM):
+            if folder.is_dir() and is_checkpoint(folder):
+                yield str(folder)
+                break
 
 
 def _files(directory: LocalDirectory) -> Iterator[str]:
@@ -267,12 +261,10 @@ def step_in_store(store: TensorStore) -> int | None:
         text = store.metadata.get(key, "")
         if text.isdecimal():
             return _bounded(int(text))
-    contents = store.contents
-    if isinstance(contents, Mapping):
-        for key in KEYS:
-            for name in (key, (key,)):
-                if (step := _whole(contents.get(name))) is not None:
-                    return step
+    contents = store.contents if isinstance(store.contents, Mapping) else {}
+    for name in (name for key in KEYS for name in (key, (key,))):
+        if (step := _whole(contents.get(name))) is not None:
+            return step
     for key in KEYS:
         spec = store.tensors.get(key)
         if spec is not None and math.prod(spec.shape) == 1:

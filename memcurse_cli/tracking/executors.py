@@ -1,4 +1,8 @@
-"""Where checkpoints are read: in this process, in several, or on a Dask cluster."""
+"""Where checkpoints are read: in this process, in several, or on a Dask cluster.
+
+One checkpoint is the unit of work. What goes in and comes out is plain data: any process that sees
+the file can do it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,16 +20,90 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from memcurse_cli.checkpoints.untrusted.names import shown_place
+from msgspec.structs import replace
+
+from memcurse_cli.checkpoints.untrusted.names import shown_place, shown_text
+from memcurse_cli.diagnosis.inspection import inspect
+from memcurse_cli.diagnosis.settings import Settings, choose_autocorrelation
 from memcurse_cli.errors import MemcurseError, UsageError
+from memcurse_cli.families.detect import validate_assumptions
+from memcurse_cli.schema.report import Report
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.linalg import validate_device
 from memcurse_cli.theory.threads import THREAD_SETTINGS
-from memcurse_cli.tracking.work import Outcome, Reading, failed, read_checkpoint
+from memcurse_cli.version import VERSION
 
 DASK = "dask://"
 DASK_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 DIED = "the process that read it was killed; is there enough memory?"
 CONNECT_SECONDS = 10
 LOOK_SECONDS = 1.0  # between two looks at whether an executor that says nothing is still there
+RATES = ("learning_rate", "step_limit")  # what `Settings` checks of the other options
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How every checkpoint of a run is read: the options of `inspect` that its figures hang on."""
+
+    autocorrelation: tuple[tuple[float, ...], ...]  # the parts of the input's
+    options: Mapping[str, Any]  # the others that were given, by name
+
+    @classmethod
+    def of(
+        cls, *, rho: float | None = None, autocorrelation: str | None = None, **options: Any
+    ) -> Reading:
+        """The same from the arguments of `inspect`; raises `UsageError` for one out of domain."""
+        validate_device(options.get("device", "auto"))
+        validate_assumptions(options.get("assume") or {})
+        given = {name: one for name, one in options.items() if name in RATES and one is not None}
+        Settings.asked(None, None, options.get("horizon"), options.get("readout"), **given)
+        return cls(tuple(choose_autocorrelation(rho, autocorrelation)), options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a checkpoint."""
+
+    report: Report | None = None
+    error: str | None = None
+    version: str = VERSION
+
+
+def read_checkpoint(path: str, reading: Reading) -> Outcome:
+    """Report on one checkpoint. It never raises, since an error must not end the others' work."""
+    mixture = Autocorrelation.from_components(reading.autocorrelation)
+    try:
+        report = inspect(path, autocorrelation=mixture, **reading.options)
+        return Outcome(kept(report))
+    except MemcurseError as error:
+        return failed(error)
+    except Exception as error:
+        return failed(error, hint="memcurse inspect --debug on this checkpoint shows where")
+
+
+def failed(error: BaseException, hint: str = "") -> Outcome:
+    """The outcome of an error: its message on one line."""
+    said = str(error)
+    if isinstance(error, MemoryError):
+        said = "it needs more memory than there is"
+    elif not isinstance(error, MemcurseError):
+        said = f"internal error, {type(error).__name__}: {said}" + f"; {hint}" * bool(hint)
+    return Outcome(error=" ".join(shown_text(said).split()))
+
+
+def kept(report: Report) -> Report:
+    """A report without what names a path, so that equal files have equal ones wherever they lie."""
+    where = f"{report.checkpoint.path}: "
+    return replace(
+        report,
+        checkpoint=replace(report.checkpoint, path="", notes=()),
+        actions=(),
+        optimizer=None,
+        skipped=tuple(
+            replace(one, reason=one.reason.removeprefix(where)) for one in report.skipped
+        ),
+    )
+
 
 Outcomes = Generator[tuple[str, Outcome], None, None]
 Run = Callable[[Sequence[str], Reading], Outcomes]
@@ -167,8 +245,7 @@ def cores() -> int:
 def open_executor(address: str | None, jobs: int | None) -> AbstractContextManager[Run]:
     """What ``--executor`` (None is this machine) and ``--jobs`` (None is one a core) ask for.
 
-    Raises:
-        UsageError: no ``dask://HOST:PORT``, no Dask, or nobody there.
+    Raises `UsageError` where that is no ``dask://HOST:PORT``, and without Dask or a scheduler.
     """
     if address is None:
         count = cores() if jobs is None else jobs

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
+from memcurse_cli.diagnosis.findings import departure
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.wording import about, duration, number
 from memcurse_cli.errors import MemcurseError, UsageError
@@ -22,8 +23,7 @@ from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
-from memcurse_cli.tracking.executors import Run, inline
-from memcurse_cli.tracking.work import Outcome, Reading, failed
+from memcurse_cli.tracking.executors import Outcome, Reading, Run, failed, inline
 from memcurse_cli.version import VERSION
 
 MOVED = 1.05  # the factor from which a memory or a rate counts as changed
@@ -146,9 +146,7 @@ def _turns(points: Points) -> str:
 
 
 def _same(low: float | None, high: float | None, factor: float = MOVED) -> bool:
-    if low is None or high is None or min(low, high) <= 0:
-        return low == high
-    return max(low, high) < factor * min(low, high)
+    return departure(low, high) < factor
 
 
 @dataclass
@@ -225,8 +223,7 @@ class Tracker:
     def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
         keys = {} if self.cache is None else self._keys(self.cache, paths)
         for path, key in keys.items():
-            report = None if self.cache is None else self.cache.get(key)
-            if report is not None:
+            if self.cache is not None and (report := self.cache.get(key)) is not None:
                 self._known[path].outcome = Outcome(report)
         left = [path for path in paths if self._known[path].outcome is None]
         recalled = len(paths) - len(left)
@@ -284,11 +281,8 @@ class Tracker:
         steps.sort(key=lambda one: one.step)
         failed = [one for one in steps if one.report is None]
         if steps and len(failed) == len(steps) and not self.waiting:
-            raise MemcurseError(
-                f"none of {len(steps)} checkpoints can be read, the first because {failed[0].error}"
-                if len(steps) > 1
-                else f"{failed[0].error}"
-            )
+            all_of_them = f"none of {len(steps)} checkpoints can be read, the first because "
+            raise MemcurseError(f"{all_of_them * (len(steps) > 1)}{failed[0].error}")
         return Tracking(
             version=VERSION,
             steps=tuple(steps),
@@ -333,13 +327,11 @@ def _check_steps(placed: dict[str, FoundStep | None], *, waiting: bool) -> None:
         )
     seen: dict[int, str] = {}
     for path, found in placed.items():
-        if found is None:
-            continue
-        if found.step in seen:
+        other = path if found is None else seen.setdefault(found.step, path)
+        if found is not None and other != path:
             raise UsageError(
-                f"{shown_place(seen[found.step])} and {shown_place(path)} are both of step "
+                f"{shown_place(other)} and {shown_place(path)} are both of step "
                 f"{found.step} (by {found.source})",
                 where="track",
                 remedy="name only one of them, or tell steps apart with --step-pattern",
             )
-        seen[found.step] = path

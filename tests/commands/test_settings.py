@@ -12,15 +12,11 @@ from typing import Any
 import pytest
 from end_to_end.command import SAMPLES, assert_refused, memcurse
 
-from memcurse_cli.app import COMMANDS, all_options, build
-from memcurse_cli.commands.defaults import FOUND_MAY_SET, entries, option_name
+from memcurse_cli.commands import COMMANDS, build
+from memcurse_cli.commands.defaults import FOUND_MAY_SET, entries, everything, option_name
 from memcurse_cli.diagnosis.policy import KEYS, rule_sets
-from memcurse_cli.diagnosis.settings import (
-    ConfigurationError,
-    SettingsFile,
-    find_settings,
-    read_settings,
-)
+from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_settings
+from memcurse_cli.errors import UsageError
 
 LRU = SAMPLES / "lru.safetensors"
 
@@ -132,14 +128,14 @@ def test_settings_say_what_is_in_force_and_why(tmp_path: Path) -> None:
     assert any(line.split() == ["lr", "0.0003", "memcurse.toml:1"] for line in page.splitlines())
 
 
-def outcome(file: SettingsFile | None, command: str, everything: Mapping[str, Any]) -> Any:
+def outcome(file: SettingsFile | None, command: str) -> Any:
     """The keys that a command takes from a file, or why it takes none."""
     assert file is not None
     try:
         rule_sets(file)
-        found = entries(file, command, everything.get(command, {}), lambda: everything)
+        found = entries(file, command, everything().get(command, {}))
         return [name for name, _, _ in found]
-    except ConfigurationError as error:
+    except UsageError as error:
         return str(error)
 
 
@@ -148,12 +144,12 @@ def test_a_file_that_is_found_sets_only_what_is_listed(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file, everything = Path("memcurse.toml"), all_options()
+    file = Path("memcurse.toml")
     for name in filter(None, map(option_name, build(command).params)):
         for table in ("", f"[{command}]"):
             file.write_text(f"{table}\n{name} = 1\n")
-            found = outcome(find_settings(), command, everything)
-            named = outcome(read_settings(file), command, everything)
+            found = outcome(find_settings(), command)
+            named = outcome(read_settings(file), command)
             if name in FOUND_MAY_SET or isinstance(named, str):
                 assert found == named, name
                 continue
@@ -163,7 +159,7 @@ def test_a_file_that_is_found_sets_only_what_is_listed(
 
 
 def test_every_option_is_listed_for_a_found_file_or_left_out_for_a_reason() -> None:
-    options = {name: option for found in all_options().values() for name, option in found.items()}
+    options = {name: option for found in everything().values() for name, option in found.items()}
     network, files = {"executor"}, {"autocorrelation", "optimizer", "cache"}
     busy, passing = {"jobs", "step-pattern"}, {"exit-zero"}
     assert options.keys() - FOUND_MAY_SET == network | files | busy | passing

@@ -9,7 +9,8 @@ import pytest
 
 from memcurse_cli.diagnosis import settings as configuration
 from memcurse_cli.diagnosis.policy import policy_of
-from memcurse_cli.diagnosis.settings import ConfigurationError, find_settings, read_settings
+from memcurse_cli.diagnosis.settings import find_settings, read_settings
+from memcurse_cli.errors import UsageError
 
 PROJECT = """\
 [project]
@@ -109,7 +110,7 @@ def test_a_found_link_is_not_followed_out_of_its_folder(name: str, tmp_path: Pat
     clone = tmp_path / "clone"
     clone.mkdir()
     (clone / name).symlink_to("../secrets.toml")
-    with pytest.raises(ConfigurationError, match="leads out of its folder") as caught:
+    with pytest.raises(UsageError, match="leads out of its folder") as caught:
         find_settings(clone)
     assert "hunter2" not in str(caught.value)
     assert read_settings(clone / name) is not None
@@ -123,10 +124,10 @@ def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "memcurse.toml")
     huge = "# memcurse\n" + "#" * configuration.MAX_BYTES
     assert find_settings(tmp_path) is None
-    with pytest.raises(ConfigurationError, match="no file"):
+    with pytest.raises(UsageError, match="no file"):
         read_settings(tmp_path / "memcurse.toml")
     write(tmp_path, huge, "pyproject.toml")
-    with pytest.raises(ConfigurationError, match="more than 1048576 bytes"):
+    with pytest.raises(UsageError, match="more than 1048576 bytes"):
         find_settings(tmp_path)
 
 
@@ -160,21 +161,21 @@ def test_an_error_has_the_file_and_the_line(
 ) -> None:
     path = write(tmp_path, text)
 
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(UsageError) as caught:
         policy_of(read_settings(path), {})
     assert caught.value.where == f"{path}:{line}"
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_a_file_that_is_named_must_be_readable_and_say_something(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="does not fit into 64 bits"):
+    with pytest.raises(UsageError, match="does not fit into 64 bits"):
         read_settings(write(tmp_path, f"horizon = {'9' * 5000}"))
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         read_settings(tmp_path / "absent.toml")
     silent = write(tmp_path, "[project]\n", "pyproject.toml")
-    with pytest.raises(ConfigurationError, match=r"no table \[tool.memcurse\]"):
+    with pytest.raises(UsageError, match=r"no table \[tool.memcurse\]"):
         read_settings(silent)
     binary = tmp_path / "memcurse.toml"
     binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError, match="UTF-8"):
+    with pytest.raises(UsageError, match="UTF-8"):
         read_settings(binary)

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ import safetensors.numpy
 from end_to_end.calls import FIRST, SAMPLE, each_call, words
 from end_to_end.command import assert_refused, exit_code, memcurse
 
-from memcurse_cli.app import COMMANDS, PANELS, load
+from memcurse_cli.__main__ import _Stream
+from memcurse_cli.commands import COMMANDS, PANELS, load
 
 Here = Callable[..., tuple[int, str, str]]
 
@@ -137,7 +137,8 @@ def test_a_reader_that_leaves_early_is_no_error(
     monkeypatch.chdir(folder)
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w", encoding="utf-8") as pipe, mock.patch.object(sys, "stdout", pipe):
+    with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdout", _Stream(pipe, vital=True))
         assert exit_code(words(call)) == 0
     assert capfd.readouterr() == ("", "")
 

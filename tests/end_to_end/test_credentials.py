@@ -11,9 +11,9 @@ import pytest
 from checkpoints.web import Web, serving, unused_port
 from end_to_end.command import SAMPLES, memcurse
 
-from memcurse_cli.app import COMMANDS, all_options, build
 from memcurse_cli.checkpoints.untrusted.names import shown_place, shown_text
-from memcurse_cli.commands.defaults import option_name, variables
+from memcurse_cli.commands import COMMANDS, build
+from memcurse_cli.commands.defaults import everything, option_name, variables
 
 LRU = SAMPLES / "lru.safetensors"
 SECRETS = ("Aladdin", "Sesame", "Rumpel", "Shibboleth")
@@ -141,7 +141,7 @@ def test_settings_show_no_credentials(home: Path) -> None:
     for url in MALFORMED[:3]:
         named = {
             variables(command, name)[-1]: url
-            for command, options in all_options().items()
+            for command, options in everything().items()
             for name in options
         }
         call(home, "settings", environment=named)

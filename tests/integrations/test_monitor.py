@@ -35,7 +35,7 @@ def test_scalars_are_the_reports_figures_without_what_diverges() -> None:
 
 
 def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    monitor = Monitor(2, "", {"horizon": 1000})
+    monitor = Monitor(2, prefix="", horizon=1000)
     with caplog.at_level(logging.WARNING, "memcurse"):
         for step, rate in enumerate((2e-4, 2e-3, 2e-2, 2e-2)):
             monitor.measure(dense(0.999), 2 * step, learning_rate=rate)
@@ -52,7 +52,7 @@ def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture
 def test_what_was_not_judged_is_told_once_and_is_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
     gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
     gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
-    monitor = Monitor(1, "", {})
+    monitor = Monitor(1, prefix="")
     with caplog.at_level(logging.INFO, "memcurse"):
         for step in range(3):
             monitor.measure(gates, step, learning_rate=1e-3)
@@ -66,19 +66,19 @@ def test_what_was_not_judged_is_told_once_and_is_no_alarm(caplog: pytest.LogCapt
 def test_the_optimizers_rate_is_used_unless_one_is_given() -> None:
     weights = dense(0.9)
     slow, fast = (
-        Monitor(1, "", {"horizon": 9}).measure(weights, 1, learning_rate=rate)["step_effect"]
+        Monitor(1, prefix="", horizon=9).measure(weights, 1, learning_rate=rate)["step_effect"]
         for rate in (1e-4, 1e-2)
     )
     assert fast == pytest.approx(100 * slow)
-    fixed = Monitor(1, "", {"horizon": 9, "learning_rate": 1e-4})
+    fixed = Monitor(1, prefix="", horizon=9, learning_rate=1e-4)
     assert fixed.measure(weights, 1, learning_rate=1e-2)["step_effect"] == pytest.approx(slow)
 
 
 def test_a_network_without_a_recurrence_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    monitor = Monitor(1, "", {})
+    monitor = Monitor(1, prefix="")
     with caplog.at_level(logging.WARNING, "memcurse"):
         assert monitor.measure({"weight": np.zeros((3, 3))}, 1, 1e-3) == {}
     assert len(caplog.records) == 1
     assert not monitor.due(2)
     with pytest.raises(MemcurseError, match="every"):
-        Monitor(0, "", {})
+        Monitor(0, prefix="")

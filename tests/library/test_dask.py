@@ -20,8 +20,7 @@ from tracking.build import assert_alike, write, write_run
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.tracking import executors
-from memcurse_cli.tracking.executors import inline, open_executor
-from memcurse_cli.tracking.work import Reading
+from memcurse_cli.tracking.executors import Reading, inline, open_executor
 
 READING = Reading.of(rho=0.5)
 

@@ -18,8 +18,8 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.report import scalars
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
+from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.tracking.track import Tracker
-from memcurse_cli.tracking.work import Reading
 
 HORIZON = 20
 

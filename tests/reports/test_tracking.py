@@ -25,8 +25,8 @@ from memcurse_cli.reports.terminal.tracking import (
     to_text,
 )
 from memcurse_cli.schema.derived import TrackedStep, Tracking
+from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.tracking.track import Tracker
-from memcurse_cli.tracking.work import Reading
 
 
 def track(path: Path, **options: object) -> Tracking:

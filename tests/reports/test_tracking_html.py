@@ -13,8 +13,8 @@ from reports.page_reader import Reader
 from memcurse_cli.reports.html.tracking import STEPS_DRAWN, to_html
 from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.json_codec import to_json
+from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.tracking.track import Tracker
-from memcurse_cli.tracking.work import Reading
 
 
 def track(path: Path) -> Tracking:

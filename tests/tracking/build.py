@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from memcurse_cli.schema.json_codec import encode
-from memcurse_cli.tracking.work import Outcome
+from memcurse_cli.tracking.executors import Outcome
 
 MODULI = (0.5, 0.8, 0.9, 0.95, 0.99)
 

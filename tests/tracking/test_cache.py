@@ -15,8 +15,8 @@ from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking import cache as cache_module
 from memcurse_cli.tracking.cache import Cache, hash_content, signature
+from memcurse_cli.tracking.executors import Reading, read_checkpoint
 from memcurse_cli.tracking.track import Tracker
-from memcurse_cli.tracking.work import Reading, read_checkpoint
 
 READING = Reading.of()
 KEY = "ab" * 32

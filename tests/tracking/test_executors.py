@@ -15,8 +15,14 @@ from tracking.build import write_run
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.tracking import executors
-from memcurse_cli.tracking.executors import DIED, Processes, open_executor
-from memcurse_cli.tracking.work import Outcome, Reading, read_checkpoint
+from memcurse_cli.tracking.executors import (
+    DIED,
+    Outcome,
+    Processes,
+    Reading,
+    open_executor,
+    read_checkpoint,
+)
 
 READING = Reading.of(rho=0.5)
 

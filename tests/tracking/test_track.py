@@ -17,12 +17,11 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import TrackedStep
 from memcurse_cli.schema.figures import Quantiles, Verdict
 from memcurse_cli.schema.report import known_rate
-from memcurse_cli.tracking import work
+from memcurse_cli.tracking import executors
 from memcurse_cli.tracking.cache import Cache
 from memcurse_cli.tracking.discovery import compile_pattern
-from memcurse_cli.tracking.executors import Outcomes, inline
+from memcurse_cli.tracking.executors import Outcome, Outcomes, Reading, inline
 from memcurse_cli.tracking.track import Tracker, sentence
-from memcurse_cli.tracking.work import Outcome, Reading
 
 READING = Reading.of()
 
@@ -58,14 +57,14 @@ def test_an_internal_error_costs_one_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_run(tmp_path)
-    inspect = work.inspect
+    inspect = executors.inspect
 
     def broken(path: str, **options: object) -> object:
         if "step_200" in path:
             raise ZeroDivisionError("a defect\nof ours")
         return inspect(path, **options)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(work, "inspect", broken)
+    monkeypatch.setattr(executors, "inspect", broken)
     tracking = tracker(tmp_path).update()
     assert tracking.failed == 1
     assert "internal error, ZeroDivisionError: a defect of ours" in str(tracking.steps[2].error)
