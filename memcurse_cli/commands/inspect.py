@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from memcurse_cli.commands.options import (
     choose_format,
     emit,
     emit_json,
+    emit_page,
     write_file,
 )
 from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
@@ -231,9 +233,9 @@ def hessian(
     if as_json:
         emit_json(report, output)
         return
-    from memcurse_cli.reports.terminal.hessian import to_text
+    from memcurse_cli.reports.terminal.hessian import lines
 
-    emit(to_text(report, correlation=correlation, file=output), output)
+    emit_page(partial(lines, report, correlation), output)
 
 
 @with_request("spectra")

@@ -16,7 +16,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.console import visible
+from memcurse_cli.reports.console import Lines, text_of, visible
 
 RhoOption = Annotated[
     list[float] | None,
@@ -99,6 +99,11 @@ def emit_json(document: Any, output: Path | None) -> None:
     from memcurse_cli.schema.json_codec import to_text
 
     emit(to_text(document), output)
+
+
+def emit_page(lines: Lines, output: Path | None) -> None:
+    """Print or write a page, as `emit` does."""
+    emit(text_of(lines, output), output)
 
 
 def check_figure(path: Path) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ from memcurse_cli.commands.options import (
     check_figure,
     emit,
     emit_json,
+    emit_page,
     write_file,
 )
 
@@ -115,9 +117,9 @@ def predict(
     if as_json:
         emit_json(prediction.document, output)
         return
-    from memcurse_cli.reports.terminal.prediction import to_text
+    from memcurse_cli.reports.terminal.prediction import lines
 
-    emit(to_text(prediction, with_plot=plot, file=output), output)
+    emit_page(partial(lines, prediction, plot), output)
 
 
 def landscape(
@@ -291,9 +293,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     if as_json:
         emit_json(FamiliesDocument(listed), output)
     else:
-        from memcurse_cli.reports.terminal.listing import family_list
+        from memcurse_cli.reports.terminal.listing import family_lines
 
-        emit(family_list(listed, output), output)
+        emit_page(partial(family_lines, listed), output)
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -341,9 +343,9 @@ def rule(
     if as_json:
         emit_json(RulesDocument(rules), output)
     elif len(rules) == 1:
-        from memcurse_cli.reports.terminal.listing import rule_text
+        from memcurse_cli.reports.terminal.listing import rule_lines
 
-        emit(rule_text(rules[0], file=output), output)
+        emit_page(partial(rule_lines, rules[0]), output)
     else:
         _list(("code", "finding"), [(one.code, one.title) for one in rules], output)
 
