@@ -195,3 +195,15 @@ def _least(figures: Sequence[str]) -> str:
 def _range(figures: Sequence[str]) -> str:
     low, high = _least(figures), max(figures, key=float)
     return low if float(low) == float(high) else f"{low} - {high}"
+
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """What stands under one key, for each key in the order in which they came."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found

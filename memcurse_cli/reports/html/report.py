@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.reports import answer
+from memcurse_cli.reports.console import FILE_WIDTH, Screen
 from memcurse_cli.reports.grid import Column, cells, says
 from memcurse_cli.reports.html.page import (
     BEYOND,
@@ -29,7 +30,7 @@ from memcurse_cli.reports.numbers import Level, count, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
 from memcurse_cli.reports.ranking import layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
-from memcurse_cli.reports.terminal.tables import LayerTable
+from memcurse_cli.reports.terminal.tables import LayerTable, Page
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import LayerReport, Report
@@ -38,13 +39,15 @@ Row = dict[str, Any]
 """What a template places: of a table the cells of a row, what the first of them links to, and the
 index of its layer; else a part of the page, by the names of what it holds."""
 
-Notes = Callable[[Report, LayerReport], Iterable[str]]
-Tab = tuple[Sequence[Column], Callable[[LayerReport], Sequence[Any]], Notes]
+Tab = tuple[
+    Sequence[Column], Callable[[LayerReport], Sequence[Any]], Callable[[Page], Iterable[str]]
+]
 """Columns of the terminal, what of a layer has a row, and what that rests on."""
 
 
 def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Row]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
+    page = Page(Screen(FILE_WIDTH), replace(report, layers=(layer,)))
     for title, (columns, entries, notes) in tabs.items():
         rows = [cells(columns, one) for one in entries(layer)]
         kept = [index for index in range(len(columns)) if says(rows, index)]
@@ -54,28 +57,12 @@ def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterat
                 "heads": [columns[index].heading for index in kept],
                 "tips": [columns[index].meaning for index in kept],
                 "rows": [[row[index].text for index in kept] for row in rows],
-                "notes": [*notes(report, layer)],
+                "notes": [*notes(page)],
             }
 
 
-def _tab(table: LayerTable, notes: Notes = lambda *_: ()) -> Tab:
-    return table.columns, table.entries, notes
-
-
-def _work_notes(report: Report, layer: LayerReport) -> Iterator[str]:
-    point = layer.operating_point
-    assert point is not None  # it has rows
-    yield structure.mean_field_assumes(point)
-    if point.reason is not None:
-        yield f"{point.reason}."
-
-
-def _gate_notes(report: Report, layer: LayerReport) -> Iterator[str]:
-    gates = layer.gates
-    assert gates is not None  # it has rows
-    yield structure.gates_assume([gates])
-    if gates.reason is not None:
-        yield f"The layer is {structure.missing_part(gates)}: {gates.reason}."
+def _tab(table: LayerTable) -> Tab:
+    return table.columns, table.entries, table.notes
 
 
 def _rates(layer: LayerReport) -> list[Any]:
@@ -87,20 +74,16 @@ def _adam(layer: LayerReport) -> list[Any]:
     return [([group], "") for group in layer.adam if group.effective_step is not None]
 
 
-def _adam_notes(report: Report, layer: LayerReport) -> Iterable[str]:
-    return () if report.optimizer is None else steps.adam_notes(layer.adam, report.optimizer)
-
-
 TABS: dict[str, Tab] = {
-    "What if": _tab(steps.WHAT_IF, lambda _, one: steps.what_if_notes([one], {one.name: one.name})),
-    "Learning rates": (steps.RATE_COLUMNS, _rates, lambda *_: ()),
-    "Moving gates": _tab(structure.MOVING_GATES, _gate_notes),
-    "State at work": _tab(structure.STATE_AT_WORK, _work_notes),
+    "What if": _tab(steps.WHAT_IF),
+    "Learning rates": (steps.RATE_COLUMNS, _rates, lambda _: ()),
+    "Moving gates": _tab(structure.MOVING_GATES),
+    "State at work": _tab(structure.STATE_AT_WORK),
     "Hidden weights": _tab(structure.HIDDEN),
 }
 FOR_RESEARCHERS: dict[str, Tab] = {
     "Hessian at a perfect fit": _tab(structure.HESSIAN),
-    "Adam's effective steps": (steps.ADAM_COLUMNS, _adam, _adam_notes),
+    "Adam's effective steps": (steps.ADAM_COLUMNS, _adam, steps.adam_notes),
     "Dense matrix": _tab(structure.DENSE),
     "Beyond eigenvalues": _tab(structure.STRUCTURE),
 }

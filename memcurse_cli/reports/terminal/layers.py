@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 
+from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, Glyphs
 from memcurse_cli.reports.grid import Cell, Column
-from memcurse_cli.reports.numbers import ABSENT, count, number_or_absent, percent, quantile
-from memcurse_cli.reports.ranking import layer_rank, shared, together, worst_parameter
+from memcurse_cli.reports.numbers import ABSENT, count, percent, quantile
+from memcurse_cli.reports.ranking import grouped, layer_rank, shared, together, worst_parameter
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
@@ -57,10 +58,6 @@ def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerRepo
     return value
 
 
-def _usable(layer: LayerReport) -> str:
-    return number_or_absent(None if layer.usable_rate is None else layer.usable_rate.rate, 2)
-
-
 def _layer_table(glyphs: Glyphs) -> LayerTable:
     return LayerTable(
         "Layers",
@@ -81,7 +78,11 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("τ max", "eigenvalues.time_constant", 0, quantile("max")),
             figure("|λ|≥1", "eigenvalues.unstable", 5, str),
             figure("E|h|²", "state.second_moment", 8, quantile("max")),
-            Column("usable rate", _usable, leaves=2),
+            Column(
+                "usable rate",
+                lambda one: rate_words(one.usable_rate and one.usable_rate.rate),
+                leaves=2,
+            ),
             Column(
                 "worst step",
                 _worst(lambda one: one.name),
@@ -96,37 +97,35 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
         more=" that are better",
         gutter=lambda layer: verdict_cell(layer.verdict),
         named=True,
+        notes=_family_notes,
     )
 
 
 def layer_lines(page: Page) -> Iterator[Text]:
     """The table of layers, and what all those of a family have in common."""
-    yield from _layer_table(page.screen.glyphs).lines(page)
-    families: dict[str, list[LayerReport]] = {}
-    for layer in page.layers:
-        families.setdefault(layer.family, []).append(layer)
-    said = (_shared_by(family, layers) for family, layers in families.items())
-    yield from page.notes(filter(None, said))
+    return _layer_table(page.screen.glyphs).lines(page)
 
 
-def _shared_by(family: str, layers: Sequence[LayerReport]) -> str:
-    said = []
-    if all(layer.stable_by_construction for layer in layers):
-        said.append("|λ| < 1 by construction")
-    if all(layer.input_dependent for layer in layers):
-        feedback = all(layer.hidden_feedback for layer in layers)
-        said.append("gates alone, at zero input" if feedback else "gates at zero input")
-    multiplicities = {layer.eigenvalues.multiplicity for layer in layers}
-    if multiplicities != {1} and len(multiplicities) == 1:
-        said.append(f"{multiplicities.pop():,} states per eigenvalue")
-    return f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}." if said else ""
+def _family_notes(page: Page) -> Iterator[str]:
+    for family, layers in grouped((layer.family, layer) for layer in page.layers).items():
+        said = []
+        if all(layer.stable_by_construction for layer in layers):
+            said.append("|λ| < 1 by construction")
+        if all(layer.input_dependent for layer in layers):
+            feedback = all(layer.hidden_feedback for layer in layers)
+            said.append("gates alone, at zero input" if feedback else "gates at zero input")
+        multiplicities = {layer.eigenvalues.multiplicity for layer in layers}
+        if multiplicities != {1} and len(multiplicities) == 1:
+            said.append(f"{multiplicities.pop():,} states per eigenvalue")
+        if said:
+            yield f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}."
 
 
 EIGHT_BITS = ("int8", "float8_e4m3fn", "float8_e5m2")
 LEAST_ERROR = 1e-4
 
-Entry = tuple[ParameterSummary, str, int]
-"""A parameter group, the layer where it is worst, and how many layers the entry stands for."""
+Entry = tuple[ParameterSummary, str]
+"""A parameter group, and the layer where it is worst."""
 
 
 def parameter_lines(page: Page) -> Iterator[Text]:
@@ -136,7 +135,7 @@ def parameter_lines(page: Page) -> Iterator[Text]:
         "Parameters",
         _PARAMETER_COLUMNS,
         found,
-        lambda groups, layer: (together(groups), layer, len(groups)),
+        lambda groups, layer: (together(groups), layer),
         "group with smaller effects",
     )
 
@@ -154,10 +153,6 @@ def _rounding(heading: str, dtype: str, leaves: int) -> Column:
     return Column(heading, value, leaves=leaves, optional=True)
 
 
-def _place(one: Entry) -> str:
-    return one[1] + (f" +{one[2] - 1}" if one[2] > 1 else "")
-
-
 _PARAMETER_COLUMNS = explained(
     {
         "worst in": "Where layers share a row, each figure is their worst.",
@@ -168,7 +163,7 @@ _PARAMETER_COLUMNS = explained(
     },
     GUTTER_COLUMN,
     Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
-    Column("worst in", _place, align="left", shrinks=True, leaves=4, optional=True),
+    Column("worst in", lambda one: one[1], align="left", shrinks=True, leaves=4, optional=True),
     Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
     Column("effect", lambda one: effect_cell(one[0])),
     Column("a step is", lambda one: one[0].direction, align="left", leaves=2),

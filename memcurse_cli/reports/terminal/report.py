@@ -23,14 +23,13 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
-from memcurse_cli.reports.ranking import Told, told_once
+from memcurse_cli.reports.ranking import Told, grouped, told_once
 from memcurse_cli.reports.terminal.layers import layer_lines, parameter_lines
 from memcurse_cli.reports.terminal.page import actions, headline
 from memcurse_cli.reports.terminal.steps import (
     WHAT_IF,
     adam_lines,
     learning_rate_lines,
-    what_if_lines,
 )
 from memcurse_cli.reports.terminal.structure import (
     DENSE,
@@ -39,9 +38,6 @@ from memcurse_cli.reports.terminal.structure import (
     MOVING_GATES,
     STATE_AT_WORK,
     STRUCTURE,
-    gate_lines,
-    mean_field_lines,
-    of_each,
 )
 from memcurse_cli.reports.terminal.tables import Page
 from memcurse_cli.schema.report import LayerReport, Report
@@ -219,7 +215,7 @@ def _missing(layer: LayerReport) -> Iterator[str]:
 
 def _said_of(page: Page, label: str, said: Iterable[tuple[str, str]]) -> Iterator[Text]:
     """Each thing once, with the layers that it was said of where these are not all."""
-    for words, names in of_each(said):
+    for words, names in grouped(said).items():
         whose = "" if len(names) == len(page.layers) else f": {page.whose(names)}"
         yield from facts(page.screen, {label: words + whose})
 
@@ -231,11 +227,11 @@ SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {
     "dense": (DENSE.title, DENSE.lines),
     "structure": (STRUCTURE.title, STRUCTURE.lines),
     "hidden": (HIDDEN.title, HIDDEN.lines),
-    "state": (STATE_AT_WORK.title, mean_field_lines),
-    "gates": (MOVING_GATES.title, gate_lines),
+    "state": (STATE_AT_WORK.title, STATE_AT_WORK.lines),
+    "gates": (MOVING_GATES.title, MOVING_GATES.lines),
     "learning-rates": ("Learning rates", learning_rate_lines),
     "adam": ("Adam's effective steps", adam_lines),
-    "what-if": (WHAT_IF.title, what_if_lines),
+    "what-if": (WHAT_IF.title, WHAT_IF.lines),
     "findings": ("Findings", _finding_lines),
     "notes": ("Notes", _note_lines),
 }

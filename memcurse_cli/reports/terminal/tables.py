@@ -79,7 +79,10 @@ class Page:
     ) -> Iterator[Text]:
         """A table of parts that layers share, as `ranking.shared` finds them."""
         shown, hidden = self.shown(found, SHOWN, more)
-        rows = [cells(columns, entry(parts, self.label(layer))) for parts, layer in shown]
+        rows = []
+        for parts, layer in shown:
+            more = f" +{len(parts) - 1}" if len(parts) > 1 else ""
+            rows.append(cells(columns, entry(parts, self.label(layer) + more)))
         if rows:
             yield from self.table(title, columns, [*rows, *rest], hidden)
 
@@ -126,6 +129,7 @@ class LayerTable:
     shown: int = 6  # how many layers are
     gutter: Callable[[Any], Cell] = lambda _: Cell("")  # what a row says there
     named: bool = False  # whether a layer is named where there is no other
+    notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
 
     def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
         """Those of one layer, the first of them under its name."""
@@ -142,7 +146,7 @@ class LayerTable:
         return page.shown(taken, self.shown, f"layer{self.more}")
 
     def lines(self, page: Page) -> Iterator[Text]:
-        """The table of those layers that have a place in it; nothing without one."""
+        """The table of those layers that have a place in it, and its notes."""
         shown, hidden = self.taken(page)
         label = page.names.__getitem__ if self.named else page.label
         rows = [row for layer in shown for row in self.rows(layer, label(layer.name))]
@@ -150,6 +154,7 @@ class LayerTable:
             yield from page.table(
                 self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
             )
+        yield from page.notes(self.notes(page))
 
 
 def legend(
