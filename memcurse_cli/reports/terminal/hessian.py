@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
 
-from memcurse_cli.reports.answer import describe_horizon, describe_input
+from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts
-from memcurse_cli.reports.numbers import ABSENT, count, number, number_or_absent, percent, size
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    count,
+    number,
+    number_or_absent,
+    percent,
+    percent_or_absent,
+    size,
+)
 from memcurse_cli.reports.plots import HeatMap, drawn_magnitudes, heat_map
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
@@ -120,14 +128,6 @@ def _share(fraction: float) -> str:
 
 def _group_columns(trace: float) -> tuple[Column, ...]:
     """The scores of each group; ``trace`` is that of all of them."""
-
-    def scored(heading: str, write: Callable[[HessianScores], str], leaves: int = 0) -> Column:
-        return Column(
-            heading,
-            lambda group: ABSENT if group.scores is None else write(group.scores),
-            leaves=leaves,
-        )
-
     return explained(
         {
             "tr H": "tr H: the group's share of the trace.",
@@ -139,12 +139,14 @@ def _group_columns(trace: float) -> tuple[Column, ...]:
         GUTTER_COLUMN,
         Column("group", lambda group: Cell(group.name, NAME), align="left", shrinks=True),
         figure("N", "size", write=str),
-        scored("tr H", lambda one: _share(one.trace / trace), 2),
-        scored("diagonal", lambda one: percent(one.diagonality), 1),
-        scored("Adam left", lambda one: at_least(one.adam_residual, one.adam_residual_error), 4),
-        scored("spread", lambda one: number_or_absent(one.concentration), 5),
-        scored("λ_max", lambda one: at_least(one.sharpness, one.sharpness_error), 3),
-        scored("max SGD lr", lambda one: number(one.max_stable_lr, 2)),
+        figure(
+            "tr H", "scores.trace", 2, lambda own: ABSENT if own is None else _share(own / trace)
+        ),
+        figure("diagonal", "scores.diagonality", 1, percent_or_absent),
+        figure("Adam left", "scores", 4, at_least("adam_residual")),
+        figure("spread", "scores.concentration", 5),
+        figure("λ_max", "scores", 3, at_least("sharpness")),
+        figure("max SGD lr", "scores.max_stable_lr", write=rate_words),
     )
 
 
@@ -161,7 +163,7 @@ _PAIR_COLUMNS = explained(
         shrinks=True,
     ),
     figure("‖H‖²", "norm_share", write=_share),
-    Column("mean |corr|", lambda one: number_or_absent(one.mean_correlation, 2)),
+    figure("mean |corr|", "mean_correlation", write=rate_words),
 )
 
 

@@ -78,11 +78,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("τ max", "eigenvalues.time_constant", 0, quantile("max")),
             figure("|λ|≥1", "eigenvalues.unstable", 5, str),
             figure("E|h|²", "state.second_moment", 8, quantile("max")),
-            Column(
-                "usable rate",
-                lambda one: rate_words(one.usable_rate and one.usable_rate.rate),
-                leaves=2,
-            ),
+            figure("usable rate", "usable_rate.rate", 2, rate_words),
             Column(
                 "worst step",
                 _worst(lambda one: one.name),

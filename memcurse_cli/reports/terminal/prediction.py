@@ -19,6 +19,7 @@ from memcurse_cli.reports.console import NAME, SPECTRUM, TITLE, Screen
 from memcurse_cli.reports.grid import Cell, Column, RenderedTable, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import DIVERGENT, number, percent, setting, span
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
+from memcurse_cli.reports.ranking import grouped
 from memcurse_cli.schema.report import InputAssumption
 
 STEP = 1e-3
@@ -106,12 +107,13 @@ def _groups(prediction: Prediction) -> dict[str, list[PredictionRow]]:
     """The rows of each input and angle, under what tells them from the others."""
     several_inputs = len({row.rho for row in prediction.rows}) > 1
     several_angles = len({row.angle for row in prediction.rows}) > 1
-    groups: dict[str, list[PredictionRow]] = {}
-    for row in prediction.rows:
+
+    def told_apart(row: PredictionRow) -> str:
         said = [f"ρ = {setting(row.rho)}"] if several_inputs and row.rho is not None else []
         said += [f"angle {setting(row.angle)}"] if several_angles else []
-        groups.setdefault(", ".join(said), []).append(row)
-    return groups
+        return ", ".join(said)
+
+    return grouped((told_apart(row), row) for row in prediction.rows)
 
 
 def _costs(prediction: Prediction, groups: Mapping[str, Rows]) -> Iterator[str]:
@@ -175,9 +177,7 @@ def _meaning(rows: Rows) -> Iterator[str]:
 
 def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
     """What one optimizer step does to the state at one eigenvalue."""
-    same: dict[str, list[str]] = {}
-    for name, effect in effects.items():
-        same.setdefault(percent(effect), []).append(name)
+    same = grouped((percent(effect), name) for name, effect in effects.items())
     said = ", ".join(f"{effect} through {' or '.join(names)}" for effect, names in same.items())
     memory = f" (τ = {_figure(row.time_constant)} steps)" if row.time_constant else ""
     worst = max(effects.values())
@@ -240,10 +240,10 @@ Value = Callable[[PredictionRow], "float | None"]
 
 def _derivatives(rows: Rows) -> dict[str, str]:
     """The parameters whose numbers differ, and the names of those that share them."""
-    together: dict[tuple[object, ...], list[str]] = {}
-    for name in rows[0].parameters:
-        together.setdefault(tuple(row.parameters[name] for row in rows), []).append(name)
-    return {names[0]: ", ".join(names) for names in together.values()}
+    alike = grouped(
+        (tuple(row.parameters[name] for row in rows), name) for name in rows[0].parameters
+    )
+    return {names[0]: ", ".join(names) for names in alike.values()}
 
 
 def _parameter(name: str, figure: str) -> Value:
@@ -337,9 +337,7 @@ def _quantities(rows: Rows) -> dict[str, Value]:
     }
     for name, names in _derivatives(rows).items():
         values[f"E|dh/dω|² of {names}"] = _parameter(name, "sensitivity")
-    alike: dict[object, list[str]] = {}
-    for label, value in values.items():
-        alike.setdefault(tuple(map(value, rows)), []).append(label)
+    alike = grouped((tuple(map(value, rows)), label) for label, value in values.items())
     return {" = ".join(labels): values[labels[0]] for labels in alike.values()}
 
 

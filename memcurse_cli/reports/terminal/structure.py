@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
+from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.grid import Column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     DIVERGENT,
     number,
-    number_or_absent,
     percent,
     percent_or_absent,
     quantile,
@@ -36,9 +36,16 @@ from memcurse_cli.schema.report import LayerReport
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 
 
-def at_least(value: float, error: float) -> str:
-    """A lower bound is marked where its error shows in the digits."""
-    return f"≥{number(value)}" if error > 0.005 * value else number(value)
+def at_least(name: str) -> Callable[[Any], str]:
+    """What writes a score as a lower bound, where its error shows in the digits."""
+
+    def said(scores: Any) -> str:
+        if scores is None:
+            return ABSENT
+        value, error = getattr(scores, name), getattr(scores, f"{name}_error")
+        return f"≥{number(value)}" if error > 0.005 * value else number(value)
+
+    return said
 
 
 def _estimate(share: float, error: float) -> str:
@@ -61,10 +68,10 @@ HESSIAN = LayerTable(
         },
         figure("N", "order", write=str),
         Column("diagonal", lambda one: _estimate(one.diagonality, one.diagonality_error)),
-        Column("Adam left", lambda one: at_least(one.adam_residual, one.adam_residual_error)),
+        Column("Adam left", at_least("adam_residual")),
         figure("spread", "concentration", 3),
-        Column("sharpness", lambda one: at_least(one.sharpness, one.sharpness_error), leaves=2),
-        Column("SGD limit", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
+        Column("sharpness", at_least("sharpness"), leaves=2),
+        figure("SGD limit", "max_stable_lr", 1, rate_words),
         figure("output", "output_step_effect", 4, percent_or_absent),
     ),
     entries=lambda layer: [layer.hessian] if layer.hessian else [],

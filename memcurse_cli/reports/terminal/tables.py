@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from rich.text import Text
@@ -30,9 +29,14 @@ NAME_COLUMN = Column("layer", align="left", shrinks=True, optional=True)
 def figure(
     heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number_or_absent
 ) -> Column:
-    """The column of an attribute of its entries."""
-    value = attrgetter(name)
-    return Column(heading, lambda one: write(value(one)), leaves=leaves)
+    """The column of an attribute of its entries, or of one of an attribute that may be None."""
+
+    def value(entry: Any) -> str:
+        for part in name.split("."):
+            entry = None if entry is None else getattr(entry, part)
+        return write(entry)
+
+    return Column(heading, value, leaves=leaves)
 
 
 def explained(meanings: Mapping[str, str], *columns: Column) -> tuple[Column, ...]:
