@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, Screen
-from memcurse_cli.reports.numbers import ABSENT
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT
 
 GUTTER = 9
 """The cells of the left margin that verdicts, severities and labels stand in."""
@@ -45,10 +46,15 @@ class Column:
     above: str = ""  # what stands over its heading
 
 
+name_column = partial(Column, align="left", shrinks=True)
+"""A column of names, which may be cut."""
+
+
 def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
-    """The row of one entry."""
+    """The row of one entry; that something is divergent stands out."""
     said = (column.value(entry) for column in columns)
-    return [Cell(one) if isinstance(one, str) else one for one in said]
+    styles = {DIVERGENT: "yellow"}
+    return [Cell(one, styles.get(one, "")) if isinstance(one, str) else one for one in said]
 
 
 @dataclass(frozen=True)

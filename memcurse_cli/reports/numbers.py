@@ -79,13 +79,11 @@ def size(size_in_bytes: int) -> str:
     """A file's size in decimal units: `512 bytes`, `1.23 MB`."""
     if size_in_bytes < 1000:
         return count(size_in_bytes, "byte")
-    scaled = float(size_in_bytes)
-    *smaller, largest_unit = ("kB", "MB", "GB", "TB")
-    for unit in smaller:
+    scaled, units = size_in_bytes / 1000, ["kB", "MB", "GB", "TB"]
+    while float(f"{scaled:.3g}") >= 1000 and len(units) > 1:
         scaled /= 1000
-        if float(f"{scaled:.3g}") < 1000:
-            return f"{number(scaled)} {unit}"
-    return f"{number(scaled / 1000)} {largest_unit}"
+        units.pop(0)
+    return f"{number(scaled)} {units[0]}"
 
 
 def _scaled(value: float, shift: int, digits: int) -> str:
@@ -96,13 +94,8 @@ def _scaled(value: float, shift: int, digits: int) -> str:
     if rounded == 0:
         return "0"
     if -3 <= exponent <= 4:
-        return format(rounded.scaleb(exponent).quantize(_place(exponent, digits)), "f")
+        return f"{rounded.scaleb(exponent):.{max(digits - 1 - exponent, 0)}f}"
     return f"{rounded.normalize():f}e{exponent}"
-
-
-def _place(exponent: int, digits: int) -> Decimal:
-    """The unit of the last digit that is shown: never left of the ones."""
-    return Decimal(1).scaleb(min(exponent - digits + 1, 0))
 
 
 def decay_words(rho: float, frequency: float = 0.0) -> str:

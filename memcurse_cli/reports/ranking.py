@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, get_args
+from operator import itemgetter
+from typing import Any, TypeVar, get_args
 
 from memcurse_cli.schema.figures import (
     ORDER,
@@ -69,7 +70,7 @@ Shared = tuple[list[Part], str]
 def shared(
     layers: Sequence[LayerReport],
     parts: Callable[[LayerReport], Sequence[Part]],
-    rank: Callable[[Part], float],
+    rank: Callable[[Part], Any],
     key: Callable[[Part], object] = lambda part: part.name,
     *,
     every: bool = False,
@@ -83,13 +84,13 @@ def shared(
         key: what parts of one family that share a row have in common.
         every: each part has a row of its own.
     """
-    groups: dict[object, list[tuple[float, Part, str]]] = {}
+    groups: dict[object, list[tuple[Any, Part, str]]] = {}
     for layer in layers:
         for part in parts(layer):
             common = id(part) if every else (layer.family, key(part))
             groups.setdefault(common, []).append((rank(part), part, layer.name))
-    ranked = [sorted(same, key=lambda one: -one[0]) for same in groups.values()]
-    ranked.sort(key=lambda same: -same[0][0])
+    ranked = [sorted(same, key=itemgetter(0), reverse=True) for same in groups.values()]
+    ranked.sort(key=lambda same: same[0][0], reverse=True)
     return [([part for _, part, _ in same], same[0][2]) for same in ranked]
 
 

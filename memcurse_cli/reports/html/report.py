@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from memcurse_cli.reports import answer
 from memcurse_cli.reports.console import FILE_WIDTH, Screen
-from memcurse_cli.reports.grid import Column, cells, says
+from memcurse_cli.reports.grid import cells, says
 from memcurse_cli.reports.html.page import (
     BEYOND,
     Cell,
@@ -30,7 +30,7 @@ from memcurse_cli.reports.numbers import Level, count, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
 from memcurse_cli.reports.ranking import layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
-from memcurse_cli.reports.terminal.tables import LayerTable, Page
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import LayerReport, Report
@@ -39,54 +39,34 @@ Row = dict[str, Any]
 """What a template places: of a table the cells of a row, what the first of them links to, and the
 index of its layer; else a part of the page, by the names of what it holds."""
 
-Tab = tuple[
-    Sequence[Column], Callable[[LayerReport], Sequence[Any]], Callable[[Page], Iterable[str]]
-]
-"""Columns of the terminal, what of a layer has a row, and what that rests on."""
 
-
-def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Row]:
+def sections(
+    report: Report, layer: LayerReport, tables: Sequence[LayerTable | SharedTable]
+) -> Iterator[Row]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
     page = Page(Screen(FILE_WIDTH), replace(report, layers=(layer,)))
-    for title, (columns, entries, notes) in tabs.items():
-        rows = [cells(columns, one) for one in entries(layer)]
+    for table in tables:
+        columns = table.columns
+        rows = [cells(columns, one) for one in table.entries(layer)]
         kept = [index for index in range(len(columns)) if says(rows, index)]
         if rows:
             yield {
-                "title": title,
+                "title": table.title,
                 "heads": [columns[index].heading for index in kept],
                 "tips": [columns[index].meaning for index in kept],
                 "rows": [[row[index].text for index in kept] for row in rows],
-                "notes": [*notes(page)],
+                "notes": [*table.notes(page)],
             }
 
 
-def _tab(table: LayerTable) -> Tab:
-    return table.columns, table.entries, table.notes
-
-
-def _rates(layer: LayerReport) -> list[Any]:
-    groups = () if layer.learning_rates is None else layer.learning_rates.groups
-    return [(group, "", 1) for group in groups]
-
-
-def _adam(layer: LayerReport) -> list[Any]:
-    return [([group], "") for group in layer.adam if group.effective_step is not None]
-
-
-TABS: dict[str, Tab] = {
-    "What if": _tab(steps.WHAT_IF),
-    "Learning rates": (steps.RATE_COLUMNS, _rates, lambda _: ()),
-    "Moving gates": _tab(structure.MOVING_GATES),
-    "State at work": _tab(structure.STATE_AT_WORK),
-    "Hidden weights": _tab(structure.HIDDEN),
-}
-FOR_RESEARCHERS: dict[str, Tab] = {
-    "Hessian at a perfect fit": _tab(structure.HESSIAN),
-    "Adam's effective steps": (steps.ADAM_COLUMNS, _adam, steps.adam_notes),
-    "Dense matrix": _tab(structure.DENSE),
-    "Beyond eigenvalues": _tab(structure.STRUCTURE),
-}
+TABS = (
+    steps.WHAT_IF,
+    steps.RATES,
+    structure.MOVING_GATES,
+    structure.STATE_AT_WORK,
+    structure.HIDDEN,
+)
+FOR_RESEARCHERS = (structure.HESSIAN, steps.ADAM, structure.DENSE, structure.STRUCTURE)
 
 
 def to_html(reports: Sequence[Report]) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
-from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts
+from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, name_column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
@@ -137,7 +137,7 @@ def _group_columns(trace: float) -> tuple[Column, ...]:
             "max SGD lr": "Max SGD lr: 2/λ_max of the group alone.",
         },
         GUTTER_COLUMN,
-        Column("group", lambda group: Cell(group.name, NAME), align="left", shrinks=True),
+        name_column("group", lambda group: Cell(group.name, NAME)),
         figure("N", "size", write=str),
         figure(
             "tr H", "scores.trace", 2, lambda own: ABSENT if own is None else _share(own / trace)
@@ -156,12 +156,7 @@ _PAIR_COLUMNS = explained(
         "mean |corr|": "Mean |corr|: of |H_ab|/√(H_aa H_bb), a and b distinct.",
     },
     GUTTER_COLUMN,
-    Column(
-        "pair",
-        lambda one: " × ".join(dict.fromkeys((one.first, one.second))),
-        align="left",
-        shrinks=True,
-    ),
+    name_column("pair", lambda one: " × ".join(dict.fromkeys((one.first, one.second)))),
     figure("‖H‖²", "norm_share", write=_share),
     figure("mean |corr|", "mean_correlation", write=rate_words),
 )
@@ -193,10 +188,8 @@ def _eigenvector_columns(groups: Sequence[str]) -> list[Column]:
         Column("", lambda row: Cell(f"v{row[0]}", LABEL), align="left"),
         Column("eigenvalue", lambda row: number(row[1].eigenvalue)),
         Column("spread", lambda row: number_or_absent(row[1].concentration), leaves=2),
-        Column("groups", lambda row: weights(row[1]), align="left", shrinks=True),
-        Column(
-            "where in the layer", lambda row: _place(row[1]), align="left", shrinks=True, leaves=1
-        ),
+        name_column("groups", lambda row: weights(row[1])),
+        name_column("where in the layer", lambda row: _place(row[1]), leaves=1),
     ]
 
 

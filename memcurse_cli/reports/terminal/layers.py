@@ -8,13 +8,14 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, Glyphs
-from memcurse_cli.reports.grid import Cell, Column
+from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, count, percent, quantile
-from memcurse_cli.reports.ranking import grouped, layer_rank, shared, together, worst_parameter
+from memcurse_cli.reports.ranking import grouped, layer_rank, together, worst_parameter
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
     Page,
+    SharedTable,
     effect_cell,
     explained,
     figure,
@@ -79,13 +80,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("|λ|≥1", "eigenvalues.unstable", 5, str),
             figure("E|h|²", "state.second_moment", 8, quantile("max")),
             figure("usable rate", "usable_rate.rate", 2, rate_words),
-            Column(
-                "worst step",
-                _worst(lambda one: one.name),
-                align="left",
-                shrinks=True,
-                leaves=1,
-            ),
+            name_column("worst step", _worst(lambda one: one.name), leaves=1),
             Column("effect", _worst(effect_cell)),
         ),
         entries=lambda layer: [layer],
@@ -124,18 +119,6 @@ Entry = tuple[ParameterSummary, str]
 """A parameter group, and the layer where it is worst."""
 
 
-def parameter_lines(page: Page) -> Iterator[Text]:
-    """The worst parameter groups, one row per name and family; every single one for all layers."""
-    found = shared(page.layers, lambda layer: layer.parameters, effect_rank, every=page.all_layers)
-    yield from page.merged(
-        "Parameters",
-        _PARAMETER_COLUMNS,
-        found,
-        lambda groups, layer: (together(groups), layer),
-        "group with smaller effects",
-    )
-
-
 def _rounding(heading: str, dtype: str, leaves: int) -> Column:
     """The error in per cent; in 8 bits only of what somebody has quantised to them."""
 
@@ -149,24 +132,31 @@ def _rounding(heading: str, dtype: str, leaves: int) -> Column:
     return Column(heading, value, leaves=leaves, optional=True)
 
 
-_PARAMETER_COLUMNS = explained(
-    {
-        "worst in": "Where layers share a row, each figure is their worst.",
-        "effect": "Effect: the state's change by one step on the p99 element, lr √κ; of a dense "
-        "matrix on all entries, signs independent, lr √κ(A).",
-        "bf16": "bf16, fp16, fp32: the state's error, in %, when the group is stored so.",
-        "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
-    },
-    GUTTER_COLUMN,
-    Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
-    Column("worst in", lambda one: one[1], align="left", shrinks=True, leaves=4, optional=True),
-    Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
-    Column("effect", lambda one: effect_cell(one[0])),
-    Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
-    _rounding("bf16", "bfloat16", 3),
-    _rounding("fp16", "float16", 5),
-    _rounding("fp32", "float32", 7),
-    _rounding("int8", "int8", 8),
-    _rounding("e4m3", "float8_e4m3fn", 9),
-    _rounding("e5m2", "float8_e5m2", 10),
+PARAMETERS = SharedTable(
+    "Parameters",
+    explained(
+        {
+            "worst in": "Where layers share a row, each figure is their worst.",
+            "effect": "Effect: the state's change by one step on the p99 element, lr √κ; of a "
+            "dense matrix on all entries, signs independent, lr √κ(A).",
+            "bf16": "bf16, fp16, fp32: the state's error, in %, when the group is stored so.",
+            "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
+        },
+        GUTTER_COLUMN,
+        name_column("parameter", lambda one: Cell(one[0].name, NAME)),
+        name_column("worst in", lambda one: one[1], leaves=4, optional=True),
+        Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
+        Column("effect", lambda one: effect_cell(one[0])),
+        Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
+        _rounding("bf16", "bfloat16", 3),
+        _rounding("fp16", "float16", 5),
+        _rounding("fp32", "float32", 7),
+        _rounding("int8", "int8", 8),
+        _rounding("e4m3", "float8_e4m3fn", 9),
+        _rounding("e5m2", "float8_e5m2", 10),
+    ),
+    parts=lambda layer: layer.parameters,
+    rank=effect_rank,
+    more="group with smaller effects",
+    entry=lambda groups, layer: (together(groups), layer),
 )

@@ -252,11 +252,7 @@ def _parameter(name: str, figure: str) -> Value:
 
 
 def _column(heading: str, value: Value, above: str = "") -> Column:
-    def cell(row: PredictionRow) -> Cell:
-        said = _figure(value(row))
-        return Cell(said, "yellow" if said == DIVERGENT else "")
-
-    return Column(heading, cell, leaves=1, above=above)
+    return Column(heading, lambda row: _figure(value(row)), leaves=1, above=above)
 
 
 def _tables(screen: Screen, rows: Rows) -> Iterator[Text]:

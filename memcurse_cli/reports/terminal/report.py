@@ -24,11 +24,12 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import Told, grouped, told_once
-from memcurse_cli.reports.terminal.layers import layer_lines, parameter_lines
+from memcurse_cli.reports.terminal.layers import PARAMETERS, layer_lines
 from memcurse_cli.reports.terminal.page import actions, headline
 from memcurse_cli.reports.terminal.steps import (
+    ADAM,
+    RATES,
     WHAT_IF,
-    adam_lines,
     learning_rate_lines,
 )
 from memcurse_cli.reports.terminal.structure import (
@@ -222,15 +223,15 @@ def _said_of(page: Page, label: str, said: Iterable[tuple[str, str]]) -> Iterato
 
 SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {
     "layers": ("Layers", layer_lines),
-    "parameters": ("Parameters", parameter_lines),
+    "parameters": (PARAMETERS.title, PARAMETERS.lines),
     "hessian": (HESSIAN.title, HESSIAN.lines),
     "dense": (DENSE.title, DENSE.lines),
     "structure": (STRUCTURE.title, STRUCTURE.lines),
     "hidden": (HIDDEN.title, HIDDEN.lines),
     "state": (STATE_AT_WORK.title, STATE_AT_WORK.lines),
     "gates": (MOVING_GATES.title, MOVING_GATES.lines),
-    "learning-rates": ("Learning rates", learning_rate_lines),
-    "adam": ("Adam's effective steps", adam_lines),
+    "learning-rates": (RATES.title, learning_rate_lines),
+    "adam": (ADAM.title, ADAM.lines),
     "what-if": (WHAT_IF.title, WHAT_IF.lines),
     "findings": ("Findings", _finding_lines),
     "notes": ("Notes", _note_lines),

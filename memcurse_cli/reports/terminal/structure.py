@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from memcurse_cli.reports.answer import rate_words
-from memcurse_cli.reports.grid import Column
+from memcurse_cli.reports.grid import Column, name_column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     DIVERGENT,
@@ -167,7 +167,7 @@ HIDDEN = LayerTable(
             "radius": "Radius: the largest |λ|.",
             "τ": "τ: the Jacobian's longest, in steps.",
         },
-        Column("matrix", lambda one: one.name, align="left", shrinks=True),
+        name_column("matrix", lambda one: one.name),
         figure("n", "order", 2, str),
         figure("radius", "spectral_radius"),
         figure("|λ|≥1", "unstable", 1, str),

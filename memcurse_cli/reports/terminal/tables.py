@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from rich.text import Text
 
 from memcurse_cli.reports.answer import short_names
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw, paragraph
+from memcurse_cli.reports.grid import (
+    Cell,
+    Column,
+    RenderedTable,
+    Row,
+    cells,
+    draw,
+    name_column,
+    paragraph,
+)
 from memcurse_cli.reports.numbers import count, effect, number_or_absent
+from memcurse_cli.reports.ranking import shared
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import LayerReport, Report
 
@@ -23,7 +34,7 @@ Item = TypeVar("Item")
 SHOWN = 8
 
 GUTTER_COLUMN = Column("", align="left")
-NAME_COLUMN = Column("layer", align="left", shrinks=True, optional=True)
+NAME_COLUMN = name_column("layer", optional=True)
 
 
 def figure(
@@ -71,24 +82,6 @@ class Page:
         yield from self.drawn[title].lines
         if hidden:
             yield from self.notes([f"{hidden}: --all."])
-
-    def merged(
-        self,
-        title: str,
-        columns: Sequence[Column],
-        found: Sequence[tuple[list[Item], str]],
-        entry: Callable[[list[Item], str], Any],
-        more: str,
-        *rest: Row,
-    ) -> Iterator[Text]:
-        """A table of parts that layers share, as `ranking.shared` finds them."""
-        shown, hidden = self.shown(found, SHOWN, more)
-        rows = []
-        for parts, layer in shown:
-            more = f" +{len(parts) - 1}" if len(parts) > 1 else ""
-            rows.append(cells(columns, entry(parts, self.label(layer) + more)))
-        if rows:
-            yield from self.table(title, columns, [*rows, *rest], hidden)
 
     def label(self, layer: str) -> str:
         """What stands beside a row of a layer: nothing where there is no other."""
@@ -158,6 +151,37 @@ class LayerTable:
             yield from page.table(
                 self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
             )
+        yield from page.notes(self.notes(page))
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """A table whose rows are about parts that layers share, as `ranking.shared` finds them."""
+
+    title: str
+    columns: tuple[Column, ...]
+    parts: Callable[[LayerReport], Sequence[Any]]  # those of a layer
+    rank: Callable[[Any], Any]  # of a part: the largest stands first
+    more: str  # what the parts are that are not shown
+    # what a row is about: parts that share it, and the layer of the first of them
+    entry: Callable[[list[Any], str], Any] = lambda parts, layer: (parts, layer)
+    key: Callable[[Any], object] = attrgetter("name")  # what parts that share a row have in common
+    notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
+
+    def entries(self, layer: LayerReport) -> list[Any]:
+        """The parts of one layer, which share a row with no other."""
+        return [self.entry([part], "") for part in self.parts(layer)]
+
+    def lines(self, page: Page, *rest: Row) -> Iterator[Text]:
+        """The table of those parts that are worst, or of all, above further rows, and its notes."""
+        found = shared(page.layers, self.parts, self.rank, self.key, every=page.all_layers)
+        shown, hidden = page.shown(found, SHOWN, self.more)
+        rows = []
+        for parts, layer in shown:
+            more = f" +{len(parts) - 1}" if len(parts) > 1 else ""
+            rows.append(cells(self.columns, self.entry(parts, page.label(layer) + more)))
+        if rows:
+            yield from page.table(self.title, self.columns, [*rows, *rest], hidden)
         yield from page.notes(self.notes(page))
 
 
