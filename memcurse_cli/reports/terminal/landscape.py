@@ -19,10 +19,10 @@ from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragrap
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.steps import title
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, legend
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
-GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
 LEAST_LOSS = 1e-6
 AXIS = Axis(
     "distance of one parameter from its optimum",
@@ -44,11 +44,6 @@ def _verdict(steps: float | None) -> str:
 
 def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cell]:
     return lambda entry: Cell(write(entry[2]), VERDICT_STYLES[_verdict(entry[2].steps_across)])
-
-
-def title(view: LandscapeView) -> str:
-    """What a parametrisation is called: ``lru, γ own``."""
-    return f"{view.parametrization}{GAINS[view.gain]}"
 
 
 _WHICH = [

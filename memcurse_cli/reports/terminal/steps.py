@@ -35,6 +35,7 @@ from memcurse_cli.reports.terminal.tables import (
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import AdamGroup, GroupRate
 from memcurse_cli.schema.report import LayerReport, WhatIf
+from memcurse_cli.schema.theory import LandscapeView
 
 NAMED = 4
 REST = "everything else"
@@ -223,15 +224,15 @@ ADAM = SharedTable(
 )
 
 
-GAINS = {"held": "", "own": ", γ own", "coupled": ", γ coupled"}
+GAINS = {"held": "", "none": "", "own": ", γ own", "coupled": ", γ coupled"}
 
 Version = tuple[str, Any, ParameterSummary | None]
 """How a group is written, what has the figures of all groups together, beside the first of them,
 and the group."""
 
 
-def _title(version: WhatIf) -> str:
-    """What a rewriting is called: ``lru, γ own``."""
+def title(version: WhatIf | LandscapeView) -> str:
+    """What a parametrisation is called: ``lru, γ own``."""
     return f"{version.parametrization or 'as it is'}{GAINS[version.gain]}"
 
 
@@ -241,7 +242,7 @@ def _versions(layer: LayerReport) -> list[Version]:
         return []
     found: list[Version] = []
     versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
-    versions += [(_title(one), one) for one in layer.what_if]
+    versions += [(title(one), one) for one in layer.what_if]
     for said, one in versions:
         first, *rest = one.parameters or (None,)
         found += [(said, one, first), *(("", None, group) for group in rest)]
@@ -274,7 +275,7 @@ def _what_if_notes(page: Page) -> Iterator[str]:
     if any(layer.dense is not None for layer in layers):
         yield "A dense matrix is written as its eigenvalues, one of each conjugate pair."
     for layer in layers:
-        left_out = grouped((version.left_out, _title(version)) for version in layer.what_if)
+        left_out = grouped((version.left_out, title(version)) for version in layer.what_if)
         for eigenvalues, titles in left_out.items():
             if eigenvalues:
                 yield (
@@ -283,7 +284,7 @@ def _what_if_notes(page: Page) -> Iterator[str]:
                 )
         for version in layer.what_if:
             if version.reason:
-                yield f"{page.names[layer.name]} as {_title(version)}: {version.reason}."
+                yield f"{page.names[layer.name]} as {title(version)}: {version.reason}."
 
 
 P99 = quantile("p99")

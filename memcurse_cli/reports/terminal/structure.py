@@ -111,13 +111,11 @@ DENSE = LayerTable(
 def _structures(layer: LayerReport) -> list[DenseStructure]:
     """What a dense matrix says beyond its eigenvalues, where it has a figure of that."""
     structure = None if layer.dense is None else layer.dense.structure
-    if structure is None or (
-        structure.eigenvalue_part is None
-        and structure.transient_growth is None
-        and structure.eigenvalue_condition.max is None
-    ):
+    if structure is None:
         return []
-    return [structure]
+    worst = structure.eigenvalue_condition.max
+    known = (structure.eigenvalue_part, structure.transient_growth, worst)
+    return [structure] if any(one is not None for one in known) else []
 
 
 def _worst_condition(layer: LayerReport) -> float:
