@@ -102,8 +102,9 @@ def emit_json(document: Any, output: Path | None) -> None:
 
 
 def emit_page(lines: Lines, output: Path | None) -> None:
-    """Print or write a page, as `emit` does."""
-    emit(text_of(lines, output), output)
+    """Print or write a page, as `emit` does; no line of it ends in blanks."""
+    text = text_of(lines, output)
+    emit("\n".join(line.rstrip() for line in text.splitlines()), output)
 
 
 def check_figure(path: Path) -> str:

@@ -321,7 +321,7 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
 def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
     from memcurse_cli.reports.terminal.listing import listing
 
-    emit(listing(heads, rows, output), output)
+    emit_page(partial(listing, heads, rows), output)
 
 
 def rule(

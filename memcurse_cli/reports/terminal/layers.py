@@ -59,8 +59,9 @@ def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerRepo
     return value
 
 
-def _layer_table(glyphs: Glyphs) -> LayerTable:
-    return LayerTable(
+def layer_lines(page: Page) -> Iterator[Text]:
+    """The table of layers, and what all those of a family have in common."""
+    table = LayerTable(
         "Layers",
         explained(
             {
@@ -71,7 +72,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("n", "eigenvalues.count", 6, str),
             Column(
                 AXIS,
-                lambda one: Cell(spectrum([one.eigenvalues], glyphs), SPECTRUM),
+                lambda one: Cell(spectrum([one.eigenvalues], page.screen.glyphs), SPECTRUM),
                 align="left",
                 leaves=4,
             ),
@@ -90,11 +91,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
         named=True,
         notes=_family_notes,
     )
-
-
-def layer_lines(page: Page) -> Iterator[Text]:
-    """The table of layers, and what all those of a family have in common."""
-    return _layer_table(page.screen.glyphs).lines(page)
+    return table.lines(page)
 
 
 def _family_notes(page: Page) -> Iterator[str]:

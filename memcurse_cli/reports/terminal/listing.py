@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from memcurse_cli.reports.console import CODE, LABEL, NAME, TITLE, Screen, text_of
+from memcurse_cli.reports.console import CODE, LABEL, NAME, TITLE, Screen
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.schema.listings import FamilyDocument
 from memcurse_cli.schema.report import RuleDocument
 
 
-def listing(headings: Sequence[str], rows: Sequence[Sequence[str]], file: Path | None) -> str:
+def listing(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], screen: Screen
+) -> Iterator[Table]:
     """Rows of texts under headings; the last column wraps, the first is set off."""
-
-    def lines(screen: Screen) -> Iterator[Table]:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style=LABEL, pad_edge=False)
-        for index, heading in enumerate(headings):
-            table.add_column(screen.clean(heading), style=NAME if index == 0 else "")
-        for row in rows:
-            table.add_row(*(Text(screen.clean(text)) for text in row))
-        yield table
-
-    return "\n".join(line.rstrip() for line in text_of(lines, file).splitlines())
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style=LABEL, pad_edge=False)
+    for index, heading in enumerate(headings):
+        table.add_column(screen.clean(heading), style=NAME if index == 0 else "")
+    for row in rows:
+        table.add_row(*(Text(screen.clean(text)) for text in row))
+    yield table
 
 
 def family_lines(families: Sequence[FamilyDocument], screen: Screen) -> Iterator[Text]:
