@@ -30,7 +30,7 @@ from rich.cells import cell_len
 import memcurse_cli
 from memcurse_cli import inspect
 from memcurse_cli.reports.answer import describe_input, short_names
-from memcurse_cli.reports.console import Lines, text_for, text_for_file
+from memcurse_cli.reports.console import Lines, text_for
 from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal import page
@@ -86,7 +86,7 @@ def test_golden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     "path", [DENSE, LRU, GRU, "sample_checkpoints/complex_diagonal_rnn.safetensors"]
 )
 def test_one_layer_takes_25_lines(path: str) -> None:
-    lines = text_for_file(page.render(sample(path))).rstrip().split("\n")
+    lines = text_for(page.render(sample(path)), None).rstrip().split("\n")
     assert len(lines) <= 25
     wrapped = [
         line
@@ -111,7 +111,7 @@ def test_any_report_fits_any_width(report: Report, width: int, every: bool) -> N
         page.render_several([report, report]),
         render(report, all_layers=every, explain=every),
     ):
-        check(text_for_file(lines, width=width), width)
+        check(text_for(lines, None, width=width), width)
 
 
 @given(st.integers(40, 200), st.sampled_from(["ascii", "utf-8"]), st.booleans())
@@ -187,7 +187,7 @@ def test_several_checkpoints_stand_in_a_table_and_only_what_needs_attention_belo
         )
         for name, memory, usable in (("a", 20.0, 1e-5), ("b", 700.0, 1.0))
     ]
-    table, *below = text_for_file(page.render_several(judged)).split("\n\n")
+    table, *below = text_for(page.render_several(judged), None).split("\n\n")
     rows = [" ".join(line.split()) for line in table.splitlines()]
     assert rows[1:] == ["cursed a 20 1e-5 0.001 100 times too large", "ok b 700 1.0 0.001"]
     assert "CURSED  a/model.safetensors" in below[0]
@@ -205,7 +205,7 @@ def test_layers_are_called_by_what_tells_them_apart_and_a_code_is_told_of_its_wo
         sentence=f"The state of {names[1]} changes.",
         actions=(Action(f"train Q of {names[1]} at 1e-5"),),
     )
-    text = text_for_file(page.render(made))
+    text = text_for(page.render(made), None)
     assert "The state of layers.1 changes." in text
     assert "train Q of layers.1 at 1e-5" in text
     assert "a step on Q by 90 % (layers.0 and 1 more)" in text
@@ -214,7 +214,7 @@ def test_layers_are_called_by_what_tells_them_apart_and_a_code_is_told_of_its_wo
 
 
 def test_layers_that_forget_are_told_from_the_rest_of_a_stack() -> None:
-    text = text_for_file(page.render(build.hybrid()))
+    text = text_for(page.render(build.hybrid()), None)
     (depth,) = (line.split()[1] for line in text.splitlines() if line.startswith("  10k "))
     assert (len(depth), depth.count("#"), depth[17], depth[29]) == (48, 12, "▁", "▁")
     assert "\n  layers.17, layers.29         0.61" in text
@@ -222,7 +222,7 @@ def test_layers_that_forget_are_told_from_the_rest_of_a_stack() -> None:
 
 def test_a_group_is_given_one_rate_and_the_limit_is_only_a_figure() -> None:
     made = inspect(build.SAMPLES / "dense_linear_rnn.safetensors", learning_rates=True)
-    text = text_for_file(render(made, sections=["learning-rates"]))
+    text = text_for(render(made, sections=["learning-rates"]), None)
     heading, row, rest = (line.split() for line in text.splitlines()[1:4])
     assert heading == ["group", "tensor", "10", "%", "step", "at", "give"]
     usable = number(made.usable_rate.rate, 2)
@@ -231,7 +231,7 @@ def test_a_group_is_given_one_rate_and_the_limit_is_only_a_figure() -> None:
     wide = inspect(
         build.SAMPLES / "dense_linear_rnn.safetensors", learning_rates=True, step_limit=0.2
     )
-    text = text_for_file(render(wide, sections=["learning-rates"]))
+    text = text_for(render(wide, sections=["learning-rates"]), None)
     assert "20 % step at" in text
     assert text.split().count(usable) == 1
 
@@ -240,7 +240,7 @@ def test_the_code_to_paste_gives_the_groups_of_the_page() -> None:
     path = str(build.SAMPLES / "dense_linear_rnn.safetensors")
     asked = {"learning_rate": 3e-3, "horizon": 50, "rho": 0.5, "readout": "every"}
     made = inspect(path, learning_rates=True, **asked)
-    lines = text_for_file(render(made, sections=["learning-rates"]), width=300).splitlines()
+    lines = text_for(render(made, sections=["learning-rates"]), None, width=300).splitlines()
     (code,) = (line.strip() for line in lines if "memcurse_cli.inspect" in line)
     again: dict[str, Report] = {}
     exec(code, {"memcurse_cli": memcurse_cli}, again)

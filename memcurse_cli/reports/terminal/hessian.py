@@ -207,7 +207,7 @@ def _layer(screen: Screen, layer: LayerHessianReport, correlation: bool) -> Iter
 def _header(screen: Screen, report: HessianReport) -> Iterator[Text]:
     checkpoint, given = report.checkpoint, report.input
     yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
-    yield Text(screen.glyphs.rule * screen.width, LABEL)
+    yield Text(screen.clean("─") * screen.width, LABEL)
     assumed = InputAssumption(given.autocorrelation, given.horizon, given.horizon_source, 0.0)
     loss = "½ E|y - y*|² at a perfect fit"
     if given.horizon is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, Glyphs
+from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
 from memcurse_cli.reports.grid import Cell, Column
 from memcurse_cli.reports.numbers import ABSENT, count, number_or_absent, percent, quantile
 from memcurse_cli.reports.ranking import layer_rank, shared, together, worst_parameter
@@ -33,7 +33,7 @@ AXIS = " 1   100 10k 1M"
 """A heading that stands over the bars: each number is at the bar that begins there."""
 
 
-def spectrum(spectra: Sequence[EigenvalueSummary], glyphs: Glyphs) -> str:
+def spectrum(spectra: Sequence[EigenvalueSummary], bars: str) -> str:
     """One bar per half-decade of τ, from τ < 1 to τ ≥ 10⁶ steps, and a last one for |λ| ≥ 1.
 
     The heights are shares of the fullest bin, rounded up: a bin that holds a single eigenvalue
@@ -43,8 +43,8 @@ def spectrum(spectra: Sequence[EigenvalueSummary], glyphs: Glyphs) -> str:
     if any(len(one) != BINS for one in histograms):
         return ""
     counts = [*map(sum, zip(*histograms, strict=True)), sum(one.unstable for one in spectra)]
-    fullest, top = max(*counts, 1), len(glyphs.bars) - 1
-    return "".join(glyphs.bars[-(-top * count // fullest)] for count in counts)
+    fullest, top = max(*counts, 1), len(bars) - 1
+    return "".join(bars[-(-top * count // fullest)] for count in counts)
 
 
 def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerReport], Cell | str]:
@@ -61,7 +61,7 @@ def _usable(layer: LayerReport) -> str:
     return number_or_absent(None if layer.usable_rate is None else layer.usable_rate.rate, 2)
 
 
-def _layer_table(glyphs: Glyphs) -> LayerTable:
+def _layer_table(bars: str) -> LayerTable:
     return LayerTable(
         "Layers",
         explained(
@@ -73,7 +73,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("n", "eigenvalues.count", 6, str),
             Column(
                 AXIS,
-                lambda one: Cell(spectrum([one.eigenvalues], glyphs), SPECTRUM),
+                lambda one: Cell(spectrum([one.eigenvalues], bars), SPECTRUM),
                 align="left",
                 leaves=4,
             ),
@@ -101,7 +101,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
 
 def layer_lines(page: Page) -> Iterator[Text]:
     """The table of layers, and what all those of a family have in common."""
-    yield from _layer_table(page.screen.glyphs).lines(page)
+    yield from _layer_table(page.screen.bars).lines(page)
     families: dict[str, list[LayerReport]] = {}
     for layer in page.layers:
         families.setdefault(layer.family, []).append(layer)

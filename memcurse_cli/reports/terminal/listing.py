@@ -18,8 +18,6 @@ from memcurse_cli.reports.console import (
     TITLE,
     Lines,
     Screen,
-    text_for,
-    text_for_file,
     text_of,
 )
 from memcurse_cli.reports.grid import facts, paragraph
@@ -65,8 +63,7 @@ def family_list(families: Sequence[FamilyDocument], file: Path | None) -> str:
 
 
 def _to_text(lines: Lines, file: Path | None) -> str:
-    text = text_for(lines, None) if file is None else text_for_file(lines)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    return "\n".join(line.rstrip() for line in text_of(lines, file).splitlines())
 
 
 def rule_text(rule: RuleDocument, *, file: Path | None = None) -> str:

@@ -202,7 +202,7 @@ def _figures(screen: Screen, report: Report) -> Iterator[Text]:
 def _spectrum(screen: Screen, report: Report) -> Text:
     """The bars with their ends, and the memory in words; the axis is named where there is room."""
     spectra = [layer.eigenvalues for layer in report.layers]
-    bars = spectrum(spectra, screen.glyphs)
+    bars = spectrum(spectra, screen.bars)
     words = screen.clean(memory_words(report))
     if not bars:
         return Text(words)
@@ -298,7 +298,7 @@ def _depth_lines(screen: Screen, depth: Sequence[Depth]) -> Iterator[Text]:
     ]
     finite = [one for group in memories for one in group if one < math.inf]
     top = max(1, math.ceil(math.log10(max([*finite, 10.0]))))
-    bars = screen.glyphs.bars
+    bars = screen.bars
     last = len(bars) - 1
 
     def bar(group: Sequence[float]) -> str:

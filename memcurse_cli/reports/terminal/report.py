@@ -176,7 +176,7 @@ def _finding(page: Page, told: Told) -> Iterator[Text]:
         place = screen.sentence(page.names[told.layer.name], NAME).append(f"{more}: ", LABEL)
         said = [place.append_text(said[0])]
     if finding.advice:
-        advice = Text(f"{screen.glyphs.advice} ", LABEL)
+        advice = Text(screen.clean("→ "), LABEL)
         said.append(advice.append_text(screen.sentence(finding.advice)))
     gutter = [
         (finding.severity, SEVERITY_STYLES[finding.severity]),

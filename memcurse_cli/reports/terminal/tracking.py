@@ -206,7 +206,7 @@ def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
         marks = [marks[(cell + 1) * len(marks) // room - 1] for cell in range(room)]
     known = [math.log(one) for one in scale if isinstance(one, float) and one > 0]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    missing, bars = screen.glyphs.bars[0], screen.glyphs.bars[1:]
+    missing, bars = screen.bars[0], screen.bars[1:]
     flat, span = high - low < math.log(STILL), max(high - low, math.log(2))
 
     def bar(mark: float) -> str:
