@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from reports import build
 from reports.strategies import instances
@@ -34,7 +34,7 @@ from memcurse_cli.reports.console import Lines, text_for
 from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal import page
-from memcurse_cli.reports.terminal.report import render, to_text
+from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.report import Action, Finding, InputAssumption, Report
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -55,7 +55,7 @@ PAGES: dict[str, Callable[[], Lines]] = {
     "lru": lambda: page.render(sample(LRU)),
     "gru": lambda: page.render(sample(GRU)),
     "hybrid": lambda: page.render(build.hybrid()),
-    "several": lambda: page.render_several([*map(sample, (*RUN, DENSE, GRU))]),
+    "several": lambda: page.render(*map(sample, (*RUN, DENSE, GRU))),
     "full_four_families": lambda: render(build.four_families(), explain=True),
     "full_divergent": lambda: render(build.divergent()),
     "full_many_layers": lambda: render(build.many_layers(), explain=True),
@@ -106,9 +106,10 @@ def check(text: str, width: int) -> None:
 @given(instances(Report), st.integers(40, 200), st.booleans())
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_any_report_fits_any_width(report: Report, width: int, every: bool) -> None:
+    assume(all(layer.usable_rate is None or layer.usable_rate.rate != 0 for layer in report.layers))
     for lines in (
         page.render(report),
-        page.render_several([report, report]),
+        page.render(report, report),
         render(report, all_layers=every, explain=every),
     ):
         check(text_for(lines, None, width=width), width)
@@ -174,7 +175,8 @@ def test_what_a_layer_has_no_sensitivities_for_is_said() -> None:
         "to_a.0.bias": random.standard_normal(8),
     }
     report = inspect(layer, gates=True)
-    assert "gateloop without κ: E|dλ/db|² is infinite" in " ".join(to_text(report).split())
+    drawn = text_for(render(report), None)
+    assert "gateloop without κ: E|dλ/db|² is infinite" in " ".join(drawn.split())
     browser = html.unescape(re.sub("<[^>]*>", " ", to_html([report])))
     assert "The layer is without κ: E|dλ/db|² is infinite" in " ".join(browser.split())
 
@@ -187,7 +189,7 @@ def test_several_checkpoints_stand_in_a_table_and_only_what_needs_attention_belo
         )
         for name, memory, usable in (("a", 20.0, 1e-5), ("b", 700.0, 1.0))
     ]
-    table, *below = text_for(page.render_several(judged), None).split("\n\n")
+    table, *below = text_for(page.render(*judged), None).split("\n\n")
     rows = [" ".join(line.split()) for line in table.splitlines()]
     assert rows[1:] == ["cursed a 20 1e-5 0.001 100 times too large", "ok b 700 1.0 0.001"]
     assert "CURSED  a/model.safetensors" in below[0]

@@ -13,7 +13,7 @@ from memcurse_cli.reports.answer import assumed_words, rate_words, steps
 from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen, text_of
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
-from memcurse_cli.reports.terminal.tracking import verdict_text
+from memcurse_cli.reports.terminal.tables import verdict_cell
 from memcurse_cli.schema.derived import (
     Change,
     Compared,
@@ -60,7 +60,7 @@ HOW = {
     "alone": "no other layer is left",
 }
 WHOLE: dict[str, Callable[[Compared], Cell]] = {
-    "verdict": lambda one: verdict_text(one.verdict),
+    "verdict": lambda one: verdict_cell(one.verdict),
     "memory": lambda one: Cell(steps(one.memory) + " (gates alone)" * one.gates_alone),
     "your rate": lambda one: Cell(setting(one.input.learning_rate)),
     "usable rate": lambda one: Cell(_usable(one)),
@@ -176,7 +176,7 @@ def _eigenvalues(layer: LayerComparison) -> str:
 
 
 def _verdict(layer: LayerComparison) -> Cell:
-    before, after = verdict_text(layer.verdict), verdict_text(layer.verdict_after)
+    before, after = verdict_cell(layer.verdict), verdict_cell(layer.verdict_after)
     return Cell("" if before == after else f"{before.text} → {after.text}", after.style)
 
 
@@ -204,7 +204,7 @@ def agrees(layer: LayerComparison) -> bool:
 
 def figures(layer: LayerComparison) -> tuple[list[Row], int]:
     """The figures that differ by more than 1 %, as text, and how many do not."""
-    before, after = (verdict_text(one).text for one in (layer.verdict, layer.verdict_after))
+    before, after = (verdict_cell(one).text for one in (layer.verdict, layer.verdict_after))
     named = (("verdict", before, after), ("family", layer.family, layer.family_after))
     rows = [row for row in named if row[1] != row[2]]
     same = 0

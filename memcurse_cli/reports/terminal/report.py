@@ -6,21 +6,12 @@ The answer comes first, as on the short page; what the columns of all tables mea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 from rich.text import Text
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.answer import describe_horizon, describe_input
-from memcurse_cli.reports.console import (
-    LABEL,
-    NAME,
-    SEVERITY_STYLES,
-    TITLE,
-    Lines,
-    Screen,
-    text_of,
-)
+from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Lines, Screen
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import Told, told_once
@@ -47,21 +38,6 @@ from memcurse_cli.reports.terminal.tables import Page
 from memcurse_cli.schema.report import LayerReport, Report
 
 
-def to_text(
-    report: Report,
-    *,
-    sections: Sequence[str] = (),
-    titled: bool = False,
-    all_layers: bool = False,
-    explain: bool = False,
-    file: Path | None = None,
-    width: int | None = None,
-) -> str:
-    """The page as text for standard output, or for a file: without colour, 80 cells wide."""
-    lines = render(report, sections=sections, titled=titled, all_layers=all_layers, explain=explain)
-    return text_of(lines, file, width=width)
-
-
 def render(
     report: Report,
     *,
@@ -83,8 +59,8 @@ def render(
     def lines(screen: Screen) -> Iterator[Text]:
         page = Page(screen, report, all_layers)
         if not sections:
-            yield from headline(screen, report)
-            yield from actions(screen, report)
+            yield from headline(page)
+            yield from actions(page)
             yield Text()
             yield from _about(screen, report)
         elif titled:
@@ -160,9 +136,7 @@ NAMED = 3
 
 def _finding_lines(page: Page) -> Iterator[Text]:
     """Every finding once, with the number of layers that share it; the severest first."""
-    shown, more = page.shown(
-        told_once(page.layers, page.report.findings), FINDINGS_SHOWN, "finding"
-    )
+    shown, more = page.shown(told_once(page.report), FINDINGS_SHOWN, "finding")
     for one in shown:
         yield from _finding(page, one)
     yield from page.notes([f"{more}: --all."] if more else [])

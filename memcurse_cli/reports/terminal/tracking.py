@@ -14,12 +14,11 @@ from pathlib import Path
 from rich.text import Text
 
 from memcurse_cli.diagnosis.model import unseen_memory
-from memcurse_cli.reports.answer import assumed_words, rate_words, steps, verdict_words, worst_group
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, worst_group
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
     SPECTRUM,
-    VERDICT_STYLES,
     Page,
     Screen,
     capitalised,
@@ -31,18 +30,14 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
+from memcurse_cli.reports.terminal.tables import verdict_cell
 from memcurse_cli.schema.derived import TrackedStep, Tracking
-from memcurse_cli.schema.figures import Verdict, diverges, effect_rank
+from memcurse_cli.schema.figures import diverges, effect_rank
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.track import STILL, unstable
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
-
-
-def verdict_text(verdict: Verdict) -> Cell:
-    """`not judged`, in its colour."""
-    return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
 
 
 def worst_effect(layers: Sequence[LayerReport]) -> str:
@@ -61,7 +56,7 @@ def _told(tell: Callable[[Report], Cell | str]) -> Callable[[TrackedStep], Cell 
 
 
 def _verdict(one: TrackedStep) -> Cell:
-    return Cell("error", ALARM) if one.report is None else verdict_text(one.report.verdict)
+    return Cell("error", ALARM) if one.report is None else verdict_cell(one.report.verdict)
 
 
 COLUMNS = [
@@ -121,7 +116,8 @@ def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterato
         span = f"{count(len(tracking.steps), 'checkpoint')}, step {first} to {last}"
         head = Text(no_wrap=True)
         if read:
-            head.append(f"{verdict_words(read[-1].verdict)}  ", VERDICT_STYLES[read[-1].verdict])
+            verdict = verdict_cell(read[-1].verdict)
+            head.append(f"{verdict.text.upper()}  ", verdict.style)
         yield head.append(span, LABEL)
         yield Text()
     yield from paragraph(screen, screen.sentence(f"{capitalised(tracking.sentence)}."))
