@@ -11,13 +11,13 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 LABEL = "dim"
@@ -93,20 +93,6 @@ class Screen:
         head = set_cell_size(text, room - room // 2).rstrip()
         tail = set_cell_size(text[::-1], room // 2).rstrip()[::-1]
         return f"{head}{ellipsis}{tail}"
-
-
-@dataclass(frozen=True)
-class Page:
-    """Lines that a console draws at its own width and in its own characters."""
-
-    lines: Lines
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        coloured = console.color_system is not None
-        width = max(options.max_width, LEAST_WIDTH)
-        yield from self.lines(Screen(width, options.ascii_only, coloured))
 
 
 Lines = Callable[[Screen], "Iterable[RenderableType]"]
@@ -216,8 +202,16 @@ def text_for(lines: Lines, stream: TextIO | None, *, width: int | None = None) -
     """What such a console would print, as text; nothing is written yet."""
     console = console_for(stream, width=width)
     with console.capture() as capture:
-        console.print(Page(lines))
+        console.print(drawn_on(console, lines))
     return inert(capture.get(), stream)
+
+
+def drawn_on(console: Console, lines: Lines) -> RenderableType:
+    """Lines at the width of a console, in its characters."""
+    from rich.console import Group
+
+    width, coloured = max(console.width, LEAST_WIDTH), console.color_system is not None
+    return Group(*lines(Screen(width, console.options.ascii_only, coloured)))
 
 
 def text_of(lines: Lines, file: Path | None, *, width: int | None = None) -> str:

@@ -140,12 +140,11 @@ NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w-]|\.\w)")
 RATES = ("MC207", "MC302")
 """Findings on a learning rate that is too low: the smaller it is, the worse."""
 
-SINGULAR = re.compile(r"(?<= eigenvalues) has\b|(?<= eigenvalues never decay)s\b")
-
 
 def _plural(text: str) -> str:
     """A text about `1 of 32 eigenvalues` as one about more of them."""
-    return SINGULAR.sub(lambda found: " have" if found[0] == " has" else "", text)
+    has_many = text.replace(" eigenvalues has ", " eigenvalues have ")
+    return has_many.replace(" eigenvalues never decays", " eigenvalues never decay")
 
 
 def _wording(text: str) -> str:

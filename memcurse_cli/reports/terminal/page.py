@@ -58,9 +58,6 @@ EACH = 6
 NAMED = 3
 """Layers up to which a row that they share names them."""
 
-Group = tuple[str, Sequence[LayerReport]]
-"""Layers that share a row, and what it is called."""
-
 even = partial(paragraph, orphans=False)
 
 
@@ -222,7 +219,7 @@ def _stack(page: Page) -> Iterator[Text]:
     yield Text()
     groups = _groups(page)
     heading = "layer" if len(groups) == len(page.layers) else "layers"
-    name = Column(heading, lambda one: Cell(one[0], NAME), align="left", shrinks=True)
+    name = Column(heading, partial(_called, page), align="left", shrinks=True)
     differ = len({layer.verdict for layer in page.layers}) > 1
     columns = [GUTTER_COLUMN, name, *(GROUP_COLUMNS if differ else GROUP_COLUMNS[:-1])]
     rows = [cells(columns, one) for one in groups[:ROWS_SHOWN]]
@@ -231,27 +228,21 @@ def _stack(page: Page) -> Iterator[Text]:
         yield Text(f"  {count(len(groups) - ROWS_SHOWN, 'more row')}: --full", LABEL)
 
 
-def _groups(page: Page) -> list[Group]:
+def _groups(page: Page) -> Sequence[Sequence[LayerReport]]:
     """Every layer of a few; of many those of one family, verdict and reach, the worst first."""
-    names = page.names
     if len(page.layers) <= EACH:
-        return [(names[layer.name], [layer]) for layer in page.layers]
+        return [[layer] for layer in page.layers]
     alike: dict[tuple[str, str, bool], list[LayerReport]] = {}
     for layer in page.layers:
-        key = layer.verdict, layer.family, _forgets(layer, page.report.input.horizon)
-        alike.setdefault(key, []).append(layer)
-    groups = []
-    for (_, family, _), same in alike.items():
-        said = f"{len(same):,} {family.replace('_', ' ')}"
-        if len(same) <= NAMED:
-            said = ", ".join(names[layer.name] for layer in same)
-        groups.append((said, same))
-    return sorted(groups, key=lambda group: (-ORDER.index(group[1][0].verdict), len(group[1])))
+        forgets = endless(layer.memory) * SHORT < (page.report.input.horizon or 0)
+        alike.setdefault((layer.verdict, layer.family, forgets), []).append(layer)
+    return sorted(alike.values(), key=lambda same: (-ORDER.index(same[0].verdict), len(same)))
 
 
-def _forgets(layer: LayerReport, horizon: int | None) -> bool:
-    """Whether the memory of a layer is below a tenth of the horizon."""
-    return horizon is not None and layer.memory is not None and layer.memory * SHORT < horizon
+def _called(page: Page, layers: Sequence[LayerReport]) -> Cell:
+    if len(layers) <= NAMED:
+        return Cell(", ".join(page.names[layer.name] for layer in layers), NAME)
+    return Cell(f"{len(layers):,} {layers[0].family.replace('_', ' ')}", NAME)
 
 
 def _memory(layers: Sequence[LayerReport]) -> str:
@@ -270,11 +261,11 @@ def _rate(layers: Sequence[LayerReport]) -> str:
     return rate_words(smallest_rate(layer.usable_rate for layer in layers).rate)
 
 
-GROUP_COLUMNS = (
-    Column("memory", lambda one: _memory(one[1])),
-    Column("usable rate", lambda one: _rate(one[1]), leaves=1, optional=True),
-    Column("step effect", lambda one: _effect(one[1]), align="left", leaves=2, optional=True),
-    Column("verdict", lambda one: verdict_cell(one[1][0].verdict), align="left"),
+GROUP_COLUMNS = (  # of layers that share a row
+    Column("memory", _memory),
+    Column("usable rate", _rate, leaves=1, optional=True),
+    Column("step effect", _effect, align="left", leaves=2, optional=True),
+    Column("verdict", lambda layers: verdict_cell(layers[0].verdict), align="left"),
 )
 
 

@@ -6,6 +6,7 @@ The answer comes first, as on the short page; what the columns of all tables mea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from memcurse_cli.reports.answer import describe_horizon, describe_input
 from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Lines, Screen
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
-from memcurse_cli.reports.ranking import Told, told_once
+from memcurse_cli.reports.ranking import told_once
 from memcurse_cli.reports.terminal.layers import layer_lines, parameter_lines
 from memcurse_cli.reports.terminal.page import actions, headline
 from memcurse_cli.reports.terminal.steps import (
@@ -81,9 +82,10 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
     title, tell = SECTIONS[name]
     lines = [*tell(page)]
     if name in asked and not lines:
-        reasons = _of_layers(page, _missing) if name == "hessian" else ()
+        if name == "hessian":
+            lines = [*_said_of(page, "left out", page.layers, _missing)]
         why = f"Nothing to show of this checkpoint{ASKED_BY.get(name, '')}."
-        lines = [*_said_of(page, "left out", reasons)] or [*page.notes([why])]
+        lines = lines or [*page.notes([why])]
     return [Text(title, TITLE), *lines] if lines else []
 
 
@@ -136,49 +138,34 @@ NAMED = 3
 
 def _finding_lines(page: Page) -> Iterator[Text]:
     """Every finding once, with the number of layers that share it; the severest first."""
-    shown, more = page.shown(told_once(page.report), FINDINGS_SHOWN, "finding")
+    screen = page.screen
+    shown, hidden = page.shown(told_once(page.report), FINDINGS_SHOWN, "finding")
     for one in shown:
-        yield from _finding(page, one)
-    yield from page.notes([f"{more}: --all."] if more else [])
-
-
-def _finding(page: Page, told: Told) -> Iterator[Text]:
-    screen, finding = page.screen, told.finding
-    said = [screen.sentence(finding.message)]
-    if told.layer is not None and len(page.layers) > 1:
-        more = f" and {count(told.layers - 1, 'more layer')}" if told.layers > 1 else ""
-        place = screen.sentence(page.names[told.layer.name], NAME).append(f"{more}: ", LABEL)
-        said = [place.append_text(said[0])]
-    if finding.advice:
-        advice = Text(screen.clean("→ "), LABEL)
-        said.append(advice.append_text(screen.sentence(finding.advice)))
-    gutter = [
-        (finding.severity, SEVERITY_STYLES[finding.severity]),
-        (screen.clean(finding.code), LABEL),
-    ]
-    yield from paragraph(screen, *said, gutter=gutter)
+        finding, said = one.finding, Text()
+        if one.layer is not None and len(page.layers) > 1:
+            more = f" and {count(one.layers - 1, 'more layer')}" if one.layers > 1 else ""
+            said = screen.sentence(page.names[one.layer.name], NAME).append(f"{more}: ", LABEL)
+        texts = [said.append_text(screen.sentence(finding.message))]
+        if finding.advice:
+            advice = Text(screen.clean("→ "), LABEL)
+            texts.append(advice.append_text(screen.sentence(finding.advice)))
+        severity = finding.severity, SEVERITY_STYLES[finding.severity]
+        gutter = [severity, (screen.clean(finding.code), LABEL)]
+        yield from paragraph(screen, *texts, gutter=gutter)
+    yield from page.notes([f"{hidden}: --all."] if hidden else [])
 
 
 def _note_lines(page: Page) -> Iterator[Text]:
     """What was not read, not recurrent, assumed or left out, each thing once."""
-    yield from _said_of(
-        page, "skipped", ((f"{one.reason} ({one.family})", one.name) for one in page.report.skipped)
-    )
+    skipped = page.report.skipped
+    yield from _said_of(page, "skipped", skipped, lambda one: [f"{one.reason} ({one.family})"])
     for other in page.report.not_recurrent:
         more = ["…"] if other.count > NAMED else []
         names = ", ".join([*other.names[:NAMED], *more])
         said = f"{count(other.count, f'{other.kind} layer')}, with no recurrence: {names}"
         yield from facts(page.screen, {"also": said})
-    yield from _said_of(page, "assumed", _of_layers(page, lambda layer: layer.assumptions))
-    yield from _said_of(page, "left out", _of_layers(page, _missing))
-
-
-def _of_layers(
-    page: Page, say: Callable[[LayerReport], Iterable[str]]
-) -> Iterator[tuple[str, str]]:
-    """What is said of each layer, and its name."""
-    for layer in page.layers:
-        yield from ((words, layer.name) for words in dict.fromkeys(say(layer)))
+    yield from _said_of(page, "assumed", page.layers, lambda layer: layer.assumptions)
+    yield from _said_of(page, "left out", page.layers, _missing)
 
 
 def _missing(layer: LayerReport) -> Iterator[str]:
@@ -191,8 +178,11 @@ def _missing(layer: LayerReport) -> Iterator[str]:
         yield f"spectra of hidden weights: {layer.hidden_spectra_reason}"
 
 
-def _said_of(page: Page, label: str, said: Iterable[tuple[str, str]]) -> Iterator[Text]:
+def _said_of(
+    page: Page, label: str, layers: Iterable[Any], say: Callable[[Any], Iterable[str]]
+) -> Iterator[Text]:
     """Each thing once, with the layers that it was said of where these are not all."""
+    said = ((words, one.name) for one in layers for words in dict.fromkeys(say(one)))
     for words, names in of_each(said):
         whose = "" if len(names) == len(page.layers) else f": {page.whose(names)}"
         yield from facts(page.screen, {label: words + whose})
