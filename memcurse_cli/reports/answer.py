@@ -25,7 +25,6 @@ from memcurse_cli.schema.report import InputAssumption, LayerReport, Report, by_
 COARSE = 0.01
 """The error of the state above which a group is to be kept in single precision."""
 
-NEVER = "never"
 PARTS = re.compile(r"(?<=[./,])")
 COMPONENTS_SHOWN = 4
 KEPT_SHOWN = 3
@@ -104,34 +103,29 @@ def reasons(report: Report) -> tuple[list[Told], int]:
     The rate, MC207, and a memory that is too short are told by the sentence above them.
     """
     told = told_once(report)
-    notes = sum(one.finding.severity == "info" for one in told)
-    return [
-        one
-        for one in told
-        if one.finding.severity != "info" and one.finding.code not in ("MC107", "MC207")
-    ], notes
+    telling = [one for one in told if one.finding.severity != "info"]
+    shown = [one for one in telling if one.finding.code not in ("MC107", "MC207")]
+    return shown, len(told) - len(telling)
 
 
 def steps(memory: float | None) -> str:
     """A memory: `38 steps`, or that it never ends."""
-    return NEVER if memory is None else number(memory, 2)
+    return "never" if memory is None else number(memory, 2)
 
 
 def memory_words(report: Report) -> str:
     """The median and the longest memory, against the horizon."""
     spectra = [layer.eigenvalues for layer in report.layers]
     horizon = "" if report.input.horizon is None else f" of {report.input.horizon}"
-    median = f"median {steps(spectra[0].time_constant.p50)}" if len(spectra) == 1 else ""
-    never = sum(one.unstable for one in spectra)
+    medians = [one.time_constant.p50 for one in spectra] if len(spectra) == 1 else []
+    said = [f"median {steps(median)}" for median in medians]
     if report.memory is not None:
-        longest = f"longest {steps(report.memory)}{horizon}"
-        said = f"{median}, {longest}" if median else longest
-    elif median and not median.endswith(NEVER):
-        said = f"{median}{horizon}"
-    else:
-        said = f"{never:,} never fade{'s' * (never == 1)}"
+        said.append(f"longest {steps(report.memory)}")
+    elif medians in ([], [None]):
+        never, horizon = sum(one.unstable for one in spectra), ""
+        said = [f"{never:,} never fade{'s' * (never == 1)}"]
     gates = {layer.hidden_feedback or layer.input_dependent for layer in report.layers}
-    return said + (" (zero input)" if gates == {True} else "")
+    return ", ".join(said) + horizon + " (zero input)" * (gates == {True})
 
 
 def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSummary] | None:
@@ -268,16 +262,14 @@ def by_depth(report: Report) -> list[tuple[int, LayerReport | None]]:
     """
     names = [layer.name for layer in report.layers]
     front = names[0][: _common(names)].rstrip(digits) if names else ""
-    places = [re.match(r"([0-9]{1,18})(.*)", name[len(front) :]) for name in names]
-    if len(names) < 2 or len({place and place[2] for place in places}) > 1 or None in places:
+    placed = re.compile(re.escape(front) + r"([0-9]{1,18})(.*)")
+    rest = {(found := placed.match(name)) and found[2] for name in names}
+    if len(names) < 2 or len(rest) > 1 or None in rest:
         return []
-    found: list[tuple[int, LayerReport | None]] = [
-        (int(place[1]), layer) for place, layer in zip(places, report.layers, strict=True) if place
-    ]
-    attention = re.compile(re.escape(front) + r"([0-9]{1,18})")
-    for other in report.not_recurrent:
-        found += [(int(place[1]), None) for place in map(attention.match, other.names) if place]
-    return sorted(found, key=lambda one: one[0])
+    layers: list[tuple[str, LayerReport | None]] = [(one.name, one) for one in report.layers]
+    layers += [(name, None) for other in report.not_recurrent for name in other.names]
+    depth = [(int(found[1]), layer) for name, layer in layers if (found := placed.match(name))]
+    return sorted(depth, key=lambda one: one[0])
 
 
 def rate_words(rate: float | None) -> str:

@@ -74,14 +74,12 @@ def shared(
 
     The worst, whose rank is the largest, comes first.
     """
-    groups: dict[object, list[tuple[float, Part, str]]] = {}
-    for layer in layers:
-        for part in parts(layer):
-            common = id(part) if every else (layer.family, key(part))
-            groups.setdefault(common, []).append((rank(part), part, layer.name))
-    ranked = [sorted(same, key=lambda one: -one[0]) for same in groups.values()]
-    ranked.sort(key=lambda same: -same[0][0])
-    return [([part for _, part, _ in same], same[0][2]) for same in ranked]
+    found = [(part, layer) for layer in layers for part in parts(layer)]
+    groups: dict[object, list[tuple[Part, LayerReport]]] = {}
+    for part, layer in sorted(found, key=lambda pair: -rank(pair[0])):
+        common = id(part) if every else (layer.family, key(part))
+        groups.setdefault(common, []).append((part, layer))
+    return [([part for part, _ in same], same[0][1].name) for same in groups.values()]
 
 
 def layer_rank(layer: LayerReport) -> Rank:
