@@ -72,14 +72,6 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
     return len([*takewhile(lambda column: len(set(column)) == 1, columns)])
 
 
-def in_short(report: Report, text: str) -> str:
-    """A text in which layers are called by their short names."""
-    names = short_names([layer.name for layer in report.layers])
-    for full in sorted(names, key=len, reverse=True):
-        text = text.replace(full, names[full])
-    return text
-
-
 def why(report: Report) -> str:
     """What decides the verdict, in a few words."""
     if report.verdict == "not_judged":

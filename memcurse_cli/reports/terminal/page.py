@@ -17,22 +17,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memcurse_cli.diagnosis.model import SHORT
-from memcurse_cli.reports.answer import (
-    assumed_words,
-    by_depth,
-    hessian_words,
-    in_short,
-    memory_words,
-    rate_words,
-    reasons,
-    sensitivity_words,
-    short_names,
-    steps,
-    storing_words,
-    subject,
-    why,
-    worst_group,
-)
+from memcurse_cli.reports import answer
 from memcurse_cli.reports.console import (
     LABEL,
     NAME,
@@ -73,7 +58,7 @@ def render(*reports: Report) -> Lines:
 
 def _one(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     (report,) = reports
-    page, (told, notes) = Page(screen, report), reasons(report)
+    page, (told, notes) = Page(screen, report), answer.reasons(report)
     yield from headline(page)
     yield from actions(page)
     yield from _reasons(page, told)
@@ -81,7 +66,7 @@ def _one(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     yield Text()
     yield from _figures(page)
     yield Text()
-    assumed = screen.sentence(assumed_words(report.input), LABEL)
+    assumed = screen.sentence(answer.assumed_words(report.input), LABEL)
     yield from even(screen, assumed, gutter=[("Assumed", LABEL)])
     yield from _closing(page, told, notes)
 
@@ -90,7 +75,7 @@ def headline(page: Page) -> Iterator[Text]:
     """The verdict, the checkpoint and what it holds; and below it the sentence."""
     screen, report, verdict = page.screen, page.report, verdict_cell(page.report.verdict)
     line = Text(no_wrap=True).append(verdict.text.upper(), verdict.style).append("  ")
-    about = screen.clean(subject(report))
+    about = screen.clean(answer.subject(report))
     room = screen.width - line.cell_len - cell_len(about) - 2
     beside = room >= LEAST_ROOM
     line.append(_end_of(page, room if beside else screen.width - 12), TITLE)
@@ -101,7 +86,14 @@ def headline(page: Page) -> Iterator[Text]:
     if not beside:
         yield from even(screen, Text(about, LABEL), margin=2)
     yield Text()
-    yield from even(screen, screen.sentence(in_short(report, report.sentence), TITLE), margin=2)
+    yield from even(screen, _in_short(page, report.sentence, TITLE), margin=2)
+
+
+def _in_short(page: Page, text: str, style: str = "") -> Text:
+    """A sentence in which layers are called by their short names."""
+    for full in sorted(page.names, key=len, reverse=True):
+        text = text.replace(full, page.names[full])
+    return page.screen.sentence(text, style)
 
 
 def _end_of(page: Page, room: int) -> str:
@@ -121,7 +113,7 @@ def actions(page: Page) -> Iterator[Text]:
     yield Text()
     yield Text("What to do", TITLE)
     for place, action in enumerate(report.actions[:ACTIONS_SHOWN], 1):
-        text = screen.sentence(in_short(report, action.text))
+        text = _in_short(page, action.text)
         command = screen.clean(action.command)
         room = screen.width - 5 - text.cell_len - cell_len(command)
         beside = command and room >= 3
@@ -182,9 +174,9 @@ def _figures(page: Page) -> Iterator[Text]:
     screen, report = page.screen, page.report
     said = {
         "Spectrum": _spectrum(page),
-        "Sensitivity": screen.sentence(sensitivity_words(report)),
-        "Hessian": screen.sentence(hessian_words(report)),
-        "Storing": screen.sentence(storing_words(report)),
+        "Sensitivity": screen.sentence(answer.sensitivity_words(report)),
+        "Hessian": screen.sentence(answer.hessian_words(report)),
+        "Storing": screen.sentence(answer.storing_words(report)),
     }
     for label, words in said.items():
         if words.plain:
@@ -195,7 +187,7 @@ def _spectrum(page: Page) -> Text:
     """The bars with their ends, and the memory in words; the axis is named where there is room."""
     spectra = [layer.eigenvalues for layer in page.layers]
     bars = spectrum(spectra, page.screen.bars)
-    words = page.screen.clean(memory_words(page.report))
+    words = page.screen.clean(answer.memory_words(page.report))
     if not bars:
         return Text(words)
     text = Text("1 ").append(bars[:-1], SPECTRUM).append(" 1M")
@@ -210,7 +202,7 @@ def _stack(page: Page) -> Iterator[Text]:
     """The memory by depth, and a row for each layer or for those that read alike."""
     if len(page.layers) < 2:
         return
-    depth = by_depth(page.report)
+    depth = answer.by_depth(page.report)
     if len(depth) > EACH:
         yield Text()
         title = Text("Memory by depth (the longest of each layer, in steps; # attention)", TITLE)
@@ -247,18 +239,18 @@ def _called(page: Page, layers: Sequence[LayerReport]) -> Cell:
 
 def _memory(layers: Sequence[LayerReport]) -> str:
     known = sorted((layer.memory for layer in layers), key=endless)
-    return " - ".join(dict.fromkeys(map(steps, (known[0], known[-1]))))
+    return " - ".join(dict.fromkeys(map(answer.steps, (known[0], known[-1]))))
 
 
 def _effect(layers: Sequence[LayerReport]) -> str:
-    found = worst_group(layers)
+    found = answer.worst_group(layers)
     if found is None or found[1].step_effect is None:
         return ABSENT
     return f"{found[1].name} {percent(found[1].step_effect)}"
 
 
 def _rate(layers: Sequence[LayerReport]) -> str:
-    return rate_words(smallest_rate(layer.usable_rate for layer in layers).rate)
+    return answer.rate_words(smallest_rate(layer.usable_rate for layer in layers).rate)
 
 
 GROUP_COLUMNS = (  # of layers that share a row
@@ -319,16 +311,18 @@ def _yours(report: Report) -> str:
 SEVERAL_COLUMNS = (
     Column("", lambda one: verdict_cell(one[1].verdict), align="left"),
     Column("checkpoint", lambda one: Cell(one[0], NAME), align="left", shrinks=True),
-    Column("memory", lambda one: steps(one[1].memory) if one[1].layers else ABSENT, leaves=1),
-    Column("usable rate", lambda one: rate_words(one[1].usable_rate.rate)),
+    Column(
+        "memory", lambda one: answer.steps(one[1].memory) if one[1].layers else ABSENT, leaves=1
+    ),
+    Column("usable rate", lambda one: answer.rate_words(one[1].usable_rate.rate)),
     Column("yours", lambda one: _yours(one[1])),
-    Column("why", lambda one: why(one[1]), align="left", shrinks=True, leaves=2),
+    Column("why", lambda one: answer.why(one[1]), align="left", shrinks=True, leaves=2),
 )
 
 
 def _several(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     """A line for each checkpoint, then what to do about those that need attention."""
-    names = short_names([report.checkpoint.path for report in reports])
+    names = answer.short_names([report.checkpoint.path for report in reports])
     rows = [cells(SEVERAL_COLUMNS, (names[one.checkpoint.path], one)) for one in reports]
     yield from draw(screen, SEVERAL_COLUMNS, rows).lines
     for report in reports:

@@ -16,25 +16,8 @@ from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Li
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import told_once
-from memcurse_cli.reports.terminal.layers import layer_lines, parameter_lines
+from memcurse_cli.reports.terminal import layers, steps, structure
 from memcurse_cli.reports.terminal.page import actions, headline
-from memcurse_cli.reports.terminal.steps import (
-    WHAT_IF,
-    adam_lines,
-    learning_rate_lines,
-    what_if_lines,
-)
-from memcurse_cli.reports.terminal.structure import (
-    DENSE,
-    HESSIAN,
-    HIDDEN,
-    MOVING_GATES,
-    STATE_AT_WORK,
-    STRUCTURE,
-    gate_lines,
-    mean_field_lines,
-    of_each,
-)
 from memcurse_cli.reports.terminal.tables import Page
 from memcurse_cli.schema.report import LayerReport, Report
 
@@ -179,27 +162,27 @@ def _missing(layer: LayerReport) -> Iterator[str]:
 
 
 def _said_of(
-    page: Page, label: str, layers: Iterable[Any], say: Callable[[Any], Iterable[str]]
+    page: Page, label: str, parts: Iterable[Any], say: Callable[[Any], Iterable[str]]
 ) -> Iterator[Text]:
     """Each thing once, with the layers that it was said of where these are not all."""
-    said = ((words, one.name) for one in layers for words in dict.fromkeys(say(one)))
-    for words, names in of_each(said):
+    said = ((words, one.name) for one in parts for words in dict.fromkeys(say(one)))
+    for words, names in structure.of_each(said):
         whose = "" if len(names) == len(page.layers) else f": {page.whose(names)}"
         yield from facts(page.screen, {label: words + whose})
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {
-    "layers": ("Layers", layer_lines),
-    "parameters": ("Parameters", parameter_lines),
-    "hessian": (HESSIAN.title, HESSIAN.lines),
-    "dense": (DENSE.title, DENSE.lines),
-    "structure": (STRUCTURE.title, STRUCTURE.lines),
-    "hidden": (HIDDEN.title, HIDDEN.lines),
-    "state": (STATE_AT_WORK.title, mean_field_lines),
-    "gates": (MOVING_GATES.title, gate_lines),
-    "learning-rates": ("Learning rates", learning_rate_lines),
-    "adam": ("Adam's effective steps", adam_lines),
-    "what-if": (WHAT_IF.title, what_if_lines),
+    "layers": ("Layers", layers.layer_lines),
+    "parameters": ("Parameters", layers.parameter_lines),
+    "hessian": (structure.HESSIAN.title, structure.HESSIAN.lines),
+    "dense": (structure.DENSE.title, structure.DENSE.lines),
+    "structure": (structure.STRUCTURE.title, structure.STRUCTURE.lines),
+    "hidden": (structure.HIDDEN.title, structure.HIDDEN.lines),
+    "state": (structure.STATE_AT_WORK.title, structure.mean_field_lines),
+    "gates": (structure.MOVING_GATES.title, structure.gate_lines),
+    "learning-rates": ("Learning rates", steps.learning_rate_lines),
+    "adam": ("Adam's effective steps", steps.adam_lines),
+    "what-if": (steps.WHAT_IF.title, steps.what_if_lines),
     "findings": ("Findings", _finding_lines),
     "notes": ("Notes", _note_lines),
 }
