@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memcurse_cli.diagnosis.prediction import predict
-from memcurse_cli.reports.console import text_for_file
+from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal.prediction import lines
 from memcurse_cli.schema.theory import Prediction
@@ -16,7 +16,7 @@ CASES = [(p, n) for p in PARAMETRIZATIONS for n in GAINS if n != "zoh" or p == "
 
 
 def text(prediction: Prediction, *, width: int = 80, with_plot: bool = False) -> str:
-    return text_for_file(partial(lines, prediction, with_plot), width=width)
+    return text_for(partial(lines, prediction, with_plot), None, width=width)
 
 
 @pytest.mark.parametrize("with_plot", [False, True])

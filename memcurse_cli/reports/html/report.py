@@ -205,7 +205,7 @@ def view(report: Report, place: str) -> Row:
     """A report as the template shows it, the worst layer first."""
     layers = report.layers
     order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
-    told = told_once(layers, report.findings)
+    told = told_once(report)
     named: dict[str, list[ParameterSummary]] = {}
     for group in (group for layer in layers for group in layer.parameters):
         named.setdefault(group.name, []).append(group)
@@ -271,7 +271,7 @@ def chart_data(report: Report) -> dict[str, Any]:
     """What charts need beyond the report's JSON, rounded to what they can show."""
     share = max(16, min(POINTS_PER_LAYER, POINTS_IN_ALL // max(1, len(report.layers))))
     index = {id(layer): place for place, layer in enumerate(report.layers)}
-    depth = [(one.index, one.layer and index[id(one.layer)]) for one in answer.by_depth(report)]
+    depth = [(place, layer and index[id(layer)]) for place, layer in answer.by_depth(report)]
     return {
         "rate": getattr(rate_bar(report), "yours", None),
         "depth": depth or [(place, place) for place in range(len(report.layers))],

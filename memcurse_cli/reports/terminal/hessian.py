@@ -42,7 +42,7 @@ def lines(report: HessianReport, correlation: bool, screen: Screen) -> Iterator[
     """The page line by line."""
     checkpoint, given = report.checkpoint, report.input
     yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
-    yield Text(screen.glyphs.rule * screen.width, LABEL)
+    yield Text(screen.clean("─") * screen.width, LABEL)
     assumed = InputAssumption(
         given.autocorrelation, given.horizon, given.horizon_source, 0.0, given.readout
     )

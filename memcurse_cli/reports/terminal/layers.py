@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from memcurse_cli.reports.answer import rate_words
-from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, Glyphs
+from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
 from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, count, percent, quantile
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, worst_parameter
@@ -35,7 +35,7 @@ AXIS = " 1   100 10k 1M"
 """A heading that stands over the bars: each number is at the bar that begins there."""
 
 
-def spectrum(spectra: Sequence[EigenvalueSummary], glyphs: Glyphs) -> str:
+def spectrum(spectra: Sequence[EigenvalueSummary], bars: str) -> str:
     """One bar per half-decade of τ, from τ < 1 to τ ≥ 10⁶ steps, and a last one for |λ| ≥ 1.
 
     The heights are shares of the fullest bin, rounded up: a bin that holds a single eigenvalue
@@ -45,8 +45,8 @@ def spectrum(spectra: Sequence[EigenvalueSummary], glyphs: Glyphs) -> str:
     if any(len(one) != BINS for one in histograms):
         return ""
     counts = [*map(sum, zip(*histograms, strict=True)), sum(one.unstable for one in spectra)]
-    fullest, top = max(*counts, 1), len(glyphs.bars) - 1
-    return "".join(glyphs.bars[-(-top * count // fullest)] for count in counts)
+    fullest, top = max(*counts, 1), len(bars) - 1
+    return "".join(bars[-(-top * count // fullest)] for count in counts)
 
 
 def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerReport], Cell | str]:
@@ -72,7 +72,7 @@ def layer_lines(page: Page) -> Iterator[Text]:
             figure("n", "eigenvalues.count", 6, str),
             Column(
                 AXIS,
-                lambda one: Cell(spectrum([one.eigenvalues], page.screen.glyphs), SPECTRUM),
+                lambda one: Cell(spectrum([one.eigenvalues], page.screen.bars), SPECTRUM),
                 align="left",
                 leaves=4,
             ),

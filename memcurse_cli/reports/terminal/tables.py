@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -128,13 +129,6 @@ class LayerTable:
     named: bool = False  # whether a layer is named where there is no other
     notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
 
-    def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
-        """Those of one layer, the first of them under its name."""
-        return [
-            [self.gutter(one), Cell("" if index else name, NAME), *cells(self.columns, one)]
-            for index, one in enumerate(self.entries(layer))
-        ]
-
     def taken(self, page: Page) -> tuple[Sequence[LayerReport], str]:
         """The layers that have rows on a page, and what those are that have none."""
         taken = [layer for layer in page.layers if self.entries(layer)]
@@ -146,11 +140,14 @@ class LayerTable:
         """The table of those layers that have a place in it, and its notes."""
         shown, hidden = self.taken(page)
         label = page.names.__getitem__ if self.named else page.label
-        rows = [row for layer in shown for row in self.rows(layer, label(layer.name))]
+        rows = [  # the first of a layer under its name
+            [self.gutter(one), Cell(name, NAME), *cells(self.columns, one)]
+            for layer in shown
+            for one, name in zip_longest(self.entries(layer), [label(layer.name)], fillvalue="")
+        ]
         if rows:
-            yield from page.table(
-                self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
-            )
+            columns = [GUTTER_COLUMN, NAME_COLUMN, *self.columns]
+            yield from page.table(self.title, columns, rows, hidden)
         yield from page.notes(self.notes(page))
 
 
