@@ -150,29 +150,27 @@ def inspect(
     elif chosen == "html":
         emit(browser_page, output)
     else:
-        from memcurse_cli.reports.terminal import page as short
-        from memcurse_cli.reports.terminal.report import to_text
+        from memcurse_cli.reports.console import text_of
+        from memcurse_cli.reports.terminal import page
+        from memcurse_cli.reports.terminal.report import render
 
         sections = section or [name for name, given in asked.items() if given]
         whole = not section and (full or (not sections and (explain or show_all)))
         pages = []
-        if len(reports) > 1 and not section:
-            pages.append(short.several(reports, file=output))
-        elif not whole and not section:
-            pages.append(short.to_text(reports[0], file=output))
+        if not section and (len(reports) > 1 or not whole):
+            pages.append(page.render(*reports))
         if whole or sections:
             pages += [
-                to_text(
+                render(
                     report,
                     sections=() if whole else sections,
                     titled=len(reports) > 1,
                     all_layers=show_all,
                     explain=explain,
-                    file=output,
                 )
                 for report in reports
             ]
-        emit("\n".join(pages), output)
+        emit("\n".join(text_of(lines, output) for lines in pages), output)
 
 
 @with_request("learning_rate", "step_limit", "spectra")

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ import typer
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.console import visible
+from memcurse_cli.reports.console import Lines, text_of, visible
 
 
 def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
@@ -111,12 +112,16 @@ def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any)
     folder = "html" if chosen == "html" else "terminal"
     module = importlib.import_module(f"memcurse_cli.reports.{folder}.{page}")
     if chosen == "html":
-        text = module.to_html(document)
+        emit(module.to_html(document), output)
     elif chosen == "csv":
-        text = module.to_csv(document, file=output)
+        emit(module.to_csv(document, file=output), output)
     else:
-        text = module.to_text(document, file=output, **how)
-    emit(text, output)
+        emit_page(partial(module.lines, document, **how), output)
+
+
+def emit_page(lines: Lines, output: Path | None) -> None:
+    """Print or write a page, as `emit` does."""
+    emit(text_of(lines, output), output)
 
 
 def check_figure(path: Path | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,7 @@ from memcurse_cli.commands.options import (
     choose_format,
     emit,
     emit_json,
+    emit_page,
     flag,
     option,
     show,
@@ -267,9 +269,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     if as_json:
         emit_json(FamiliesDocument(listed), output)
     else:
-        from memcurse_cli.reports.terminal.listing import family_list
+        from memcurse_cli.reports.terminal.listing import family_lines
 
-        emit(family_list(listed, output), output)
+        emit_page(partial(family_lines, listed), output)
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -295,7 +297,7 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
 def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
     from memcurse_cli.reports.terminal.listing import listing
 
-    emit(listing(heads, rows, output), output)
+    emit_page(partial(listing, heads, rows), output)
 
 
 def rule(
@@ -317,9 +319,9 @@ def rule(
     if as_json:
         emit_json(RulesDocument(rules), output)
     elif len(rules) == 1:
-        from memcurse_cli.reports.terminal.listing import rule_text
+        from memcurse_cli.reports.terminal.listing import rule_lines
 
-        emit(rule_text(rules[0], file=output), output)
+        emit_page(partial(rule_lines, rules[0]), output)
     else:
         _list(("code", "finding"), [(one.code, one.title) for one in rules], output)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from msgspec import structs
+from itertools import takewhile
+from string import digits
 
 from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
+from memcurse_cli.diagnosis.policy import DTYPES
 from memcurse_cli.reports.numbers import (
     count,
     decay_words,
@@ -18,30 +18,23 @@ from memcurse_cli.reports.numbers import (
     percent,
     setting,
 )
-from memcurse_cli.reports.ranking import Told, shared, together, told_once
+from memcurse_cli.reports.ranking import Told, endless, shared, together, told_once
 from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import InputAssumption, LayerReport, Report, by_rate
 
 COARSE = 0.01
 """The error of the state above which a group is to be kept in single precision."""
 
-NEVER = "never"
-DIGITS = re.compile(r"[0-9]{1,18}")
 PARTS = re.compile(r"(?<=[./,])")
 COMPONENTS_SHOWN = 4
 KEPT_SHOWN = 3
 
 
-def verdict_words(verdict: str) -> str:
-    """`CURSED`, `NOT JUDGED`."""
-    return verdict.replace("_", " ").upper()
-
-
 def subject(report: Report) -> str:
     """What the checkpoint holds: `1 lru layer, 64 units`, `48 layers: 36 mamba, 12 attention`."""
     layers, attention = report.layers, sum(other.count for other in report.not_recurrent)
-    families = dict.fromkeys(layer.family for layer in layers)
-    kind = next(iter(families)).replace("_", " ") if len(families) == 1 else "recurrent"
+    families = {layer.family for layer in layers}
+    kind = families.pop().replace("_", " ") if len(families) == 1 else "recurrent"
     if attention:
         whole = count(len(layers) + attention, "layer")
         said = f"{whole}: {len(layers):,} {kind}, {attention:,} attention"
@@ -61,8 +54,9 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     parts = [PARTS.split(name) for name in names]
     if len(parts) < 2:
         return {name: name for name in names}
-    front = _common(parts)
-    back = _common([part[front:][::-1] for part in parts])
+    # Never all of the components of a name.
+    front = _common([part[:-1] for part in parts])
+    back = _common([part[:front:-1] for part in parts])
     if front and any(part[front][:1].isdigit() for part in parts):
         front -= 1
     short = {
@@ -72,34 +66,18 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return short if len(set(short.values())) == len(short) else {name: name for name in names}
 
 
-def in_short(report: Report, text: str) -> str:
-    """A text in which layers are called by their short names."""
-    names = short_names([layer.name for layer in report.layers])
-    for full in sorted(names, key=len, reverse=True):
-        if full != names[full]:
-            text = text.replace(full, names[full])
-    return text
-
-
 def _common(parts: Sequence[Sequence[str]]) -> int:
-    """How many components at the start are the same everywhere; never all of them."""
-    shortest = min(map(len, parts))
-    for index in range(shortest - 1):
-        if len({part[index] for part in parts}) > 1:
-            return index
-    return max(shortest - 1, 0)
+    """How many of them at the start are the same everywhere."""
+    columns = zip(*parts, strict=False)
+    return len([*takewhile(lambda column: len(set(column)) == 1, columns)])
 
 
 def why(report: Report) -> str:
     """What decides the verdict, in a few words."""
     if report.verdict == "not_judged":
-        said = (layer.not_judged for layer in report.layers if layer.not_judged)
-        return (
-            next(said, "its usable rate is not known")
-            .partition(",")[0]
-            .removeprefix("its ")
-            .removeprefix("it ")
-        )
+        reasons_given = (layer.not_judged for layer in report.layers if layer.not_judged)
+        said = next(reasons_given, "usable rate is not known").partition(",")[0]
+        return said.removeprefix("its ").removeprefix("it ")
     for worst in by_rate(report.layers)[:1]:
         if worst.layer.verdict == "cursed":
             return f"{number(worst.ratio, 2)} times too large"
@@ -116,35 +94,30 @@ def reasons(report: Report) -> tuple[list[Told], int]:
 
     The rate, MC207, and a memory that is too short are told by the sentence above them.
     """
-    told = told_once(report.layers, report.findings)
-    notes = sum(one.finding.severity == "info" for one in told)
-    return [
-        one
-        for one in told
-        if one.finding.severity != "info" and one.finding.code not in ("MC107", "MC207")
-    ], notes
+    told = told_once(report)
+    telling = [one for one in told if one.finding.severity != "info"]
+    shown = [one for one in telling if one.finding.code not in ("MC107", "MC207")]
+    return shown, len(told) - len(telling)
 
 
 def steps(memory: float | None) -> str:
     """A memory: `38 steps`, or that it never ends."""
-    return NEVER if memory is None else number(memory, 2)
+    return "never" if memory is None else number(memory, 2)
 
 
 def memory_words(report: Report) -> str:
     """The median and the longest memory, against the horizon."""
     spectra = [layer.eigenvalues for layer in report.layers]
     horizon = "" if report.input.horizon is None else f" of {report.input.horizon}"
-    median = f"median {steps(spectra[0].time_constant.p50)}" if len(spectra) == 1 else ""
-    never = sum(one.unstable for one in spectra)
+    medians = [one.time_constant.p50 for one in spectra] if len(spectra) == 1 else []
+    said = [f"median {steps(median)}" for median in medians]
     if report.memory is not None:
-        longest = f"longest {steps(report.memory)}{horizon}"
-        said = f"{median}, {longest}" if median else longest
-    elif median and not median.endswith(NEVER):
-        said = f"{median}{horizon}"
-    else:
-        said = f"{never:,} never fade{'s' * (never == 1)}"
+        said.append(f"longest {steps(report.memory)}")
+    elif medians in ([], [None]):
+        never, horizon = sum(one.unstable for one in spectra), ""
+        said = [f"{never:,} never fade{'s' * (never == 1)}"]
     gates = {layer.hidden_feedback or layer.input_dependent for layer in report.layers}
-    return said + (" (zero input)" if gates == {True} else "")
+    return ", ".join(said) + horizon + " (zero input)" * (gates == {True})
 
 
 def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSummary] | None:
@@ -180,20 +153,18 @@ def _where(report: Report, layer: LayerReport) -> str:
 
 def hessian_words(report: Report) -> str:
     """Whether a diagonal optimizer copes with the curvature."""
-    known = [layer for layer in report.layers if layer.hessian is not None]
+    known = [(layer.hessian, layer) for layer in report.layers if layer.hessian is not None]
     if not known:
         reason = next((one.hessian_reason for one in report.layers if one.hessian_reason), None)
         return f"not known: {reason}" if reason else "not known"
-    layer = max(known, key=lambda one: one.hessian.adam_residual if one.hessian else 0.0)
-    assert layer.hessian is not None
-    where = _where(report, layer)
-    left = f"it leaves {number(layer.hessian.adam_residual)}{where} (best: 1)"
-    copes = layer.hessian.adam_residual <= ADAM_RESIDUAL
-    said = f"Adam copes: {left}" if copes else f"Adam cannot help: {left}"
+    hessian, layer = max(known, key=lambda pair: pair[0].adam_residual)
+    copes = hessian.adam_residual <= ADAM_RESIDUAL
+    said = "Adam copes" if copes else "Adam cannot help"
+    said += f": it leaves {number(hessian.adam_residual)}{_where(report, layer)} (best: 1)"
     # A diagonal that carries most of ‖H‖² can still leave much, and then says nothing.
-    if not copes and layer.hessian.diagonality > 0.5:
+    if not copes and hessian.diagonality > 0.5:
         return said
-    return f"{percent(layer.hessian.diagonality)} diagonal; {said}"
+    return f"{percent(hessian.diagonality)} diagonal; {said}"
 
 
 def storing_words(report: Report) -> str:
@@ -216,19 +187,19 @@ def _rounded(layer: LayerReport) -> list[ParameterSummary]:
     return [
         one
         for one in layer.parameters
-        if any(error is not None for error in structs.astuple(one.rounding))
+        if any(getattr(one.rounding, dtype) is not None for dtype in DTYPES)
     ]
 
 
 def _error(group: ParameterSummary) -> float:
     """That of the state when a group is stored in bfloat16; one that diverges is infinite."""
-    error = group.rounding.bfloat16
-    return math.inf if error is None else error
+    return endless(group.rounding.bfloat16)
 
 
 def assumed_words(assumed: InputAssumption) -> str:
     """Under what the figures were taken, and who said so or what would."""
-    parts = [input_words(assumed)]
+    words, formula, _ = describe_input(assumed).partition(", R(Δ)")
+    parts = [f"{words} input" if formula else f"input {words}"]
     if assumed.horizon is None:
         parts.append("a sequence without end")
     else:
@@ -240,12 +211,6 @@ def assumed_words(assumed: InputAssumption) -> str:
     if assumed.current_learning_rate is not None:
         parts[-1] += f", now {setting(assumed.current_learning_rate)}"
     return "; ".join(parts)
-
-
-def input_words(assumed: InputAssumption) -> str:
-    """The drive in a few words: `white noise input`."""
-    words, formula, _ = describe_input(assumed).partition(", R(Δ)")
-    return f"{words} input" if formula else f"input {words}"
 
 
 def describe_input(assumed: InputAssumption) -> str:
@@ -281,38 +246,21 @@ def describe_horizon(assumed: InputAssumption) -> str:
     return f"{count(assumed.horizon, 'step')} from a zero state{where}{how}"
 
 
-@dataclass(frozen=True)
-class Depth:
-    """One layer of a stack, recurrent or not, at its place in depth."""
+def by_depth(report: Report) -> list[tuple[int, LayerReport | None]]:
+    """The layers of a stack by the one number that tells them apart, ascending; else nothing.
 
-    index: int
-    layer: LayerReport | None  # None of an attention layer
-
-
-def by_depth(report: Report) -> list[Depth]:
-    """The layers of a stack in the order of the number that tells them apart; else nothing.
-
-    That is the one number in which the names of the recurrent layers differ, and which attention
-    layers have at the same place.
+    Attention layers have such a number at the same place, and stand as None.
     """
     names = [layer.name for layer in report.layers]
-    numbers = [DIGITS.findall(name) for name in names]
-    if len(names) < 2 or len({DIGITS.sub("#", name) for name in names}) > 1:
+    front = names[0][: _common(names)].rstrip(digits) if names else ""
+    placed = re.compile(re.escape(front) + r"([0-9]{1,18})(.*)")
+    rest = {(found := placed.match(name)) and found[2] for name in names}
+    if len(names) < 2 or len(rest) > 1 or None in rest:
         return []
-    places = [place for place, seen in enumerate(zip(*numbers, strict=True)) if len(set(seen)) > 1]
-    if len(places) != 1:
-        return []
-    front = DIGITS.split(names[0])[: places[0] + 1]
-    found = [
-        Depth(int(number[places[0]]), layer)
-        for number, layer in zip(numbers, report.layers, strict=True)
-    ]
-    for other in report.not_recurrent:
-        for name in other.names:
-            own = DIGITS.findall(name)
-            if DIGITS.split(name)[: places[0] + 1] == front and len(own) > places[0]:
-                found.append(Depth(int(own[places[0]]), None))
-    return sorted(found, key=lambda one: one.index)
+    layers: list[tuple[str, LayerReport | None]] = [(one.name, one) for one in report.layers]
+    layers += [(name, None) for other in report.not_recurrent for name in other.names]
+    depth = [(int(found[1]), layer) for name, layer in layers if (found := placed.match(name))]
+    return sorted(depth, key=lambda one: one[0])
 
 
 def rate_words(rate: float | None) -> str:

@@ -33,6 +33,7 @@ from memcurse_cli.reports.console import (
     text_of,
     to_ascii,
     visible,
+    writes_unicode,
 )
 from memcurse_cli.reports.grid import paragraph
 from memcurse_cli.reports.numbers import count, percent, setting
@@ -129,7 +130,7 @@ def _line(screen: Screen, judgement: Judgement, words: str, style: str) -> Itera
         place.append(f" ({screen.clean(judgement.origin)})", LABEL)
     said = [place]
     if judgement.advice and not judgement.known:
-        advice = Text(f"{screen.glyphs.advice} ", LABEL)
+        advice = Text(screen.clean("→ "), LABEL)
         said.append(advice.append_text(screen.sentence(judgement.advice)))
     gutter = [(word, style) for word in words.split()]
     gutter += [(screen.clean(judgement.rule), LABEL)] if judgement.outcome == "found" else []
@@ -154,9 +155,10 @@ def to_markdown(check: Check, *, file: Path | None = None) -> str:
     if len(attention) > SHOWN:
         said.append(f"{len(attention) - SHOWN:,} more need attention.")
     text = "\n\n".join(filter(None, said))
-    if not _unicode(file):
+    stream = sys.stdout if file is None else None
+    if not writes_unicode(stream):
         text = text.encode("ascii", "xmlcharrefreplace").decode("ascii")
-    return inert(text, None if file is not None else sys.stdout)
+    return inert(text, stream)
 
 
 def _plain(text: str) -> str:
@@ -189,11 +191,6 @@ def _code(command: str) -> str:
     return f" {fence}{pad}{visible(command)}{pad}{fence}" if command else ""
 
 
-def _unicode(file: Path | None) -> bool:
-    """Whether more than ASCII can be written: to a file that is named, else by standard output."""
-    return file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
-
-
 def to_github(check: Check, *, file: Path | None = None) -> str:
     """One ``::error`` per failure, one ``::warning`` per figure that is allowed to be missing.
 
@@ -202,7 +199,7 @@ def to_github(check: Check, *, file: Path | None = None) -> str:
     The text is ASCII where standard output can write nothing else and no file is named.
     """
     # Before the escapes: in ASCII a character can become one that has to be escaped.
-    written = str if _unicode(file) else to_ascii
+    written = str if writes_unicode(sys.stdout if file is None else None) else to_ascii
     lines = [
         _annotation(report.path, judgement, written)
         for report in check.reports

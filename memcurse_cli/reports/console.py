@@ -6,17 +6,18 @@ Everything that a report prints passes `Screen.clean` first, since names come fr
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 LABEL = "dim"
@@ -34,35 +35,19 @@ MOST_CHARACTERS = 2000
 LONGEST_WORD = 64
 DUMB_TERMINALS = ("dumb", "unknown")
 
-SIGNS = "|| * >= <= ~ -> .. - - - ^2 ^3 ^- ^T 1/2"
+BARS, ASCII_BARS = "·▁▂▃▄▅▆▇█", ".123456789"
+
+SIGNS = "|| * >= <= ~ -> .. - - - - ^2 ^3 ^- ^T 1/2 ' ' \" \""
 LETTERS = (
     "alpha beta gamma delta Delta theta kappa lambda Lambda mu nu rho sigma Sum tau chi omega "
     "pi d infinity x "
 )
 SPELLED_OUT = {
     **dict(zip("αβγδΔθκλΛμνρσΣτχωπ∂∞×", LETTERS.split(), strict=True)),
-    **dict(zip("‖·≥≤≈→…–—−²³⁻ᵀ½", SIGNS.split(), strict=True)),
+    **dict(zip("‖·≥≤≈→…–—−─²³⁻ᵀ½‘’“”", SIGNS.split(), strict=True)),
     "√": "sqrt ",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
 }
 """How the characters of our own sentences are written where only ASCII can be."""
-
-
-@dataclass(frozen=True)
-class Glyphs:
-    """The characters that a report draws with."""
-
-    bars: str
-    rule: str
-    ellipsis: str
-    advice: str
-
-
-UNICODE = Glyphs(bars="·▁▂▃▄▅▆▇█", rule="─", ellipsis="…", advice="→")
-ASCII = Glyphs(bars=".123456789", rule="-", ellipsis="..", advice="->")
 
 
 @dataclass(frozen=True)
@@ -74,15 +59,15 @@ class Screen:
     coloured: bool = False
 
     @property
-    def glyphs(self) -> Glyphs:
-        """The characters to draw with."""
-        return ASCII if self.ascii_only else UNICODE
+    def bars(self) -> str:
+        """The characters that bars are drawn with, from none to the highest."""
+        return ASCII_BARS if self.ascii_only else BARS
 
     def clean(self, text: str) -> str:
         """Text that is safe to print: control characters made visible, and ASCII where needed."""
         if len(text) > MOST_CHARACTERS:
             half = MOST_CHARACTERS // 2
-            text = text[:half] + self.glyphs.ellipsis + text[-half:]
+            text = f"{text[:half]}…{text[-half:]}"
         safe = visible(text)
         return to_ascii(safe) if self.ascii_only else safe
 
@@ -101,26 +86,13 @@ class Screen:
 
         if cell_len(text) <= width:
             return text
-        room = width - len(self.glyphs.ellipsis)
+        ellipsis = self.clean("…")
+        room = width - len(ellipsis)
         if room < 2:
             return set_cell_size(text, width).rstrip()
         head = set_cell_size(text, room - room // 2).rstrip()
         tail = set_cell_size(text[::-1], room // 2).rstrip()[::-1]
-        return f"{head}{self.glyphs.ellipsis}{tail}"
-
-
-@dataclass(frozen=True)
-class Page:
-    """Lines that a console draws at its own width and in its own characters."""
-
-    lines: Lines
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        coloured = console.color_system is not None
-        width = max(options.max_width, LEAST_WIDTH)
-        yield from self.lines(Screen(width, options.ascii_only, coloured))
+        return f"{head}{ellipsis}{tail}"
 
 
 Lines = Callable[[Screen], "Iterable[RenderableType]"]
@@ -173,8 +145,12 @@ def say(text: str) -> None:
 
 def line_for(text: str, stream: TextIO) -> str:
     """One line as a stream can show it."""
-    unicode = (stream.encoding or "").lower().startswith("utf")
-    return inert(Screen(FILE_WIDTH, ascii_only=not unicode).clean(text), stream)
+    return inert(Screen(FILE_WIDTH, ascii_only=not writes_unicode(stream)).clean(text), stream)
+
+
+def writes_unicode(stream: TextIO | None) -> bool:
+    """Whether more than ASCII can be written to a stream, as it can to a file, None."""
+    return stream is None or (stream.encoding or "").lower().startswith("utf")
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:
@@ -183,37 +159,34 @@ def _is_terminal(stream: IO[str] | None) -> bool:
 
 def to_ascii(text: str) -> str:
     """Text in ASCII: Greek spelled out, accents dropped, anything else as its escape."""
-    if text.isascii():
-        return text
-    return "".join(map(_ascii_character, text))
+    return text if text.isascii() else "".join(map(_ascii_character, text))
 
 
 def _ascii_character(character: str) -> str:
-    if character.isascii():
-        return character
-    if character in SPELLED_OUT:
-        return SPELLED_OUT[character]
     decomposed = unicodedata.normalize("NFKD", character)
     plain = "".join(part for part in decomposed if part.isascii())
-    return plain or _escape(character)
+    return SPELLED_OUT.get(character) or plain or _escape(character)
 
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def console_for(stream: TextIO | None = None, *, width: int | None = None) -> Console:
-    """A console that writes to a stream what the stream can show.
+def console_for(stream: TextIO | None, *, width: int | None = None) -> Console:
+    """A console that writes to a stream what the stream can show, or UTF-8 to a file, None.
 
     Colour and other control codes only reach a terminal (or whoever sets FORCE_COLOR), and none
-    at all under NO_COLOR or TERM=dumb. The width is the terminal's or COLUMNS, else 80.
+    at all under NO_COLOR or TERM=dumb. The width is the terminal's or COLUMNS, else 80. Neither the
+    terminal nor the environment changes what a file gets: no colour, and 80 cells.
     """
     from rich.console import Console
 
-    stream = sys.stdout if stream is None else stream
-    terminal = bool(os.environ.get("FORCE_COLOR")) or _is_terminal(stream)
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "") in DUMB_TERMINALS
-    coloured = terminal and not plain
+    coloured = False
+    if stream is None:
+        stream, width = io.StringIO(), width or FILE_WIDTH
+    elif os.environ.get("FORCE_COLOR") or _is_terminal(stream):
+        dumb = os.environ.get("TERM", "") in DUMB_TERMINALS
+        coloured = not (os.environ.get("NO_COLOR") or dumb)
     return Console(
         file=stream,
         width=width,
@@ -226,29 +199,21 @@ def console_for(stream: TextIO | None = None, *, width: int | None = None) -> Co
 
 
 def text_for(lines: Lines, stream: TextIO | None, *, width: int | None = None) -> str:
-    """What a console on the stream would print, as text; nothing is written yet."""
+    """What such a console would print, as text; nothing is written yet."""
     console = console_for(stream, width=width)
     with console.capture() as capture:
-        console.print(Page(lines))
-    return inert(capture.get(), console.file)
+        console.print(drawn_on(console, lines))
+    return inert(capture.get(), stream)
 
 
-def text_for_file(lines: Lines, *, width: int = FILE_WIDTH) -> str:
-    """The same for a file in UTF-8, which neither the terminal nor the environment changes."""
-    import io
+def drawn_on(console: Console, lines: Lines) -> RenderableType:
+    """Lines at the width of a console, in its characters."""
+    from rich.console import Group
 
-    from rich.console import Console
-
-    stream = io.StringIO()
-    console = Console(
-        file=stream, width=width, color_system=None, markup=False, emoji=False, highlight=False
-    )
-    console.print(Page(lines))
-    return inert(stream.getvalue(), None)
+    width, coloured = max(console.width, LEAST_WIDTH), console.color_system is not None
+    return Group(*lines(Screen(width, console.options.ascii_only, coloured)))
 
 
 def text_of(lines: Lines, file: Path | None, *, width: int | None = None) -> str:
-    """What standard output would show, or the text for a file: without colour, 80 cells wide."""
-    if file is None:
-        return text_for(lines, sys.stdout, width=width)
-    return text_for_file(lines, width=FILE_WIDTH if width is None else width)
+    """What standard output would show, or the text for a file."""
+    return text_for(lines, sys.stdout if file is None else None, width=width)

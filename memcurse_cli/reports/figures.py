@@ -19,7 +19,7 @@ from memcurse_cli.reports.console import visible
 from memcurse_cli.reports.plots import drawn_magnitudes
 from memcurse_cli.reports.ranking import layer_rank
 from memcurse_cli.reports.terminal.landscape import LEAST_LOSS
-from memcurse_cli.reports.terminal.landscape import title as landscape_title
+from memcurse_cli.reports.terminal.steps import title as landscape_title
 from memcurse_cli.schema.hessian import HessianPicture, HessianReport
 from memcurse_cli.schema.report import LayerReport, Report, SensitivityCurve
 from memcurse_cli.schema.theory import LandscapeReport

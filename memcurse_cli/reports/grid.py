@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, Screen
-from memcurse_cli.reports.numbers import ABSENT
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT
 
 GUTTER = 9
 """The cells of the left margin that verdicts, severities and labels stand in."""
@@ -42,12 +43,18 @@ class Column:
     leaves: int = 0  # 0 stays at any width; otherwise the highest leaves first
     meaning: str = ""  # the sentence that the legend explains it with
     optional: bool = False  # left out where no row says anything in it
+    above: str = ""  # what stands over its heading
+
+
+name_column = partial(Column, align="left", shrinks=True)
+"""A column of names, which may be cut."""
 
 
 def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
-    """The row of one entry."""
+    """The row of one entry; that something is divergent stands out."""
     said = (column.value(entry) for column in columns)
-    return [Cell(one) if isinstance(one, str) else one for one in said]
+    styles = {DIVERGENT: "yellow"}
+    return [Cell(one, styles.get(one, "")) if isinstance(one, str) else one for one in said]
 
 
 @dataclass(frozen=True)
@@ -67,19 +74,52 @@ def draw(
 ) -> RenderedTable:
     """Lay rows out under their columns; the cells' text is cleaned here.
 
-    The first column is a gutter of some cells, or as many as it needs. What does not fit is tried
-    in this order: gaps of two cells, gaps of one, shorter names, and only then fewer columns.
+    The first column is a gutter of some cells, or as many as it needs; of 0, it is as any other.
+    What does not fit is tried in this order: gaps of two cells, gaps of one, shorter names, and
+    only then fewer columns.
     """
-    grid = _Grid(screen, columns, rows, gutter)
     kept = [i for i, column in enumerate(columns) if not column.optional or says(rows, i)]
+    heads = [[Cell(column.heading, LABEL) for column in columns]]
+    if any(column.above for column in columns):
+        heads.insert(0, [Cell(column.above, LABEL) for column in columns])
+    clean = [[Cell(screen.clean(one.text), one.style) for one in row] for row in (*heads, *rows)]
+    natural = [max(cell_len(cell.text) for cell in column) for column in zip(*clean, strict=True)]
+    natural[0] = max(natural[0], gutter - 1)
+    least = [
+        min(width, LEAST_NAME) if column.shrinks else width
+        for width, column in zip(natural, columns, strict=True)
+    ]
+
+    def spare(widths: Sequence[int], gap: int) -> int:
+        first = 1 if gutter else gap
+        return screen.width - sum(widths[i] for i in kept) - first - gap * (len(kept) - 2)
+
+    dropped = []
     while True:
-        for gap, shrink in ((2, False), (1, False), (2, True), (1, True)):
-            if grid.width(kept, gap, shrink=shrink) <= screen.width:
-                return grid.drawn(kept, gap)
-        index = max(kept, key=lambda index: columns[index].leaves)
-        if columns[index].leaves == 0:
-            return grid.drawn(kept, 1)
-        kept.remove(index)
+        tried = ((2, natural), (1, natural), (2, least), (1, least))
+        gap = next((gap for gap, widths in tried if spare(widths, gap) >= 0), 0)
+        last = max(kept, key=lambda index: columns[index].leaves)
+        if gap or columns[last].leaves == 0:
+            break
+        kept.remove(last)
+        dropped.append(last)
+    gap = gap or 1
+    widths = list(least)
+    for index in kept:  # what room there is goes back to the names, the first one first
+        widths[index] += max(0, min(spare(widths, gap), natural[index] - least[index]))
+    if spare(widths, gap) < 0:  # not even the essential columns fit
+        names = [index for index in kept[1:] if columns[index].shrinks]
+        name = names[0] if names else max(kept[1:], key=widths.__getitem__)
+        widths[name] = max(1, widths[name] + spare(widths, gap))
+    shown = [
+        (index, widths[index], columns[index].align, gap if place or not gutter else 1)
+        for place, index in enumerate(kept)
+    ]
+    return RenderedTable(
+        lines=tuple(_line(screen, row, shown) for row in clean),
+        meanings=tuple(columns[index].meaning for index in kept),
+        left_out=tuple(columns[index].heading for index in sorted(dropped)),
+    )
 
 
 def says(rows: Sequence[Row], index: int) -> bool:
@@ -87,73 +127,26 @@ def says(rows: Sequence[Row], index: int) -> bool:
     return any(row[index].text not in ("", ABSENT) for row in rows)
 
 
-class _Grid:
-    def __init__(
-        self, screen: Screen, columns: Sequence[Column], rows: Sequence[Row], gutter: int
-    ) -> None:
-        self.screen = screen
-        self.columns = columns
-        self.headings = [screen.clean(column.heading) for column in columns]
-        self.rows = [[Cell(screen.clean(cell.text), cell.style) for cell in row] for row in rows]
-        self.natural = [
-            max([cell_len(heading), *(cell_len(row[index].text) for row in self.rows)])
-            for index, heading in enumerate(self.headings)
-        ]
-        self.natural[0] = max(self.natural[0], gutter - 1)
+Place = tuple[int, int, Literal["left", "right"], int]
+"""A column's place in a row, its width, its side, and the gap behind it."""
 
-    def least(self, index: int) -> int:
-        natural = self.natural[index]
-        return min(natural, LEAST_NAME) if self.columns[index].shrinks else natural
 
-    def width(self, kept: Sequence[int], gap: int, *, shrink: bool) -> int:
-        cells = sum(self.least(index) if shrink else self.natural[index] for index in kept[1:])
-        return self.natural[0] + 1 + cells + gap * (len(kept) - 2)
-
-    def drawn(self, kept: Sequence[int], gap: int) -> RenderedTable:
-        widths = {index: self.least(index) for index in kept}
-        spare = self.screen.width - self.width(kept, gap, shrink=True)
-        for index in kept[1:]:  # what room there is goes back to the names, the first one first
-            more = max(0, min(spare, self.natural[index] - widths[index]))
-            widths[index] += more
-            spare -= more
-        if spare < 0:  # not even the essential columns fit
-            names = [index for index in kept[1:] if self.columns[index].shrinks]
-            name = names[0] if names else max(kept[1:], key=widths.__getitem__)
-            widths[name] = max(1, widths[name] + spare)
-        headings = [Cell(heading, LABEL) for heading in self.headings]
-        return RenderedTable(
-            lines=tuple(self.line(row, kept, widths, gap) for row in (headings, *self.rows)),
-            meanings=tuple(self.columns[index].meaning for index in kept),
-            left_out=tuple(
-                column.heading
-                for index, column in enumerate(self.columns)
-                if index not in kept and not (column.optional and not says(self.rows, index))
-            ),
-        )
-
-    def line(
-        self, cells: Sequence[Cell], kept: Sequence[int], widths: dict[int, int], gap: int
-    ) -> Text:
-        line = Text(no_wrap=True)
-        for place, index in enumerate(kept):
-            cell, width = cells[index], widths[index]
-            text = self.screen.shorten(cell.text, width)
-            padding = " " * (width - cell_len(text))
-            if self.columns[index].align == "right":
-                line.append(padding)
-                padding = ""
-            line.append(text, cell.style)
-            between = 0 if place == len(kept) - 1 else 1 if place == 0 else gap
-            line.append(padding + " " * between)
-        line.truncate(self.screen.width)
-        line.rstrip()
-        return line
+def _line(screen: Screen, row: Row, shown: Sequence[Place]) -> Text:
+    line = Text(no_wrap=True)
+    for index, width, align, gap in shown:
+        cell = Text(screen.shorten(row[index].text, width), row[index].style)
+        cell.align(align, width)
+        line.append_text(cell).append(" " * gap)
+    line.truncate(screen.width)
+    line.rstrip()
+    return line
 
 
 def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -> Iterator[Text]:
-    """A sentence for each label, which stands beside it."""
+    """A sentence for each label, which stands beside it; none where there is nothing to say."""
     for label, words in said.items() if isinstance(said, Mapping) else said:
-        yield from paragraph(screen, screen.sentence(words), gutter=[(label, LABEL)])
+        if words:
+            yield from paragraph(screen, screen.sentence(words), gutter=[(label, LABEL)])
 
 
 def paragraph(
@@ -179,8 +172,8 @@ def paragraph(
             line.plain = line.plain.replace(TIE, " ")
             body.append(line)
     body.extend(Text() for _ in range(len(gutter) - len(body)))
-    for index, line in enumerate(body):
-        word, style = gutter[index] if index < len(gutter) else ("", "")
+    words = [*gutter, *[("", "")] * (len(body) - len(gutter))]
+    for line, (word, style) in zip(body, words, strict=True):
         beside = Text(no_wrap=True)
         beside.append(screen.shorten(word, margin - 1).ljust(margin), style).append_text(line)
         beside.rstrip()

@@ -17,13 +17,20 @@ ABSENT = "-"
 Level = Literal["min", "p50", "p90", "p99", "max"]
 
 
-def number(value: float, digits: int = 3) -> str:
+def number(value: float, digits: int = 3, *, shift: int = 0) -> str:
     """A measured number: `1.23`, `1000`, `1.2e5`.
 
     From 0.001 up to 99999 it is written out, with ``digits`` significant digits; beyond, it has
-    an exponent and no trailing zeros.
+    an exponent and no trailing zeros. It is first multiplied by 10^shift, in decimal, so that no
+    float overflows on the way.
     """
-    return _scaled(value, 0, digits)
+    mantissa, _, exponent_text = f"{value:.{digits - 1}e}".partition("e")
+    exponent, rounded = int(exponent_text) + shift, Decimal(mantissa)
+    if rounded == 0:
+        return "0"
+    if -3 <= exponent <= 4:
+        return f"{rounded.scaleb(exponent):.{max(digits - 1 - exponent, 0)}f}"
+    return f"{rounded.normalize():f}e{exponent}"
 
 
 def number_or_absent(value: float | None, digits: int = 3) -> str:
@@ -39,7 +46,7 @@ def span(values: Sequence[float], digits: int = 3) -> str:
 
 def percent(fraction: float, digits: int = 3) -> str:
     """A fraction in per cent: `220 %`."""
-    return f"{_scaled(fraction, 2, digits)} %"
+    return f"{number(fraction, digits, shift=2)} %"
 
 
 def percent_or_absent(fraction: float | None) -> str:
@@ -79,30 +86,11 @@ def size(size_in_bytes: int) -> str:
     """A file's size in decimal units: `512 bytes`, `1.23 MB`."""
     if size_in_bytes < 1000:
         return count(size_in_bytes, "byte")
-    scaled = float(size_in_bytes)
-    *smaller, largest_unit = ("kB", "MB", "GB", "TB")
-    for unit in smaller:
+    scaled, units = size_in_bytes / 1000, ["kB", "MB", "GB", "TB"]
+    while float(f"{scaled:.3g}") >= 1000 and len(units) > 1:
         scaled /= 1000
-        if float(f"{scaled:.3g}") < 1000:
-            return f"{number(scaled)} {unit}"
-    return f"{number(scaled / 1000)} {largest_unit}"
-
-
-def _scaled(value: float, shift: int, digits: int) -> str:
-    """``value · 10^shift``, scaled in decimal so that no float overflows on the way."""
-    mantissa, _, exponent_text = f"{value:.{digits - 1}e}".partition("e")
-    exponent = int(exponent_text) + shift
-    rounded = Decimal(mantissa)
-    if rounded == 0:
-        return "0"
-    if -3 <= exponent <= 4:
-        return format(rounded.scaleb(exponent).quantize(_place(exponent, digits)), "f")
-    return f"{rounded.normalize():f}e{exponent}"
-
-
-def _place(exponent: int, digits: int) -> Decimal:
-    """The unit of the last digit that is shown: never left of the ones."""
-    return Decimal(1).scaleb(min(exponent - digits + 1, 0))
+        units.pop(0)
+    return f"{number(scaled)} {units[0]}"
 
 
 def decay_words(rho: float, frequency: float = 0.0) -> str:

@@ -6,13 +6,15 @@ range of them, whichever layer each of these is from.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from msgspec.structs import replace
 
+from memcurse_cli.diagnosis.policy import DTYPES
 from memcurse_cli.schema.figures import (
     ORDER,
     Direction,
@@ -22,9 +24,7 @@ from memcurse_cli.schema.figures import (
     effect_rank,
 )
 from memcurse_cli.schema.layer import AdamGroup, GroupRate, jacobian_of
-from memcurse_cli.schema.report import Finding, LayerReport
-
-SEVERITIES = ("info", "warning", "error")
+from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity
 
 Rank = tuple[float, ...]
 
@@ -39,60 +39,47 @@ def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
     computed = [one for one in parameters if one.step_effect is not None or diverges(one)]
     computed = computed or list(parameters)
     largest = max(
-        computed, key=lambda one: (one.step_effect is None, _size(one.relative_sensitivity.p99))
+        computed, key=lambda one: (one.step_effect is None, endless(one.relative_sensitivity.p99))
     )
     errors = {
-        dtype: _largest([getattr(one.rounding, dtype) for one in computed])
-        for dtype in Rounding.__struct_fields__
+        dtype: max((getattr(one.rounding, dtype) for one in computed), key=endless)
+        for dtype in DTYPES
     }
     return replace(
         max(parameters, key=effect_rank),
         relative_sensitivity=largest.relative_sensitivity,
-        step_effect=_largest([one.step_effect for one in computed]),
+        step_effect=max((one.step_effect for one in computed), key=endless),
         direction=min((one.direction for one in parameters), key=get_args(Direction).index),
         rounding=Rounding(**errors),
     )
 
 
-def _largest(figures: Sequence[float | None]) -> float | None:
-    """The largest figure; None, which diverges, is above every other."""
-    return max(figures, key=_size)
-
-
-def _size(figure: float | None) -> float:
-    return float("inf") if figure is None else figure
+def endless(figure: float | None) -> float:
+    """A figure that is None where it has no end, as a number that compares."""
+    return math.inf if figure is None else figure
 
 
 Part = TypeVar("Part", ParameterSummary, AdamGroup, GroupRate)
-Shared = tuple[list[Part], str]
-"""Parts of layers that share a row, the worst first, and the layer that this one is of."""
 
 
 def shared(
     layers: Sequence[LayerReport],
     parts: Callable[[LayerReport], Sequence[Part]],
-    rank: Callable[[Part], float],
+    rank: Callable[[Part], Any],
     key: Callable[[Part], object] = lambda part: part.name,
     *,
     every: bool = False,
-) -> list[Shared[Part]]:
-    """The parts of layers, those of one family and key as one; the worst first.
+) -> list[tuple[list[Part], str]]:
+    """The parts of layers, those of one family and key as one, or ``every`` one by itself.
 
-    Args:
-        layers: whose they are.
-        parts: those of a layer.
-        rank: of a part, the largest is the worst.
-        key: what parts of one family that share a row have in common.
-        every: each part has a row of its own.
+    The worst, whose rank is the largest, comes first, and beside them the layer that it is of.
     """
-    groups: dict[object, list[tuple[float, Part, str]]] = {}
-    for layer in layers:
-        for part in parts(layer):
-            common = id(part) if every else (layer.family, key(part))
-            groups.setdefault(common, []).append((rank(part), part, layer.name))
-    ranked = [sorted(same, key=lambda one: -one[0]) for same in groups.values()]
-    ranked.sort(key=lambda same: -same[0][0])
-    return [([part for _, part, _ in same], same[0][2]) for same in ranked]
+    found = [(part, layer) for layer in layers for part in parts(layer)]
+    found.sort(key=lambda pair: rank(pair[0]), reverse=True)
+    groups = grouped(
+        (id(part) if every else (layer.family, key(part)), (part, layer)) for part, layer in found
+    )
+    return [([part for part, _ in same], same[0][1].name) for same in groups.values()]
 
 
 def layer_rank(layer: LayerReport) -> Rank:
@@ -104,8 +91,7 @@ def layer_rank(layer: LayerReport) -> Rank:
 
 def memory_rank(layer: LayerReport) -> Rank:
     """How many eigenvalues are unstable, then the longest time constant."""
-    longest = layer.eigenvalues.time_constant.max
-    return layer.eigenvalues.unstable, float("inf") if longest is None else longest
+    return layer.eigenvalues.unstable, endless(layer.eigenvalues.time_constant.max)
 
 
 def hidden_rank(layer: LayerReport) -> Rank:
@@ -124,16 +110,17 @@ class Told:
     layers: int
 
 
-def told_once(layers: Iterable[LayerReport], of_model: Sequence[Finding] = ()) -> list[Told]:
+def told_once(report: Report) -> list[Told]:
     """Findings that say the same but for their numbers, once each; the severest first.
 
     An advice's numbers are rates to stay below, so that the lowest of them holds for every layer.
     """
     groups: dict[object, list[tuple[Finding, LayerReport]]] = {}
-    for layer in layers:
+    for layer in report.layers:
         for finding in layer.findings:
-            groups.setdefault(_wording(finding), []).append((finding, layer))
-    told = [Told(finding, None, 0) for finding in of_model]
+            key = finding.code, _wording(_plural(finding.message))
+            groups.setdefault(key, []).append((finding, layer))
+    told = [Told(finding, None, 0) for finding in report.findings]
     for group in groups.values():
         finding, layer = max(group, key=lambda pair: _finding_rank(*pair))
         finding = replace(
@@ -142,10 +129,7 @@ def told_once(layers: Iterable[LayerReport], of_model: Sequence[Finding] = ()) -
             advice=_merged(finding.advice, [one.advice for one, _ in group], _least),
         )
         told.append(Told(finding, layer, len({id(layer) for _, layer in group})))
-    return sorted(
-        told,
-        key=lambda one: (-SEVERITIES.index(one.finding.severity), one.finding.code, -one.layers),
-    )
+    return sorted(told, key=lambda one: (-_severity(one.finding), one.finding.code, -one.layers))
 
 
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w-]|\.\w)")
@@ -155,17 +139,15 @@ RATES = ("MC207", "MC302")
 """Findings on a learning rate that is too low: the smaller it is, the worse."""
 
 
-SINGULAR = re.compile(r"(?<= eigenvalues) has\b|(?<= eigenvalues never decay)s\b")
-
-
 def _plural(text: str) -> str:
     """A text about `1 of 32 eigenvalues` as one about more of them."""
-    return SINGULAR.sub(lambda found: " have" if found[0] == " has" else "", text)
+    said = text.replace(" eigenvalues has ", " eigenvalues have ")
+    return said.replace(" eigenvalues never decays", " eigenvalues never decay")
 
 
-def _wording(finding: Finding) -> object:
-    """The code, and the message without its numbers."""
-    return finding.code, NUMBER.sub("#", _plural(finding.message))
+def _wording(text: str) -> str:
+    """A text without its numbers."""
+    return NUMBER.sub("#", text)
 
 
 def figures(finding: Finding) -> list[float]:
@@ -174,17 +156,21 @@ def figures(finding: Finding) -> list[float]:
     return [sign * float(figure) for figure in NUMBER.findall(finding.message)]
 
 
+def _severity(finding: Finding) -> int:
+    return get_args(Severity).index(finding.severity)
+
+
 def _finding_rank(finding: Finding, layer: LayerReport) -> Rank:
     """The severity, the numbers of the message, and where these are the same the layer."""
     rest = memory_rank(layer) if finding.code.startswith("MC1") else layer_rank(layer)
-    return SEVERITIES.index(finding.severity), *figures(finding), *rest
+    return _severity(finding), *figures(finding), *rest
 
 
 def _merged(worst: str, texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str:
     """One text for several that differ in their numbers; the worst where they differ in words."""
-    if len({NUMBER.sub("#", text) for text in texts}) > 1:
+    if len(set(map(_wording, texts))) > 1:
         worst, texts = _plural(worst), [*map(_plural, texts)]
-    if len({NUMBER.sub("#", text) for text in texts}) > 1:
+    if len(set(map(_wording, texts))) > 1:
         return worst
     figures = map(choose, zip(*map(NUMBER.findall, texts), strict=True))
     return NUMBER.sub(lambda _: next(figures), worst)
@@ -197,3 +183,15 @@ def _least(figures: Sequence[str]) -> str:
 def _range(figures: Sequence[str]) -> str:
     low, high = _least(figures), max(figures, key=float)
     return low if float(low) == float(high) else f"{low} - {high}"
+
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """What stands under one key, for each key in the order in which they came."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis import hessian as hessian_module
 from memcurse_cli.diagnosis.inspection import hessian
-from memcurse_cli.reports.terminal.hessian import to_text as to_hessian_text
+from memcurse_cli.reports.console import text_for
+from memcurse_cli.reports.terminal.hessian import lines
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +95,7 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     (group,) = found.groups
     assert (group.name, group.kind, group.size) == ("A", "recurrent", 25)
     assert group.scores == found.scores
-    page = " ".join(to_hessian_text(hessian(state, horizon=40)).split())
+    page = " ".join(text_for(partial(lines, hessian(state, horizon=40), False), None).split())
     assert ("from products with it, the largest" in page) != formed
     top = found.eigenvectors[0]
     assert top.concentration == pytest.approx(1 / np.sum(vectors[:, -1] ** 4), rel=1e-6)

@@ -11,7 +11,8 @@ from diagnosis.build import SAMPLES, only
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect
-from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.reports.console import text_of
+from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.layer import GatedOperatingPoint
 from memcurse_cli.theory import mean_field
 
@@ -72,7 +73,7 @@ def test_a_trained_layer_is_not_a_random_one() -> None:
     found = point(SAMPLE)
     assert found.agrees is False
     assert found.simulated.growth > 1.3 * found.predicted.growth
-    page = to_text(inspect(SAMPLE, spectra=True), width=80)
+    page = text_of(render(inspect(SAMPLE, spectra=True)), None, width=80)
     assert "State at work" in page
     assert "go by the simulated layer" in " ".join(page.split()).lower()
 

@@ -11,7 +11,8 @@ from end_to_end.command import assert_refused, memcurse
 
 from memcurse_cli.diagnosis.prediction import COMPARED, landscape
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.terminal.landscape import narrowest, title
+from memcurse_cli.reports.terminal.landscape import narrowest
+from memcurse_cli.reports.terminal.steps import title
 
 
 def test_the_usual_parametrisations_are_compared() -> None:

@@ -14,7 +14,8 @@ from diagnosis.build import drawn_lru, only
 import memcurse_cli
 from memcurse_cli.diagnosis.optimizer import align
 from memcurse_cli.errors import CheckpointError
-from memcurse_cli.reports.terminal.report import to_text
+from memcurse_cli.reports.console import text_of
+from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.schema.layer import AdamGroup, LearningRates
 
@@ -33,7 +34,8 @@ def test_the_page_on_learning_rates_shows_the_authors_run(paper: Path) -> None:
 
     state = {"count": np.array(authors["adam_count"]), "mu": tree("m"), "nu": tree("v")}
     checkpoint = {"params": tree("params"), "opt_state": {"0": state, "1": {}}}
-    drawn = to_text(memcurse_cli.inspect(checkpoint, horizon=300), all_layers=True, width=80)
+    lines = render(memcurse_cli.inspect(checkpoint, horizon=300), all_layers=True)
+    drawn = text_of(lines, None, width=80)
     table = drawn[drawn.index("Adam's effective steps") : drawn.index("         State of optax")]
     page = Path(__file__).parents[2] / "docs" / "learning-rates.md"
     assert f"```text\n{table}```" in page.read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ from memcurse_cli.families.detect import detect, read_layer
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.registry import all_families, families_marked
-from memcurse_cli.reports.console import text_for_file
+from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.json_codec import dumps
@@ -179,7 +179,7 @@ def test_every_report_names_neighbours_once() -> None:
     report = inspect(arrays)
     said = r"what is beside it: \x1b[2J, w1, w2 and 2 more, which this family does not read"
     assert [layer.assumptions[-1] for layer in report.layers] == [f"λ is taken without {said}"] * 2
-    assert text_for_file(render(report), width=200).count(said) == 1
+    assert text_for(render(report), None, width=200).count(said) == 1
     assert said in html.unescape(to_html([report]))
     assert dumps([report]).count(json.dumps(said)[1:-1]) == 2
 

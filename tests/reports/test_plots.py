@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from reports import build
 
-from memcurse_cli.reports.console import UNICODE, Screen
+from memcurse_cli.reports.console import BARS, Screen
 from memcurse_cli.reports.plots import HEIGHT, Axis, Curve, heat_map, plot
 from memcurse_cli.reports.terminal.layers import AXIS, BINS, spectrum
 from memcurse_cli.schema.figures import HessianPicture
@@ -50,5 +50,5 @@ def test_each_label_stands_over_the_bar_that_begins_there() -> None:
     empty = build.layer("rnn", "lru", [9.0], []).eigenvalues
     for label, full in {"1 ": 1, "100": 5, "10k": 9, "1M": 13}.items():
         counts = tuple(8 * (one == full) for one in range(BINS))
-        bars = spectrum([replace(empty, time_constant_histogram=counts)], UNICODE)
+        bars = spectrum([replace(empty, time_constant_histogram=counts)], BARS)
         assert bars.index("█") == AXIS.index(label)

@@ -1,22 +1,22 @@
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 
 from memcurse_cli.diagnosis.prediction import predict
+from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.numbers import number
-from memcurse_cli.reports.terminal.prediction import to_text
+from memcurse_cli.reports.terminal.prediction import lines
 from memcurse_cli.schema.theory import Prediction
 from memcurse_cli.theory.parametrization import GAINS, PARAMETRIZATIONS
 
-FILE = Path("prediction.txt")
 CASES = [(p, n) for p in PARAMETRIZATIONS for n in GAINS if n != "zoh" or p == "s4"]
 
 
 def text(prediction: Prediction, *, width: int = 80, with_plot: bool = False) -> str:
-    return to_text(prediction, with_plot=with_plot, file=FILE, width=width)
+    return text_for(partial(lines, prediction, with_plot), None, width=width)
 
 
 @pytest.mark.parametrize("with_plot", [False, True])

@@ -54,7 +54,7 @@ def test_a_shared_finding_spans_the_figures_of_its_layers(
         build.layer(name, "lru", [1.0], [], (Finding(code, "warning", message, said, ""),))
         for name, message, said in zip("ab", messages, advice, strict=True)
     ]
-    (told,) = told_once(layers)
+    (told,) = told_once(build.report(*layers))
     assert told.layer.name == worst
     assert told.finding.message == merged
     assert told.finding.advice == "stay below 1e-3, known within 3"
@@ -66,5 +66,5 @@ def test_numbers_within_names_are_not_figures() -> None:
         build.layer(name, "lru", [1.0], [], (Finding("MC401", "info", f"nu by {name}", said, ""),))
         for name, said in zip("12", advice, strict=True)
     ]
-    (told,) = told_once(layers)
+    (told,) = told_once(build.report(*layers))
     assert told.finding.advice == advice[1]

@@ -15,7 +15,7 @@ from end_to_end.command import SAMPLES
 from msgspec.structs import replace
 from reports.streams import Stream
 
-from memcurse_cli.reports.console import UNICODE, Screen
+from memcurse_cli.reports.console import BARS, Screen
 from memcurse_cli.reports.terminal.tracking import (
     CSV,
     STEP_COLUMNS,
@@ -134,8 +134,7 @@ def test_both_rates_stand_on_one_scale_and_in_the_table(sample: Tracking) -> Non
     (usable,) = re.findall(r"usable rate  (\S+)$", page, re.MULTILINE)
     (yours,) = re.findall(r"your rate    (\S+)$", page, re.MULTILINE)
     assert len(set(yours)) == 1
-    bars = UNICODE.bars
-    crossed = [bars.index(one) > bars.index(yours[0]) for one in usable]
+    crossed = [BARS.index(one) > BARS.index(yours[0]) for one in usable]
     rates = [one.report.usable_rate.rate for one in sample.steps if one.report]
     assert crossed == [rate > 0.01 for rate in rates]
     assert [row[4] for row in rows_of(page)][:2] == ["0.024", "0.050"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 from msgspec import structs
 
 from memcurse_cli.reports import answer
-from memcurse_cli.reports.grid import Column, cells, says
+from memcurse_cli.reports.console import FILE_WIDTH, Screen
+from memcurse_cli.reports.grid import cells, says
 from memcurse_cli.reports.html.page import (
     BEYOND,
     Cell,
@@ -30,7 +31,7 @@ from memcurse_cli.reports.numbers import Level, count, percent, setting
 from memcurse_cli.reports.numbers import size as file_size
 from memcurse_cli.reports.ranking import layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
-from memcurse_cli.reports.terminal.tables import LayerTable
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import LayerReport, Report
@@ -38,72 +39,34 @@ from memcurse_cli.schema.report import LayerReport, Report
 Part = dict[str, Any]
 """A part of the page, by the names that the template has for what it holds."""
 
-Notes = Callable[[Report, LayerReport], Iterable[str]]
-Tab = tuple[Sequence[Column], Callable[[LayerReport], Sequence[Any]], Notes]
-"""Columns of the terminal, what of a layer has a row, and what that rests on."""
 
-
-def sections(report: Report, layer: LayerReport, tabs: dict[str, Tab]) -> Iterator[Part]:
+def sections(
+    report: Report, layer: LayerReport, tables: Sequence[LayerTable | SharedTable]
+) -> Iterator[Part]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
-    for title, (columns, entries, notes) in tabs.items():
-        rows = [cells(columns, one) for one in entries(layer)]
+    page = Page(Screen(FILE_WIDTH), replace(report, layers=(layer,)))
+    for table in tables:
+        columns = table.columns
+        rows = [cells(columns, one) for one in table.entries(layer)]
         kept = [index for index in range(len(columns)) if says(rows, index)]
         if rows:
             yield {
-                "title": title,
+                "title": table.title,
                 "heads": [columns[index].heading for index in kept],
                 "tips": [columns[index].meaning for index in kept],
                 "rows": [[row[index].text for index in kept] for row in rows],
-                "notes": [*notes(report, layer)],
+                "notes": [*table.notes(page)],
             }
 
 
-def _tab(table: LayerTable, notes: Notes = lambda *_: ()) -> Tab:
-    return table.columns, table.entries, notes
-
-
-def _work_notes(report: Report, layer: LayerReport) -> Iterator[str]:
-    point = layer.operating_point
-    assert point is not None  # it has rows
-    yield structure.mean_field_assumes(point)
-    if point.reason is not None:
-        yield f"{point.reason}."
-
-
-def _gate_notes(report: Report, layer: LayerReport) -> Iterator[str]:
-    gates = layer.gates
-    assert gates is not None  # it has rows
-    yield structure.gates_assume([gates])
-    if gates.reason is not None:
-        yield f"The layer is {structure.missing_part(gates)}: {gates.reason}."
-
-
-def _rates(layer: LayerReport) -> list[Any]:
-    groups = () if layer.learning_rates is None else layer.learning_rates.groups
-    return [(group, "", 1) for group in groups]
-
-
-def _adam(layer: LayerReport) -> list[Any]:
-    return [([group], "") for group in layer.adam if group.effective_step is not None]
-
-
-def _adam_notes(report: Report, layer: LayerReport) -> Iterable[str]:
-    return () if report.optimizer is None else steps.adam_notes(layer.adam, report.optimizer)
-
-
-TABS: dict[str, Tab] = {
-    "What if": _tab(steps.WHAT_IF, lambda _, one: steps.what_if_notes([one], {one.name: one.name})),
-    "Learning rates": (steps.RATE_COLUMNS, _rates, lambda *_: ()),
-    "Moving gates": _tab(structure.MOVING_GATES, _gate_notes),
-    "State at work": _tab(structure.STATE_AT_WORK, _work_notes),
-    "Hidden weights": _tab(structure.HIDDEN),
-}
-FOR_RESEARCHERS: dict[str, Tab] = {
-    "Hessian at a perfect fit": _tab(structure.HESSIAN),
-    "Adam's effective steps": (steps.ADAM_COLUMNS, _adam, _adam_notes),
-    "Dense matrix": _tab(structure.DENSE),
-    "Beyond eigenvalues": _tab(structure.STRUCTURE),
-}
+TABS = (
+    steps.WHAT_IF,
+    steps.RATES,
+    structure.MOVING_GATES,
+    structure.STATE_AT_WORK,
+    structure.HIDDEN,
+)
+FOR_RESEARCHERS = (structure.HESSIAN, steps.ADAM, structure.DENSE, structure.STRUCTURE)
 
 
 def to_html(reports: Sequence[Report]) -> str:
@@ -240,7 +203,7 @@ def view(report: Report, place: str) -> Part:
     """A report as the template shows it, the worst layer first."""
     layers = report.layers
     order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
-    told = told_once(layers, report.findings)
+    told = told_once(report)
     named: dict[str, list[ParameterSummary]] = {}
     for group in (group for layer in layers for group in layer.parameters):
         named.setdefault(group.name, []).append(group)
@@ -300,7 +263,7 @@ CELLS = 64
 def chart_data(report: Report) -> dict[str, Any]:
     """What charts need beyond the report's JSON, rounded to what they can show."""
     index = {id(layer): place for place, layer in enumerate(report.layers)}
-    depth = [(one.index, one.layer and index[id(one.layer)]) for one in answer.by_depth(report)]
+    depth = [(place, layer and index[id(layer)]) for place, layer in answer.by_depth(report)]
     return {
         "rate": getattr(rate_bar(report), "yours", None),
         "depth": depth or [(place, place) for place in range(len(report.layers))],

@@ -22,7 +22,7 @@ from memcurse_cli.reports.html.page import (
     verdict_cell,
 )
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
-from memcurse_cli.reports.terminal.tracking import choose, shown_columns, worst_effect
+from memcurse_cli.reports.terminal.tracking import COLUMNS, choose, worst_effect
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.figures import effect_rank
 from memcurse_cli.schema.json_codec import encode, to_json
@@ -47,7 +47,8 @@ def to_html(tracking: Tracking) -> str:
     for layer in (layer for report in read for layer in report.layers):
         named.setdefault(layer.name, []).append(layer)
     whole = _layers_bytes(read) <= LAYERS_BYTES
-    table: Table = {column.heading: _cell(column) for column in shown_columns(tracking)[1:]}
+    fade = not any(map(unstable, read))
+    table: Table = {one.heading: _cell(one) for one in COLUMNS[1:] if not (one.optional and fade)}
     table = {**table, "file": lambda one: one.path}
     return render(
         "tracking.html",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import TITLE, Screen, text_of
+from memcurse_cli.reports.console import TITLE, Screen
 from memcurse_cli.reports.grid import Column, cells, draw, facts
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
@@ -23,11 +21,6 @@ AXIS = Axis(
     "lag Δ in steps, by the logarithm of 1+Δ",
     [(math.log10(1 + lag), str(lag)) for lag in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)],
 )
-
-
-def to_text(estimate: AutocorrelationDocument, *, file: Path | None = None) -> str:
-    """The estimate as text for standard output, or for a file: without colour, 80 cells wide."""
-    return text_of(partial(lines, estimate), file)
 
 
 def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
 
 from rich.text import Text
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
-from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen, text_of
+from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
-from memcurse_cli.reports.terminal.tracking import verdict_text
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, NAME_COLUMN, verdict_cell
 from memcurse_cli.schema.derived import (
     Change,
     Compared,
@@ -31,9 +29,6 @@ TURNED = 0.01
 
 EACH, ROWS_SHOWN, NAMES_SHOWN = 2, 20, 6
 """The most layers with a table each, rows in a table of all, and names in a list."""
-
-Row = tuple[str, str, str]
-"""A figure, before and after."""
 
 ASSUMED = {
     "autocorrelation": "input",
@@ -60,40 +55,30 @@ HOW = {
     "alone": "no other layer is left",
 }
 WHOLE: dict[str, Callable[[Compared], Cell]] = {
-    "verdict": lambda one: verdict_text(one.verdict),
+    "verdict": lambda one: verdict_cell(one.verdict),
     "memory": lambda one: Cell(steps(one.memory) + " (gates alone)" * one.gates_alone),
     "your rate": lambda one: Cell(setting(one.input.learning_rate)),
     "usable rate": lambda one: Cell(_usable(one)),
 }
 
 
-def to_text(comparison: Comparison, *, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file."""
-    return text_of(partial(lines, comparison), file)
-
-
 def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    for word, one in (("before", made.before), ("after", made.after)):
+    sides = {"before": made.before, "after": made.after}
+    for word, one in sides.items():
         path = screen.shorten(screen.clean(one.path), max(screen.width - 9, 12))
         yield Text(word.ljust(9), TITLE, no_wrap=True).append(path, NAME)
     yield Text()
-    sides = [Column(word, align="left", shrinks=True) for word in ("before", "after")]
-    rows = [
-        [Cell(""), Cell(name), tell(made.before), tell(made.after)] for name, tell in WHOLE.items()
-    ]
-    yield from draw(screen, [Column(""), Column("", align="left"), *sides], rows).lines
+    columns = [Column(word, align="left", shrinks=bool(word)) for word in ("", "", *sides)]
+    rows = [[Cell(""), Cell(name), *map(tell, sides.values())] for name, tell in WHOLE.items()]
+    yield from draw(screen, columns, rows).lines
     if said := assumed_differently(made.before.input, made.after.input):
         note = screen.sentence(said)
         yield from paragraph(screen, note, gutter=[("note", VERDICT_STYLES["watch"])])
     changed = [layer for layer in made.layers if not agrees(layer)]
     if len(changed) > EACH:
         yield Text()
-        turned = any(one.verdict != one.verdict_after for one in changed)
-        columns = [one for one in LAYERS if turned or not one.optional]
-        yield from draw(
-            screen, columns, [cells(columns, one) for one in changed[:ROWS_SHOWN]]
-        ).lines
+        yield from draw(screen, LAYERS, [cells(LAYERS, one) for one in changed[:ROWS_SHOWN]]).lines
     else:
         for layer in changed:
             yield Text()
@@ -145,13 +130,8 @@ def assumed_differently(before: InputAssumption, after: InputAssumption) -> str:
 def _layer(screen: Screen, layer: LayerComparison, *, alone: bool) -> Iterator[Text]:
     """What differs in a layer; of a lone one, without what the head says."""
     rows = [row for row in figures(layer)[0] if not (alone and row[0] in WHOLE)]
-    columns = [
-        Column(""),
-        Column("layer", align="left", shrinks=True),
-        Column("figure", align="left"),
-        Column("before"),
-        Column("after"),
-    ]
+    sides = Column("before"), Column("after")
+    columns = [GUTTER_COLUMN, NAME_COLUMN, Column("figure", align="left"), *sides]
     drawn = [[Cell(""), Cell(""), *map(Cell, row)] for row in rows]
     if drawn:
         drawn[0][1] = Cell(layer.name, NAME)
@@ -176,12 +156,12 @@ def _eigenvalues(layer: LayerComparison) -> str:
 
 
 def _verdict(layer: LayerComparison) -> Cell:
-    before, after = verdict_text(layer.verdict), verdict_text(layer.verdict_after)
+    before, after = verdict_cell(layer.verdict), verdict_cell(layer.verdict_after)
     return Cell("" if before == after else f"{before.text} → {after.text}", after.style)
 
 
 LAYERS = [
-    Column(""),
+    GUTTER_COLUMN,
     Column("layer", lambda one: Cell(one.name, NAME), align="left", shrinks=True),
     Column("verdict", _verdict, align="left", optional=True),
     Column("memory", _moved("memory")),
@@ -202,13 +182,18 @@ def agrees(layer: LayerComparison) -> bool:
     return not moved and not figures(layer)[0]
 
 
-def figures(layer: LayerComparison) -> tuple[list[Row], int]:
-    """The figures that differ by more than 1 %, as text, and how many do not."""
-    before, after = (verdict_text(one).text for one in (layer.verdict, layer.verdict_after))
+def figures(layer: LayerComparison) -> tuple[list[tuple[str, str, str]], int]:
+    """The figures that differ by more than 1 %, before and after as text, and how many do not."""
+    before, after = (verdict_cell(one).text for one in (layer.verdict, layer.verdict_after))
     named = (("verdict", before, after), ("family", layer.family, layer.family_after))
     rows = [row for row in named if row[1] != row[2]]
     same = 0
-    alike = all(_both_have(one) for one in layer.changes if "step_effect/" in one.figure)
+    alike = all(
+        (one.before is not None or one.divergent_before)
+        and (one.after is not None or one.divergent_after)
+        for one in layer.changes
+        if "step_effect/" in one.figure
+    )
     for change in layer.changes:
         figure, _, group = change.figure.partition("/")
         # The worst group's where the groups are others, as in another parametrisation.
@@ -220,11 +205,6 @@ def figures(layer: LayerComparison) -> tuple[list[Row], int]:
         else:
             rows.append((f"{name} {group}".rstrip(), *both(change, write)))
     return rows, same
-
-
-def _both_have(change: Change) -> bool:
-    ours, theirs = (change.before, change.divergent_before), (change.after, change.divergent_after)
-    return (None, False) not in (ours, theirs)
 
 
 def _stayed(change: Change) -> bool:

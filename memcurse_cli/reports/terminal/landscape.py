@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen, text_of
+from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
+from memcurse_cli.reports.terminal.steps import title
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
-GAINS = {"none": "", "own": ", γ own", "coupled": ", γ coupled"}
 LEAST_LOSS = 1e-6
 AXIS = Axis(
     "distance of one parameter from its optimum",
@@ -44,11 +43,6 @@ def _verdict(steps: float | None) -> str:
 
 def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cell]:
     return lambda row: Cell(write(row.one), VERDICT_STYLES[_verdict(row.one.steps_across)])
-
-
-def title(view: LandscapeView) -> str:
-    """What a parametrisation is called: ``lru, γ own``."""
-    return f"{view.parametrization}{GAINS[view.gain]}"
 
 
 _two_digits = partial(number_or_absent, digits=2)
@@ -84,11 +78,6 @@ START_COLUMNS = explained(
     figure("Adam", "one.adam_steps", 0, _two_digits),
     figure("SGD", "one.sgd_steps", 0, _two_digits),
 )
-
-
-def to_text(report: LandscapeReport, *, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file."""
-    return text_of(partial(lines, report), file)
 
 
 def narrowest(view: LandscapeView) -> LandscapeParameter | None:

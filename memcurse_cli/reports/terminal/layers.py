@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 
-from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM, Glyphs
-from memcurse_cli.reports.grid import Cell, Column
-from memcurse_cli.reports.numbers import ABSENT, count, number_or_absent, percent, quantile
-from memcurse_cli.reports.ranking import layer_rank, shared, together, worst_parameter
+from memcurse_cli.reports.answer import rate_words
+from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
+from memcurse_cli.reports.grid import Cell, Column, name_column
+from memcurse_cli.reports.numbers import ABSENT, count, percent, quantile
+from memcurse_cli.reports.ranking import grouped, layer_rank, together, worst_parameter
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
     Page,
+    SharedTable,
     effect_cell,
     explained,
     figure,
@@ -33,7 +35,7 @@ AXIS = " 1   100 10k 1M"
 """A heading that stands over the bars: each number is at the bar that begins there."""
 
 
-def spectrum(spectra: Sequence[EigenvalueSummary], glyphs: Glyphs) -> str:
+def spectrum(spectra: Sequence[EigenvalueSummary], bars: str) -> str:
     """One bar per half-decade of τ, from τ < 1 to τ ≥ 10⁶ steps, and a last one for |λ| ≥ 1.
 
     The heights are shares of the fullest bin, rounded up: a bin that holds a single eigenvalue
@@ -43,8 +45,8 @@ def spectrum(spectra: Sequence[EigenvalueSummary], glyphs: Glyphs) -> str:
     if any(len(one) != BINS for one in histograms):
         return ""
     counts = [*map(sum, zip(*histograms, strict=True)), sum(one.unstable for one in spectra)]
-    fullest, top = max(*counts, 1), len(glyphs.bars) - 1
-    return "".join(glyphs.bars[-(-top * count // fullest)] for count in counts)
+    fullest, top = max(*counts, 1), len(bars) - 1
+    return "".join(bars[-(-top * count // fullest)] for count in counts)
 
 
 def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerReport], Cell | str]:
@@ -57,12 +59,9 @@ def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerRepo
     return value
 
 
-def _usable(layer: LayerReport) -> str:
-    return number_or_absent(None if layer.usable_rate is None else layer.usable_rate.rate, 2)
-
-
-def _layer_table(glyphs: Glyphs) -> LayerTable:
-    return LayerTable(
+def layer_lines(page: Page) -> Iterator[Text]:
+    """The table of layers, and what all those of a family have in common."""
+    table = LayerTable(
         "Layers",
         explained(
             {
@@ -73,7 +72,7 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("n", "eigenvalues.count", 6, str),
             Column(
                 AXIS,
-                lambda one: Cell(spectrum([one.eigenvalues], glyphs), SPECTRUM),
+                lambda one: Cell(spectrum([one.eigenvalues], page.screen.bars), SPECTRUM),
                 align="left",
                 leaves=4,
             ),
@@ -81,14 +80,8 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
             figure("τ max", "eigenvalues.time_constant", 0, quantile("max")),
             figure("|λ|≥1", "eigenvalues.unstable", 5, str),
             figure("E|h|²", "state.second_moment", 8, quantile("max")),
-            Column("usable rate", _usable, leaves=2),
-            Column(
-                "worst step",
-                _worst(lambda one: one.name),
-                align="left",
-                shrinks=True,
-                leaves=1,
-            ),
+            figure("usable rate", "usable_rate.rate", 2, rate_words),
+            name_column("worst step", _worst(lambda one: one.name), leaves=1),
             Column("effect", _worst(effect_cell)),
         ),
         entries=lambda layer: [layer],
@@ -96,49 +89,31 @@ def _layer_table(glyphs: Glyphs) -> LayerTable:
         more=" that are better",
         gutter=lambda layer: verdict_cell(layer.verdict),
         named=True,
+        notes=_family_notes,
     )
+    return table.lines(page)
 
 
-def layer_lines(page: Page) -> Iterator[Text]:
-    """The table of layers, and what all those of a family have in common."""
-    yield from _layer_table(page.screen.glyphs).lines(page)
-    families: dict[str, list[LayerReport]] = {}
-    for layer in page.layers:
-        families.setdefault(layer.family, []).append(layer)
-    said = (_shared_by(family, layers) for family, layers in families.items())
-    yield from page.notes(filter(None, said))
-
-
-def _shared_by(family: str, layers: Sequence[LayerReport]) -> str:
-    said = []
-    if all(layer.stable_by_construction for layer in layers):
-        said.append("|λ| < 1 by construction")
-    if all(layer.input_dependent for layer in layers):
-        feedback = all(layer.hidden_feedback for layer in layers)
-        said.append("gates alone, at zero input" if feedback else "gates at zero input")
-    multiplicities = {layer.eigenvalues.multiplicity for layer in layers}
-    if multiplicities != {1} and len(multiplicities) == 1:
-        said.append(f"{multiplicities.pop():,} states per eigenvalue")
-    return f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}." if said else ""
+def _family_notes(page: Page) -> Iterator[str]:
+    for family, layers in grouped((layer.family, layer) for layer in page.layers).items():
+        said = []
+        if all(layer.stable_by_construction for layer in layers):
+            said.append("|λ| < 1 by construction")
+        if all(layer.input_dependent for layer in layers):
+            feedback = all(layer.hidden_feedback for layer in layers)
+            said.append("gates alone, at zero input" if feedback else "gates at zero input")
+        multiplicities = {layer.eigenvalues.multiplicity for layer in layers}
+        if multiplicities != {1} and len(multiplicities) == 1:
+            said.append(f"{multiplicities.pop():,} states per eigenvalue")
+        if said:
+            yield f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}."
 
 
 EIGHT_BITS = ("int8", "float8_e4m3fn", "float8_e5m2")
 LEAST_ERROR = 1e-4
 
-Entry = tuple[ParameterSummary, str, int]
-"""A parameter group, the layer where it is worst, and how many layers the entry stands for."""
-
-
-def parameter_lines(page: Page) -> Iterator[Text]:
-    """The worst parameter groups, one row per name and family; every single one for all layers."""
-    found = shared(page.layers, lambda layer: layer.parameters, effect_rank, every=page.all_layers)
-    yield from page.merged(
-        "Parameters",
-        _PARAMETER_COLUMNS,
-        found,
-        lambda groups, layer: (together(groups), layer, len(groups)),
-        "group with smaller effects",
-    )
+Entry = tuple[ParameterSummary, str]
+"""A parameter group, and the layer where it is worst."""
 
 
 def _rounding(heading: str, dtype: str, leaves: int) -> Column:
@@ -154,28 +129,31 @@ def _rounding(heading: str, dtype: str, leaves: int) -> Column:
     return Column(heading, value, leaves=leaves, optional=True)
 
 
-def _place(one: Entry) -> str:
-    return one[1] + (f" +{one[2] - 1}" if one[2] > 1 else "")
-
-
-_PARAMETER_COLUMNS = explained(
-    {
-        "worst in": "Where layers share a row, each figure is their worst.",
-        "effect": "Effect: the state's change by one step on the p99 element, lr √κ; of a dense "
-        "matrix on all entries, signs independent, lr √κ(A).",
-        "bf16": "bf16, fp16, fp32: the state's error, in %, when the group is stored so.",
-        "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
-    },
-    GUTTER_COLUMN,
-    Column("parameter", lambda one: Cell(one[0].name, NAME), align="left", shrinks=True),
-    Column("worst in", _place, align="left", shrinks=True, leaves=4, optional=True),
-    Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
-    Column("effect", lambda one: effect_cell(one[0])),
-    Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
-    _rounding("bf16", "bfloat16", 3),
-    _rounding("fp16", "float16", 5),
-    _rounding("fp32", "float32", 7),
-    _rounding("int8", "int8", 8),
-    _rounding("e4m3", "float8_e4m3fn", 9),
-    _rounding("e5m2", "float8_e5m2", 10),
+PARAMETERS = SharedTable(
+    "Parameters",
+    explained(
+        {
+            "worst in": "Where layers share a row, each figure is their worst.",
+            "effect": "Effect: the state's change by one step on the p99 element, lr √κ; of a "
+            "dense matrix on all entries, signs independent, lr √κ(A).",
+            "bf16": "bf16, fp16, fp32: the state's error, in %, when the group is stored so.",
+            "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
+        },
+        GUTTER_COLUMN,
+        name_column("parameter", lambda one: Cell(one[0].name, NAME)),
+        name_column("worst in", lambda one: one[1], leaves=4, optional=True),
+        Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
+        Column("effect", lambda one: effect_cell(one[0])),
+        Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
+        _rounding("bf16", "bfloat16", 3),
+        _rounding("fp16", "float16", 5),
+        _rounding("fp32", "float32", 7),
+        _rounding("int8", "int8", 8),
+        _rounding("e4m3", "float8_e4m3fn", 9),
+        _rounding("e5m2", "float8_e5m2", 10),
+    ),
+    parts=lambda layer: layer.parameters,
+    rank=effect_rank,
+    more="group with smaller effects",
+    entry=lambda groups, layer: (together(groups), layer),
 )

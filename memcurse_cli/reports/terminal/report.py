@@ -6,60 +6,20 @@ The answer comes first, as on the short page; what the columns of all tables mea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.answer import describe_horizon, describe_input
-from memcurse_cli.reports.console import (
-    LABEL,
-    NAME,
-    SEVERITY_STYLES,
-    TITLE,
-    Lines,
-    Screen,
-    text_of,
-)
+from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Lines, Screen
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
-from memcurse_cli.reports.ranking import Told, told_once
-from memcurse_cli.reports.terminal.layers import layer_lines, parameter_lines
+from memcurse_cli.reports.ranking import grouped, told_once
+from memcurse_cli.reports.terminal import layers, steps, structure
 from memcurse_cli.reports.terminal.page import actions, headline
-from memcurse_cli.reports.terminal.steps import (
-    WHAT_IF,
-    adam_lines,
-    learning_rate_lines,
-    what_if_lines,
-)
-from memcurse_cli.reports.terminal.structure import (
-    DENSE,
-    HESSIAN,
-    HIDDEN,
-    MOVING_GATES,
-    STATE_AT_WORK,
-    STRUCTURE,
-    gate_lines,
-    mean_field_lines,
-    of_each,
-)
 from memcurse_cli.reports.terminal.tables import Page
 from memcurse_cli.schema.report import LayerReport, Report
-
-
-def to_text(
-    report: Report,
-    *,
-    sections: Sequence[str] = (),
-    titled: bool = False,
-    all_layers: bool = False,
-    explain: bool = False,
-    file: Path | None = None,
-    width: int | None = None,
-) -> str:
-    """The page as text for standard output, or for a file: without colour, 80 cells wide."""
-    lines = render(report, sections=sections, titled=titled, all_layers=all_layers, explain=explain)
-    return text_of(lines, file, width=width)
 
 
 def render(
@@ -83,8 +43,8 @@ def render(
     def lines(screen: Screen) -> Iterator[Text]:
         page = Page(screen, report, all_layers)
         if not sections:
-            yield from headline(screen, report)
-            yield from actions(screen, report)
+            yield from headline(page)
+            yield from actions(page)
             yield Text()
             yield from _about(screen, report)
         elif titled:
@@ -105,9 +65,10 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
     title, tell = SECTIONS[name]
     lines = [*tell(page)]
     if name in asked and not lines:
-        reasons = _of_layers(page, _missing) if name == "hessian" else ()
+        if name == "hessian":
+            lines = [*_said_of(page, "left out", page.layers, _missing)]
         why = f"Nothing to show of this checkpoint{ASKED_BY.get(name, '')}."
-        lines = [*_said_of(page, "left out", reasons)] or [*page.notes([why])]
+        lines = lines or [*page.notes([why])]
     return [Text(title, TITLE), *lines] if lines else []
 
 
@@ -160,51 +121,34 @@ NAMED = 3
 
 def _finding_lines(page: Page) -> Iterator[Text]:
     """Every finding once, with the number of layers that share it; the severest first."""
-    shown, more = page.shown(
-        told_once(page.layers, page.report.findings), FINDINGS_SHOWN, "finding"
-    )
+    screen = page.screen
+    shown, hidden = page.shown(told_once(page.report), FINDINGS_SHOWN, "finding")
     for one in shown:
-        yield from _finding(page, one)
-    yield from page.notes([f"{more}: --all."] if more else [])
-
-
-def _finding(page: Page, told: Told) -> Iterator[Text]:
-    screen, finding = page.screen, told.finding
-    said = [screen.sentence(finding.message)]
-    if told.layer is not None and len(page.layers) > 1:
-        more = f" and {count(told.layers - 1, 'more layer')}" if told.layers > 1 else ""
-        place = screen.sentence(page.names[told.layer.name], NAME).append(f"{more}: ", LABEL)
-        said = [place.append_text(said[0])]
-    if finding.advice:
-        advice = Text(f"{screen.glyphs.advice} ", LABEL)
-        said.append(advice.append_text(screen.sentence(finding.advice)))
-    gutter = [
-        (finding.severity, SEVERITY_STYLES[finding.severity]),
-        (screen.clean(finding.code), LABEL),
-    ]
-    yield from paragraph(screen, *said, gutter=gutter)
+        finding, said = one.finding, Text()
+        if one.layer is not None and len(page.layers) > 1:
+            more = f" and {count(one.layers - 1, 'more layer')}" if one.layers > 1 else ""
+            said = screen.sentence(page.names[one.layer.name], NAME).append(f"{more}: ", LABEL)
+        texts = [said.append_text(screen.sentence(finding.message))]
+        if finding.advice:
+            advice = Text(screen.clean("→ "), LABEL)
+            texts.append(advice.append_text(screen.sentence(finding.advice)))
+        severity = finding.severity, SEVERITY_STYLES[finding.severity]
+        gutter = [severity, (screen.clean(finding.code), LABEL)]
+        yield from paragraph(screen, *texts, gutter=gutter)
+    yield from page.notes([f"{hidden}: --all."] if hidden else [])
 
 
 def _note_lines(page: Page) -> Iterator[Text]:
     """What was not read, not recurrent, assumed or left out, each thing once."""
-    yield from _said_of(
-        page, "skipped", ((f"{one.reason} ({one.family})", one.name) for one in page.report.skipped)
-    )
+    skipped = page.report.skipped
+    yield from _said_of(page, "skipped", skipped, lambda one: [f"{one.reason} ({one.family})"])
     for other in page.report.not_recurrent:
         more = ["…"] if other.count > NAMED else []
         names = ", ".join([*other.names[:NAMED], *more])
         said = f"{count(other.count, f'{other.kind} layer')}, with no recurrence: {names}"
         yield from facts(page.screen, {"also": said})
-    yield from _said_of(page, "assumed", _of_layers(page, lambda layer: layer.assumptions))
-    yield from _said_of(page, "left out", _of_layers(page, _missing))
-
-
-def _of_layers(
-    page: Page, say: Callable[[LayerReport], Iterable[str]]
-) -> Iterator[tuple[str, str]]:
-    """What is said of each layer, and its name."""
-    for layer in page.layers:
-        yield from ((words, layer.name) for words in dict.fromkeys(say(layer)))
+    yield from _said_of(page, "assumed", page.layers, lambda layer: layer.assumptions)
+    yield from _said_of(page, "left out", page.layers, _missing)
 
 
 def _missing(layer: LayerReport) -> Iterator[str]:
@@ -217,25 +161,28 @@ def _missing(layer: LayerReport) -> Iterator[str]:
         yield f"spectra of hidden weights: {layer.hidden_spectra_reason}"
 
 
-def _said_of(page: Page, label: str, said: Iterable[tuple[str, str]]) -> Iterator[Text]:
+def _said_of(
+    page: Page, label: str, parts: Iterable[Any], say: Callable[[Any], Iterable[str]]
+) -> Iterator[Text]:
     """Each thing once, with the layers that it was said of where these are not all."""
-    for words, names in of_each(said):
+    said = ((words, one.name) for one in parts for words in dict.fromkeys(say(one)))
+    for words, names in grouped(said).items():
         whose = "" if len(names) == len(page.layers) else f": {page.whose(names)}"
         yield from facts(page.screen, {label: words + whose})
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {
-    "layers": ("Layers", layer_lines),
-    "parameters": ("Parameters", parameter_lines),
-    "hessian": (HESSIAN.title, HESSIAN.lines),
-    "dense": (DENSE.title, DENSE.lines),
-    "structure": (STRUCTURE.title, STRUCTURE.lines),
-    "hidden": (HIDDEN.title, HIDDEN.lines),
-    "state": (STATE_AT_WORK.title, mean_field_lines),
-    "gates": (MOVING_GATES.title, gate_lines),
-    "learning-rates": ("Learning rates", learning_rate_lines),
-    "adam": ("Adam's effective steps", adam_lines),
-    "what-if": (WHAT_IF.title, what_if_lines),
+    "layers": ("Layers", layers.layer_lines),
+    "parameters": (layers.PARAMETERS.title, layers.PARAMETERS.lines),
+    "hessian": (structure.HESSIAN.title, structure.HESSIAN.lines),
+    "dense": (structure.DENSE.title, structure.DENSE.lines),
+    "structure": (structure.STRUCTURE.title, structure.STRUCTURE.lines),
+    "hidden": (structure.HIDDEN.title, structure.HIDDEN.lines),
+    "state": (structure.STATE_AT_WORK.title, structure.STATE_AT_WORK.lines),
+    "gates": (structure.MOVING_GATES.title, structure.MOVING_GATES.lines),
+    "learning-rates": (steps.RATES.title, steps.learning_rate_lines),
+    "adam": (steps.ADAM.title, steps.ADAM.lines),
+    "what-if": (steps.WHAT_IF.title, steps.WHAT_IF.lines),
     "findings": ("Findings", _finding_lines),
     "notes": ("Notes", _note_lines),
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from rich.text import Text
 
+from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import CODE, LABEL, NAME
-from memcurse_cli.reports.grid import Cell, Column
+from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     count,
@@ -20,39 +23,41 @@ from memcurse_cli.reports.numbers import (
     setting,
     span,
 )
-from memcurse_cli.reports.ranking import layer_rank, shared
+from memcurse_cli.reports.ranking import grouped, layer_rank
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
-    Names,
     Page,
+    SharedTable,
     effect_cell,
     explained,
 )
 from memcurse_cli.schema.figures import ParameterSummary
-from memcurse_cli.schema.layer import AdamGroup, GroupRate, OptimizerSummary
+from memcurse_cli.schema.layer import AdamGroup, GroupRate
 from memcurse_cli.schema.report import LayerReport, WhatIf
+from memcurse_cli.schema.theory import LandscapeView
 
 NAMED = 4
 REST = "everything else"
 
-Rate = tuple[GroupRate, str, int]
-"""A recurrent group, the layer that it is in, and how many layers have it at the same rate."""
+Rate = tuple[Sequence[GroupRate], str]
+"""A recurrent group in all layers that have it at the same rate, and the first of these."""
 
 Stepped = tuple[Sequence[AdamGroup], str]
-"""Groups with effective steps that share a row, and the layer where Adam leaves most."""
+"""Groups with effective steps that share a row, and the layer of the first of them, where Adam
+leaves most."""
 
 
 def _rate_to_give(rate: GroupRate) -> str:
-    if rate.learning_rate is None:
-        return ABSENT
-    write = setting if rate.relative == 1 else lambda value: number(value, 2)
-    return write(rate.learning_rate)
+    if rate.learning_rate is None or rate.relative == 1:
+        return ABSENT if rate.learning_rate is None else setting(rate.learning_rate)
+    return number(rate.learning_rate, 2)
 
 
 def _rate_name(one: Rate) -> Cell:
-    shared_by = f" in {count(one[2], 'layer')}" if one[2] > 1 else ""
-    return Cell(one[0].name + shared_by, NAME)
+    (first, *others), _ = one
+    shared_by = f" in {count(1 + len(others), 'layer')}" if others else ""
+    return Cell(first.name + shared_by, NAME)
 
 
 def rate_columns(limit: float) -> tuple[Column, ...]:
@@ -65,40 +70,38 @@ def rate_columns(limit: float) -> tuple[Column, ...]:
             "give": "Give: the usable rate of its layer, or lr where that is smaller.",
         },
         GUTTER_COLUMN,
-        Column("group", _rate_name, align="left", shrinks=True),
-        Column("tensor", lambda one: one[0].tensor or one[1], align="left", shrinks=True, leaves=2),
-        Column(step, lambda one: number_or_absent(one[0].effect_rate, 2), leaves=1),
-        Column("give", lambda one: _rate_to_give(one[0])),
+        name_column("group", _rate_name),
+        name_column("tensor", lambda one: one[0][0].tensor or one[1], leaves=2),
+        Column(step, lambda one: rate_words(one[0][0].effect_rate), leaves=1),
+        Column("give", lambda one: _rate_to_give(one[0][0])),
     )
 
 
-RATE_COLUMNS = rate_columns(0.1)
+def _rate_notes(page: Page) -> Iterator[str]:
+    if any(layer.learning_rates for layer in page.layers):
+        for why in (layer.not_judged for layer in page.layers if layer.not_judged):
+            yield f"No rate is given to what was not judged: {why}."
+
+
+RATES = SharedTable(
+    "Learning rates",
+    rate_columns(0.1),
+    parts=lambda layer: layer.learning_rates.groups if layer.learning_rates else (),
+    rank=lambda rate: -_order(rate),
+    more="group with larger rates",
+    key=lambda rate: (rate.name, _rate_to_give(rate)),
+    notes=_rate_notes,
+)
 
 
 def learning_rate_lines(page: Page) -> Iterator[Text]:
     """The groups to give to the optimizer, the lowest rate first, and what they rest on."""
     derived = [layer.learning_rates for layer in page.layers if layer.learning_rates]
-    if not derived:
-        return
-    found = shared(
-        page.layers,
-        lambda layer: layer.learning_rates.groups if layer.learning_rates else (),
-        lambda rate: -_order(rate),
-        lambda rate: (rate.name, _rate_to_give(rate)),
-        every=page.all_layers,
-    )
-    rest = setting(page.report.input.learning_rate)
-    yield from page.merged(
-        "Learning rates",
-        rate_columns(derived[0].limit),
-        found,
-        lambda rates, layer: (rates[0], layer, len(rates)),
-        "group with larger rates",
-        [Cell(""), *map(Cell, (REST, ABSENT, ABSENT, rest))],
-    )
-    unjudged = [layer.not_judged for layer in page.layers if layer.not_judged]
-    yield from page.notes(f"No rate is given to what was not judged: {why}." for why in unjudged)
-    if any(rates[0].learning_rate is not None for rates, _ in found):
+    if derived:
+        rest = REST, ABSENT, ABSENT, setting(page.report.input.learning_rate)
+        table = replace(RATES, columns=rate_columns(derived[0].limit))
+        yield from table.lines(page, [Cell(""), *map(Cell, rest)])
+    if any(rate.learning_rate is not None for one in derived for rate in one.groups):
         yield from _to_paste(page)
 
 
@@ -133,9 +136,9 @@ def _steps(one: Stepped, level: str) -> list[float]:
     return [getattr(group.effective_step, level) for group in one[0] if group.effective_step]
 
 
-def _correlation(correlations: Iterable[float | None]) -> str:
-    known = [one for one in correlations if one is not None]
-    return number_or_absent(max(known, default=None), 2)
+def _correlation(one: Stepped, name: str) -> str:
+    known = [getattr(group, name) for group in one[0]]
+    return rate_words(max((value for value in known if value is not None), default=None))
 
 
 def _left(group: AdamGroup) -> float:
@@ -146,7 +149,7 @@ def _left(group: AdamGroup) -> float:
 
 
 def _spread(one: Stepped) -> str:
-    group = max(one[0], key=_left)
+    group = one[0][0]
     for before, after in (
         (group.hessian_spread_before, group.hessian_spread_after),
         (group.spread_before, group.spread_after),
@@ -157,60 +160,18 @@ def _spread(one: Stepped) -> str:
 
 
 def _group_name(one: Stepped) -> Cell:
-    group = max(one[0], key=_left)
-    return Cell(group.name, NAME if group.recurrent else LABEL)
+    return Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL)
 
 
-def _layer_name(one: Stepped) -> str:
-    return one[1] + (f" +{len(one[0]) - 1}" if len(one[0]) > 1 else "")
-
-
-ADAM_COLUMNS = explained(
-    {
-        "p50": "lr/√v: what Adam multiplies a gradient with. Where layers share a row, it spans "
-        "them all, and the rest is their worst.",
-        "with κ": "With κ, with H: the correlation of its logarithm with that of κ, and of the "
-        "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
-        "spread": "Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
-    },
-    GUTTER_COLUMN,
-    Column("parameter", _group_name, align="left", shrinks=True),
-    Column("layer", _layer_name, align="left", shrinks=True, leaves=3, optional=True),
-    Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
-    Column("p50", lambda one: span(_steps(one, "p50"), 2)),
-    Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
-    Column("with κ", lambda one: _correlation(group.correlation for group in one[0])),
-    Column(
-        "with H", lambda one: _correlation(group.hessian_correlation for group in one[0]), leaves=2
-    ),
-    Column("spread", _spread, align="left", leaves=1),
-)
-
-
-def adam_lines(page: Page) -> Iterator[Text]:
-    """Adam's effective steps on every group and on the other tensors of its layer."""
+def _adam_notes(page: Page) -> Iterator[str]:
+    """Where the numbers are from, and which are not there."""
     optimizer = page.report.optimizer
     if optimizer is None:
         return
     if optimizer.reason is not None:
-        yield from page.notes([f"None: {optimizer.reason}."])
+        yield f"None: {optimizer.reason}."
         return
-    described = shared(
-        page.layers,
-        lambda layer: [group for group in layer.adam if group.effective_step is not None],
-        _left,
-        every=page.all_layers,
-    )
-    described.sort(key=lambda one: not one[0][0].recurrent)
-    yield from page.merged(
-        "Adam's effective steps", ADAM_COLUMNS, described, lambda *one: one, "tensor"
-    )
     groups = [group for layer in page.layers for group in layer.adam]
-    yield from page.notes(adam_notes(groups, optimizer))
-
-
-def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iterator[str]:
-    """Where the numbers are from, and which are not there."""
     taken = [group for group in groups if group.effective_step is not None]
     steps = {group.step for group in taken}
     rates = sorted(
@@ -226,24 +187,52 @@ def adam_notes(groups: Sequence[AdamGroup], optimizer: OptimizerSummary) -> Iter
     silent = sum(group.without_gradient for group in taken)
     if silent:
         yield f"{count(silent, 'element')} without a gradient left out."
-    left_out: dict[str, list[str]] = {}
-    for group in groups:
-        if group.effective_step is None and group.reason:
-            left_out.setdefault(group.reason, []).append(group.name)
+    left_out = grouped(
+        (group.reason, group.name) for group in groups if group.effective_step is None
+    )
     for reason, all_names in left_out.items():
         names = list(dict.fromkeys(all_names))
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        yield f"{', '.join(names[:NAMED])}{more} left out: {reason}."
+        if reason:
+            yield f"{', '.join(names[:NAMED])}{more} left out: {reason}."
 
 
-GAINS = {"held": "", "own": ", γ own", "coupled": ", γ coupled"}
+ADAM = SharedTable(
+    "Adam's effective steps",
+    explained(
+        {
+            "p50": "lr/√v: what Adam multiplies a gradient with. Where layers share a row, it "
+            "spans them all, and the rest is their worst.",
+            "with κ": "With κ, with H: the correlation of its logarithm with that of κ, and of the "
+            "Hessian's diagonal; -1 where Adam steps less wherever a step does more.",
+            "spread": "Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
+        },
+        GUTTER_COLUMN,
+        name_column("parameter", _group_name),
+        name_column("layer", lambda one: one[1], leaves=3, optional=True),
+        Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
+        Column("p50", lambda one: span(_steps(one, "p50"), 2)),
+        Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
+        Column("with κ", lambda one: _correlation(one, "correlation")),
+        Column("with H", lambda one: _correlation(one, "hessian_correlation"), leaves=2),
+        Column("spread", _spread, align="left", leaves=1),
+    ),
+    parts=lambda layer: [group for group in layer.adam if group.effective_step is not None],
+    rank=lambda group: (group.recurrent, _left(group)),
+    more="tensor",
+    notes=_adam_notes,
+)
 
-Version = tuple[str, ParameterSummary | None, Sequence[str]]
-"""How a group is written, the group, and the figures of all groups together."""
+
+GAINS = {"held": "", "none": "", "own": ", γ own", "coupled": ", γ coupled"}
+
+Version = tuple[str, Any, ParameterSummary | None]
+"""How a group is written, what has the figures of all groups together, beside the first of them,
+and the group."""
 
 
-def _title(version: WhatIf) -> str:
-    """What a rewriting is called: ``lru, γ own``."""
+def title(version: WhatIf | LandscapeView) -> str:
+    """What a parametrisation is called: ``lru, γ own``."""
     return f"{version.parametrization or 'as it is'}{GAINS[version.gain]}"
 
 
@@ -253,52 +242,26 @@ def _versions(layer: LayerReport) -> list[Version]:
         return []
     found: list[Version] = []
     versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
-    versions += [(_title(one), one) for one in layer.what_if]
+    versions += [(title(one), one) for one in layer.what_if]
     for said, one in versions:
-        hessian, usable = one.hessian, one.usable_rate
-        scores = (
-            number_or_absent(None if usable is None else usable.rate, 2),
-            number_or_absent(None if hessian is None else hessian.adam_residual),
-            percent_or_absent(None if hessian is None else hessian.output_step_effect),
-        )
         first, *rest = one.parameters or (None,)
-        found += [(said, first, scores), *(("", group, ("", "", "")) for group in rest)]
+        found += [(said, one, first), *(("", None, group) for group in rest)]
     return found
 
 
 def _of_group(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[Version], Cell | str]:
     """What is said of a version's group, where it has one."""
-    return lambda version: ABSENT if version[1] is None else say(version[1])
+    return lambda row: ABSENT if row[2] is None else say(row[2])
 
 
-P99 = quantile("p99")
-WHAT_IF = LayerTable(
-    "What if",
-    (
-        Column("written as", lambda row: row[0], align="left"),
-        Column(
-            "parameter", _of_group(lambda one: Cell(one.name, NAME)), align="left", shrinks=True
-        ),
-        Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
-        Column("effect", _of_group(effect_cell)),
-        Column("usable rate", lambda row: row[2][0], optional=True),
-        Column("Adam left", lambda row: row[2][1], leaves=4),
-        Column("output", lambda row: row[2][2], leaves=5),
-    ),
-    entries=_versions,
-    rank=layer_rank,
-    shown=3,
-)
+def _of_all(say: Callable[[Any], str]) -> Callable[[Version], str]:
+    """What is said of all groups of a version, beside the first of them."""
+    return lambda row: "" if row[1] is None else say(row[1])
 
 
-def what_if_lines(page: Page) -> Iterator[Text]:
-    """Every parameter group of the worst layers, as it is and as it would be."""
-    yield from WHAT_IF.lines(page)
-    yield from page.notes(what_if_notes(WHAT_IF.taken(page)[0], page.names))
-
-
-def what_if_notes(layers: Sequence[LayerReport], names: Names) -> Iterator[str]:
+def _what_if_notes(page: Page) -> Iterator[str]:
     """What the rewritings assume, and what they cannot hold."""
+    layers = WHAT_IF.taken(page)[0]
     versions = [version for layer in layers for version in layer.what_if]
     gains = {version.gain for version in versions}
     if "held" in gains:
@@ -312,15 +275,44 @@ def what_if_notes(layers: Sequence[LayerReport], names: Names) -> Iterator[str]:
     if any(layer.dense is not None for layer in layers):
         yield "A dense matrix is written as its eigenvalues, one of each conjugate pair."
     for layer in layers:
-        left_out: dict[int, list[str]] = {}
-        for version in layer.what_if:
-            left_out.setdefault(version.left_out, []).append(_title(version))
+        left_out = grouped((version.left_out, title(version)) for version in layer.what_if)
         for eigenvalues, titles in left_out.items():
             if eigenvalues:
                 yield (
-                    f"{names[layer.name]} as {' or '.join(titles)}: without "
+                    f"{page.names[layer.name]} as {' or '.join(titles)}: without "
                     f"{count(eigenvalues, 'eigenvalue')} with |λ| ≥ 1, which it cannot hold."
                 )
         for version in layer.what_if:
             if version.reason:
-                yield f"{names[layer.name]} as {_title(version)}: {version.reason}."
+                yield f"{page.names[layer.name]} as {title(version)}: {version.reason}."
+
+
+P99 = quantile("p99")
+WHAT_IF = LayerTable(
+    "What if",
+    (
+        Column("written as", lambda row: row[0], align="left"),
+        name_column("parameter", _of_group(lambda one: Cell(one.name, NAME))),
+        Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
+        Column("effect", _of_group(effect_cell)),
+        Column(
+            "usable rate",
+            _of_all(lambda one: rate_words(one.usable_rate and one.usable_rate.rate)),
+            optional=True,
+        ),
+        Column(
+            "Adam left",
+            _of_all(lambda one: number_or_absent(one.hessian and one.hessian.adam_residual)),
+            leaves=4,
+        ),
+        Column(
+            "output",
+            _of_all(lambda one: percent_or_absent(one.hessian and one.hessian.output_step_effect)),
+            leaves=5,
+        ),
+    ),
+    entries=_versions,
+    rank=layer_rank,
+    shown=3,
+    notes=_what_if_notes,
+)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Any
 
-from rich.text import Text
-
-from memcurse_cli.reports.grid import Column
+from memcurse_cli.reports.answer import rate_words
+from memcurse_cli.reports.grid import Column, name_column
 from memcurse_cli.reports.numbers import (
     ABSENT,
     DIVERGENT,
     number,
-    number_or_absent,
     percent,
     percent_or_absent,
     quantile,
     setting,
 )
-from memcurse_cli.reports.ranking import hidden_rank
+from memcurse_cli.reports.ranking import grouped, hidden_rank
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.layer import (
     AGREEMENT,
@@ -36,12 +35,17 @@ from memcurse_cli.schema.report import LayerReport
 
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 
-Key = TypeVar("Key")
 
+def at_least(name: str) -> Callable[[Any], str]:
+    """What writes a score as a lower bound, where its error shows in the digits."""
 
-def at_least(value: float, error: float) -> str:
-    """A lower bound is marked where its error shows in the digits."""
-    return f"≥{number(value)}" if error > 0.005 * value else number(value)
+    def said(scores: Any) -> str:
+        if scores is None:
+            return ABSENT
+        value, error = getattr(scores, name), getattr(scores, f"{name}_error")
+        return f"≥{number(value)}" if error > 0.005 * value else number(value)
+
+    return said
 
 
 def _estimate(share: float, error: float) -> str:
@@ -64,14 +68,14 @@ HESSIAN = LayerTable(
         },
         figure("N", "order", write=str),
         Column("diagonal", lambda one: _estimate(one.diagonality, one.diagonality_error)),
-        Column("Adam left", lambda one: at_least(one.adam_residual, one.adam_residual_error)),
+        Column("Adam left", at_least("adam_residual")),
         figure("spread", "concentration", 3),
-        Column("sharpness", lambda one: at_least(one.sharpness, one.sharpness_error), leaves=2),
-        Column("SGD limit", lambda one: number_or_absent(one.max_stable_lr, 2), leaves=1),
+        Column("sharpness", at_least("sharpness"), leaves=2),
+        figure("SGD limit", "max_stable_lr", 1, rate_words),
         figure("output", "output_step_effect", 4, percent_or_absent),
     ),
     entries=lambda layer: [layer.hessian] if layer.hessian else [],
-    rank=lambda layer: layer.hessian.adam_residual,  # type: ignore[union-attr]  # it has entries
+    rank=attrgetter("hessian.adam_residual"),
     more=" with less left to Adam",
 )
 
@@ -99,7 +103,7 @@ DENSE = LayerTable(
         Column("activation", lambda one: one.activation, align="left", leaves=1),
     ),
     entries=lambda layer: [layer.dense] if layer.dense else [],
-    rank=lambda layer: layer.dense.henrici_departure,  # type: ignore[union-attr]
+    rank=attrgetter("dense.henrici_departure"),
     more=" nearer to normal",
 )
 
@@ -107,13 +111,11 @@ DENSE = LayerTable(
 def _structures(layer: LayerReport) -> list[DenseStructure]:
     """What a dense matrix says beyond its eigenvalues, where it has a figure of that."""
     structure = None if layer.dense is None else layer.dense.structure
-    if structure is None or (
-        structure.eigenvalue_part is None
-        and structure.transient_growth is None
-        and structure.eigenvalue_condition.max is None
-    ):
+    if structure is None:
         return []
-    return [structure]
+    worst = structure.eigenvalue_condition.max
+    known = (structure.eigenvalue_part, structure.transient_growth, worst)
+    return [structure] if any(one is not None for one in known) else []
 
 
 def _worst_condition(layer: LayerReport) -> float:
@@ -163,7 +165,7 @@ HIDDEN = LayerTable(
             "radius": "Radius: the largest |λ|.",
             "τ": "τ: the Jacobian's longest, in steps.",
         },
-        Column("matrix", lambda one: one.name, align="left", shrinks=True),
+        name_column("matrix", lambda one: one.name),
         figure("n", "order", 2, str),
         figure("radius", "spectral_radius"),
         figure("|λ|≥1", "unstable", 1, str),
@@ -207,6 +209,28 @@ def _decay(row: WorkRow) -> str:
     return "no decay" if steps is None else number(steps)
 
 
+def _work_notes(page: Page) -> Iterator[str]:
+    """What mean field theory rests on, where the two disagree, and what has no figure."""
+    points = [(layer.name, layer.operating_point) for layer in page.layers if layer.operating_point]
+    if points:
+        yield (
+            "Mean field: many units, the layer's own biases, and independent weights of the "
+            "layer's mean and variance that are drawn anew at every step. Simulated: the layer "
+            "itself. Both under white Gaussian inputs of RMS "
+            f"{setting(points[0][1].input_scale)} (--input-scale)."
+        )
+    apart = [name for name, point in points if point.agrees is False]
+    if apart:
+        yield (
+            f"{page.whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; "
+            "weights that stay, or that were learnt, make the difference. Go by the simulated "
+            "layer."
+        )
+    for reason, names in grouped((point.reason, name) for name, point in points).items():
+        if reason is not None:
+            yield f"{page.whose(names)}: {reason}."
+
+
 STATE_AT_WORK = LayerTable(
     "State at work",
     explained(
@@ -228,42 +252,12 @@ STATE_AT_WORK = LayerTable(
     entries=_states,
     rank=lambda layer: _states(layer)[-1][1].growth,
     more=" with less",
+    notes=_work_notes,
 )
 
 
-def mean_field_lines(page: Page) -> Iterator[Text]:
-    """E h², gates and χ of each layer, those that forget last first."""
-    points = [(layer.name, layer.operating_point) for layer in page.layers if layer.operating_point]
-    yield from STATE_AT_WORK.lines(page)
-    if points:
-        yield from page.notes([mean_field_assumes(points[0][1])])
-    apart = [name for name, point in points if point.agrees is False]
-    if apart:
-        said = (
-            f"{page.whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; "
-            "weights that stay, or that were learnt, make the difference. Go by the simulated "
-            "layer."
-        )
-        yield from page.notes([said])
-    reasons = [(point.reason, name) for name, point in points if point.reason is not None]
-    yield from page.notes(f"{page.whose(of)}: {reason}." for reason, of in of_each(reasons))
-
-
-def of_each(pairs: Iterable[tuple[Key, str]]) -> Iterable[tuple[Key, list[str]]]:
-    """Each key, with the layers that it was said of."""
-    found: dict[Key, list[str]] = {}
-    for key, name in pairs:
-        found.setdefault(key, []).append(name)
-    return found.items()
-
-
-def mean_field_assumes(point: GatedOperatingPoint) -> str:
-    """What the figures rest on."""
-    return (
-        "Mean field: many units, the layer's own biases, and independent weights of the layer's "
-        "mean and variance that are drawn anew at every step. Simulated: the layer itself. Both "
-        f"under white Gaussian inputs of RMS {setting(point.input_scale)} (--input-scale)."
-    )
+def _moving_gates(layer: LayerReport) -> list[Any]:
+    return [layer.gates] if layer.gates and layer.gates.spread else []
 
 
 def _band(heading: str, index: int, leaves: int) -> Column:
@@ -296,6 +290,35 @@ def _moved(level: str, leaves: int = 0) -> Column:
     return Column(f"κ {level}", value, leaves=leaves)
 
 
+def _gate_notes(page: Page) -> Iterator[str]:
+    """What inputs the figures rest on, and what some layers are without."""
+    taken = [gates for layer in page.layers for gates in _moving_gates(layer)]
+    if taken:
+        seen = " and ".join(dict.fromkeys(gates.sees for gates in taken))
+        state = ""
+        if any(gates.hidden_second_moment is not None for gates in taken):
+            state = ", and the state at the size that such inputs give it"
+        error = max(gates.sampling_error or 0.0 for gates in taken)
+        drawn = f" Drawn figures have a standard error of {percent(error, 2)}." if error else ""
+        yield (
+            f"Assumes that every component of {seen} has RMS {setting(taken[0].input_scale)} "
+            f"(--input-scale), independent of the others and of the past{state}; gates are drawn "
+            f"anew at every step, for infinitely many.{drawn}"
+        )
+    missing = [
+        (f"{_lacks(layer.gates)}: {layer.gates.reason}", layer.name)
+        for layer in page.layers
+        if layer.gates is not None and layer.gates.reason is not None
+    ]
+    yield from (f"{page.whose(names)} {said}." for said, names in grouped(missing).items())
+
+
+def _lacks(gates: GateSummary) -> str:
+    if gates.spread is None:
+        return "left out"
+    return "without E h² and κ" if gates.second_moment is None else "without κ"
+
+
 MOVING_GATES = LayerTable(
     "Moving gates",
     explained(
@@ -314,45 +337,8 @@ MOVING_GATES = LayerTable(
         _moved("p50", 5),
         _moved("p99"),
     ),
-    entries=lambda layer: [layer.gates] if layer.gates and layer.gates.spread else [],
-    rank=lambda layer: layer.gates.spread.p50 or 0.0,  # type: ignore[union-attr]
+    entries=_moving_gates,
+    rank=lambda layer: _moving_gates(layer)[0].spread.p50 or 0.0,
     more=" that move less",
+    notes=_gate_notes,
 )
-
-
-def gate_lines(page: Page) -> Iterator[Text]:
-    """What gates that move make of τ, E h² and κ, those that move farthest first."""
-    yield from MOVING_GATES.lines(page)
-    taken = [gates for layer in page.layers for gates in MOVING_GATES.entries(layer)]
-    if taken:
-        yield from page.notes([gates_assume(taken)])
-    missing = [
-        ((missing_part(layer.gates), layer.gates.reason), layer.name)
-        for layer in page.layers
-        if layer.gates is not None and layer.gates.reason is not None
-    ]
-    yield from page.notes(
-        f"{page.whose(of)} {lacks}: {reason}." for (lacks, reason), of in of_each(missing)
-    )
-
-
-def missing_part(gates: GateSummary) -> str:
-    """What a layer that gives a reason is without."""
-    if gates.spread is None:
-        return "left out"
-    return "without E h² and κ" if gates.second_moment is None else "without κ"
-
-
-def gates_assume(taken: Sequence[GateSummary]) -> str:
-    """What the figures rest on."""
-    seen = " and ".join(dict.fromkeys(gates.sees for gates in taken))
-    state = ""
-    if any(gates.hidden_second_moment is not None for gates in taken):
-        state = ", and the state at the size that such inputs give it"
-    error = max(gates.sampling_error or 0.0 for gates in taken)
-    drawn = f" Drawn figures have a standard error of {percent(error, 2)}." if error else ""
-    return (
-        f"Assumes that every component of {seen} has RMS {setting(taken[0].input_scale)} "
-        f"(--input-scale), independent of the others and of the past{state}; gates are drawn anew "
-        f"at every step, for infinitely many.{drawn}"
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -12,8 +13,18 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import short_names
 from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, RenderedTable, Row, cells, draw, paragraph
+from memcurse_cli.reports.grid import (
+    Cell,
+    Column,
+    RenderedTable,
+    Row,
+    cells,
+    draw,
+    name_column,
+    paragraph,
+)
 from memcurse_cli.reports.numbers import count, effect, number_or_absent
+from memcurse_cli.reports.ranking import shared
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import LayerReport, Report
 
@@ -24,15 +35,20 @@ Item = TypeVar("Item")
 SHOWN = 8
 
 GUTTER_COLUMN = Column("", align="left")
-NAME_COLUMN = Column("layer", align="left", shrinks=True, optional=True)
+NAME_COLUMN = name_column("layer", optional=True)
 
 
 def figure(
     heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number_or_absent
 ) -> Column:
-    """The column of an attribute of its entries."""
-    value = attrgetter(name)
-    return Column(heading, lambda one: write(value(one)), leaves=leaves)
+    """The column of an attribute of its entries, or of one of an attribute that may be None."""
+
+    def value(entry: Any) -> str:
+        for part in name.split("."):
+            entry = None if entry is None else getattr(entry, part)
+        return write(entry)
+
+    return Column(heading, value, leaves=leaves)
 
 
 def explained(meanings: Mapping[str, str], *columns: Column) -> tuple[Column, ...]:
@@ -67,21 +83,6 @@ class Page:
         yield from self.drawn[title].lines
         if hidden:
             yield from self.notes([f"{hidden}: --all."])
-
-    def merged(
-        self,
-        title: str,
-        columns: Sequence[Column],
-        found: Sequence[tuple[list[Item], str]],
-        entry: Callable[[list[Item], str], Any],
-        more: str,
-        *rest: Row,
-    ) -> Iterator[Text]:
-        """A table of parts that layers share, as `ranking.shared` finds them."""
-        shown, hidden = self.shown(found, SHOWN, more)
-        rows = [cells(columns, entry(parts, self.label(layer))) for parts, layer in shown]
-        if rows:
-            yield from self.table(title, columns, [*rows, *rest], hidden)
 
     def label(self, layer: str) -> str:
         """What stands beside a row of a layer: nothing where there is no other."""
@@ -126,13 +127,7 @@ class LayerTable:
     shown: int = 6  # how many layers are
     gutter: Callable[[Any], Cell] = lambda _: Cell("")  # what a row says there
     named: bool = False  # whether a layer is named where there is no other
-
-    def rows(self, layer: LayerReport, name: str) -> list[list[Cell]]:
-        """Those of one layer, the first of them under its name."""
-        return [
-            [self.gutter(one), Cell("" if index else name, NAME), *cells(self.columns, one)]
-            for index, one in enumerate(self.entries(layer))
-        ]
+    notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
 
     def taken(self, page: Page) -> tuple[Sequence[LayerReport], str]:
         """The layers that have rows on a page, and what those are that have none."""
@@ -142,14 +137,49 @@ class LayerTable:
         return page.shown(taken, self.shown, f"layer{self.more}")
 
     def lines(self, page: Page) -> Iterator[Text]:
-        """The table of those layers that have a place in it; nothing without one."""
+        """The table of those layers that have a place in it, and its notes."""
         shown, hidden = self.taken(page)
         label = page.names.__getitem__ if self.named else page.label
-        rows = [row for layer in shown for row in self.rows(layer, label(layer.name))]
+        rows = [  # the first of a layer under its name
+            [self.gutter(one), Cell(name, NAME), *cells(self.columns, one)]
+            for layer in shown
+            for one, name in zip_longest(self.entries(layer), [label(layer.name)], fillvalue="")
+        ]
         if rows:
-            yield from page.table(
-                self.title, [GUTTER_COLUMN, NAME_COLUMN, *self.columns], rows, hidden
-            )
+            columns = [GUTTER_COLUMN, NAME_COLUMN, *self.columns]
+            yield from page.table(self.title, columns, rows, hidden)
+        yield from page.notes(self.notes(page))
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """A table whose rows are about parts that layers share, as `ranking.shared` finds them."""
+
+    title: str
+    columns: tuple[Column, ...]
+    parts: Callable[[LayerReport], Sequence[Any]]  # those of a layer
+    rank: Callable[[Any], Any]  # of a part: the largest stands first
+    more: str  # what the parts are that are not shown
+    # what a row is about: parts that share it, and the layer of the first of them
+    entry: Callable[[list[Any], str], Any] = lambda parts, layer: (parts, layer)
+    key: Callable[[Any], object] = attrgetter("name")  # what parts that share a row have in common
+    notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
+
+    def entries(self, layer: LayerReport) -> list[Any]:
+        """The parts of one layer, which share a row with no other."""
+        return [self.entry([part], "") for part in self.parts(layer)]
+
+    def lines(self, page: Page, *rest: Row) -> Iterator[Text]:
+        """The table of those parts that are worst, or of all, above further rows, and its notes."""
+        found = shared(page.layers, self.parts, self.rank, self.key, every=page.all_layers)
+        shown, hidden = page.shown(found, SHOWN, self.more)
+        rows = []
+        for parts, layer in shown:
+            more = f" +{len(parts) - 1}" if len(parts) > 1 else ""
+            rows.append(cells(self.columns, self.entry(parts, page.label(layer) + more)))
+        if rows:
+            yield from page.table(self.title, self.columns, [*rows, *rest], hidden)
+        yield from page.notes(self.notes(page))
 
 
 def legend(

@@ -9,40 +9,37 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from rich.text import Text
 
 from memcurse_cli.diagnosis.model import unseen_memory
-from memcurse_cli.reports.answer import assumed_words, rate_words, steps, verdict_words, worst_group
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, worst_group
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
     SPECTRUM,
-    VERDICT_STYLES,
-    Page,
     Screen,
     capitalised,
     console_for,
+    drawn_on,
     line_for,
-    text_of,
     to_ascii,
     visible,
+    writes_unicode,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
+from memcurse_cli.reports.ranking import worst_parameter
+from memcurse_cli.reports.terminal.tables import verdict_cell
 from memcurse_cli.schema.derived import TrackedStep, Tracking
-from memcurse_cli.schema.figures import Verdict, diverges, effect_rank
+from memcurse_cli.schema.figures import diverges
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.track import STILL, unstable
 
 MOST_ROWS = 24
 """More checkpoints than this are shown in a choice."""
-
-
-def verdict_text(verdict: Verdict) -> Cell:
-    """`not judged`, in its colour."""
-    return Cell(verdict.replace("_", " "), VERDICT_STYLES[verdict])
 
 
 def worst_effect(layers: Sequence[LayerReport]) -> str:
@@ -61,7 +58,7 @@ def _told(tell: Callable[[Report], Cell | str]) -> Callable[[TrackedStep], Cell 
 
 
 def _verdict(one: TrackedStep) -> Cell:
-    return Cell("error", ALARM) if one.report is None else verdict_text(one.report.verdict)
+    return Cell("error", ALARM) if one.report is None else verdict_cell(one.report.verdict)
 
 
 COLUMNS = [
@@ -74,17 +71,6 @@ COLUMNS = [
     Column("usable rate", _told(lambda one: rate_words(one.usable_rate.rate)), leaves=1),
     Column("step effect", _told(lambda one: worst_effect(one.layers)), align="left", leaves=2),
 ]
-
-
-def shown_columns(tracking: Tracking) -> list[Column]:
-    """Those that say something of this run."""
-    fades = not any(one.report and unstable(one.report) for one in tracking.steps)
-    return [column for column in COLUMNS if not (column.optional and fades)]
-
-
-def to_text(tracking: Tracking, *, every: bool = False, file: Path | None = None) -> str:
-    """What standard output would show, or the text for a file."""
-    return text_of(partial(lines, tracking, every, MOST_ROWS), file)
 
 
 def step_line(step: TrackedStep) -> str:
@@ -107,29 +93,31 @@ def live() -> Iterator[Callable[[Tracking], None]]:
 
         def show(tracking: Tracking) -> None:
             rows = max(display.console.height - 15, 3)
-            page = Page(partial(lines, tracking, False, min(rows, MOST_ROWS)))
-            display.update(page, refresh=True)
+            page = partial(lines, tracking, most=min(rows, MOST_ROWS))
+            display.update(drawn_on(display.console, page), refresh=True)
 
         yield show
 
 
-def lines(tracking: Tracking, every: bool, most: int, screen: Screen) -> Iterator[Text]:
-    """The page line by line."""
+def lines(
+    tracking: Tracking, screen: Screen, *, every: bool = False, most: int = MOST_ROWS
+) -> Iterator[Text]:
+    """The page line by line, with every checkpoint or so many of them."""
     read = [one.report for one in tracking.steps if one.report is not None]
     if tracking.steps:
         first, last = tracking.steps[0].step, tracking.steps[-1].step
         span = f"{count(len(tracking.steps), 'checkpoint')}, step {first} to {last}"
         head = Text(no_wrap=True)
         if read:
-            head.append(f"{verdict_words(read[-1].verdict)}  ", VERDICT_STYLES[read[-1].verdict])
+            verdict = verdict_cell(read[-1].verdict)
+            head.append(f"{verdict.text.upper()}  ", verdict.style)
         yield head.append(span, LABEL)
         yield Text()
     yield from paragraph(screen, screen.sentence(f"{capitalised(tracking.sentence)}."))
     if tracking.steps:
         yield Text()
-        shown = list(tracking.steps) if every else choose(tracking.steps, most)
-        columns = shown_columns(tracking)
-        yield from draw(screen, columns, [cells(columns, step) for step in shown]).lines
+        shown = choose(tracking.steps, len(tracking.steps) if every else most)
+        yield from draw(screen, COLUMNS, [cells(COLUMNS, step) for step in shown]).lines
         yield from _trend(screen, tracking)
         yield Text()
         if len(shown) < len(tracking.steps):
@@ -179,20 +167,17 @@ def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
     def marks(tell: Callable[[Report], float | str | None]) -> Marks:
         return [None if one.report is None else tell(one.report) for one in tracking.steps]
 
-    trends = {
-        "memory": marks(lambda one: NEVER if one.memory is None else one.memory),
-        "usable rate": marks(lambda one: one.usable_rate.rate),
-        "your rate": marks(lambda one: one.input.learning_rate),
-    }
-    rates = [*trends["usable rate"], *trends["your rate"]]
+    memory = marks(lambda one: NEVER if one.memory is None else one.memory)
+    usable = marks(lambda one: one.usable_rate.rate)
+    yours = marks(lambda one: one.input.learning_rate)
+    trends = [("trend", "memory", memory, memory)]
+    if any(usable):
+        rates = [*usable, *yours]
+        trends += [("", "usable rate", usable, rates), ("", "your rate", yours, rates)]
     yield Text()
-    for name, drawn in trends.items():
-        scale = drawn if name == "memory" else rates
-        if any(trends["usable rate"]) or name == "memory":
-            line = Text("trend".ljust(GUTTER) if name == "memory" else " " * GUTTER, LABEL)
-            line.append(f"{name:<13}")
-            bars = sparkline(screen, drawn, screen.width - GUTTER - 13, scale)
-            yield line.append(bars, SPECTRUM)
+    for label, name, drawn, scale in trends:
+        bars = sparkline(screen, drawn, screen.width - GUTTER - 13, scale)
+        yield Text(f"{label:<{GUTTER}}{name:<13}", LABEL).append(bars, SPECTRUM)
 
 
 def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
@@ -206,7 +191,7 @@ def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
         marks = [marks[(cell + 1) * len(marks) // room - 1] for cell in range(room)]
     known = [math.log(one) for one in scale if isinstance(one, float) and one > 0]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    missing, bars = screen.glyphs.bars[0], screen.glyphs.bars[1:]
+    missing, bars = screen.bars[0], screen.bars[1:]
     flat, span = high - low < math.log(STILL), max(high - low, math.log(2))
 
     def bar(mark: float) -> str:
@@ -222,33 +207,29 @@ def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
 LEVELS = ("min", "p50", "p90", "p99", "max")
 
 
-def _level(name: str, level: str) -> Callable[[LayerReport], object]:
-    return lambda layer: getattr(getattr(layer.eigenvalues, name), level)
-
-
-def _score(name: str) -> Callable[[LayerReport], object]:
-    return lambda layer: getattr(layer.hessian, name, None)
-
-
-def _worst(name: str) -> Callable[[LayerReport], object]:
-    return lambda layer: getattr(max(layer.parameters, key=effect_rank, default=None), name, None)
+def _of(part: Callable[[LayerReport], object], name: str) -> Callable[[LayerReport], object]:
+    """A figure of a part of a layer, where it has that part."""
+    return lambda layer: getattr(part(layer), name, None)
 
 
 CSV: dict[str, Callable[[LayerReport], object]] = {
-    "layer": lambda one: one.name,
-    "family": lambda one: one.family,
-    "verdict": lambda one: one.verdict,
-    "memory": lambda one: one.memory,
-    "learning_rate": lambda one: one.learning_rate,
-    "usable_rate": lambda one: one.usable_rate and one.usable_rate.rate,
-    "eigenvalues": lambda one: one.eigenvalues.count,
-    "unstable": lambda one: one.eigenvalues.unstable,
-    **{f"modulus_{level}": _level("modulus", level) for level in LEVELS},
-    **{f"time_constant_{level}": _level("time_constant", level) for level in LEVELS},
-    "second_moment_max": lambda one: one.state.second_moment.max,
-    "worst_parameter": _worst("name"),
-    "step_effect": _worst("step_effect"),
-    **{name: _score(name) for name in ("diagonality", "sharpness", "adam_residual")},
+    "layer": attrgetter("name"),
+    **{name: attrgetter(name) for name in ("family", "verdict", "memory", "learning_rate")},
+    "usable_rate": _of(attrgetter("usable_rate"), "rate"),
+    "eigenvalues": attrgetter("eigenvalues.count"),
+    "unstable": attrgetter("eigenvalues.unstable"),
+    **{f"modulus_{level}": attrgetter(f"eigenvalues.modulus.{level}") for level in LEVELS},
+    **{
+        f"time_constant_{level}": attrgetter(f"eigenvalues.time_constant.{level}")
+        for level in LEVELS
+    },
+    "second_moment_max": attrgetter("state.second_moment.max"),
+    "worst_parameter": _of(worst_parameter, "name"),
+    "step_effect": _of(worst_parameter, "step_effect"),
+    **{
+        name: _of(attrgetter("hessian"), name)
+        for name in ("diagonality", "sharpness", "adam_residual")
+    },
     "findings": lambda one: " ".join(dict.fromkeys(found.code for found in one.findings)),
 }
 """What a row says of a layer; one ``relative_sensitivity:GROUP`` follows for each group."""
@@ -266,11 +247,12 @@ def to_csv(tracking: Tracking, *, file: Path | None = None) -> str:
     rows = [row for step in tracking.steps for row in _csv_rows(step)]
     groups = dict.fromkeys(name for row in rows for name in row if name.startswith(SENSITIVITY))
     columns = [*STEP_COLUMNS, *CSV, *groups]
-    unicode = file is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    unicode = writes_unicode(sys.stdout if file is None else None)
     stream = io.StringIO()
-    table: list[Sequence[object]] = [columns]
-    table += [[row.get(column) for column in columns] for row in rows]
-    csv.writer(stream).writerows([_safe(cell, unicode=unicode) for cell in row] for row in table)
+    writer = csv.writer(stream)
+    headings: dict[str, object] = dict(zip(columns, columns, strict=True))
+    for row in (headings, *rows):
+        writer.writerow([_safe(row.get(column), unicode=unicode) for column in columns])
     return stream.getvalue()
 
 
