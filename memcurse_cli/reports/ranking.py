@@ -58,8 +58,6 @@ def endless(figure: float | None) -> float:
 
 
 Part = TypeVar("Part", ParameterSummary, AdamGroup, GroupRate)
-Shared = tuple[list[Part], str]
-"""Parts of layers that share a row, the worst first, and the layer that this one is of."""
 
 
 def shared(
@@ -69,10 +67,10 @@ def shared(
     key: Callable[[Part], object] = lambda part: part.name,
     *,
     every: bool = False,
-) -> list[Shared[Part]]:
+) -> list[tuple[list[Part], str]]:
     """The parts of layers, those of one family and key as one, or ``every`` one by itself.
 
-    The worst, whose rank is the largest, comes first.
+    The worst, whose rank is the largest, comes first, and beside them the layer that it is of.
     """
     found = [(part, layer) for layer in layers for part in parts(layer)]
     groups: dict[object, list[tuple[Part, LayerReport]]] = {}
@@ -141,8 +139,8 @@ RATES = ("MC207", "MC302")
 
 def _plural(text: str) -> str:
     """A text about `1 of 32 eigenvalues` as one about more of them."""
-    has_many = text.replace(" eigenvalues has ", " eigenvalues have ")
-    return has_many.replace(" eigenvalues never decays", " eigenvalues never decay")
+    said = text.replace(" eigenvalues has ", " eigenvalues have ")
+    return said.replace(" eigenvalues never decays", " eigenvalues never decay")
 
 
 def _wording(text: str) -> str:
