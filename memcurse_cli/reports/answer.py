@@ -22,9 +22,7 @@ from memcurse_cli.reports.ranking import Told, endless, shared, together, told_o
 from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import InputAssumption, LayerReport, Report, by_rate
 
-COARSE = 0.01
-"""The error of the state above which a group is to be kept in single precision."""
-
+COARSE = 0.01  # the error of the state above which a group is to be kept in single precision
 PARTS = re.compile(r"(?<=[./,])")
 COMPONENTS_SHOWN = 4
 KEPT_SHOWN = 3
@@ -75,9 +73,9 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
 def why(report: Report) -> str:
     """What decides the verdict, in a few words."""
     if report.verdict == "not_judged":
-        reasons_given = (layer.not_judged for layer in report.layers if layer.not_judged)
-        said = next(reasons_given, "usable rate is not known").partition(",")[0]
-        return said.removeprefix("its ").removeprefix("it ")
+        known = (layer.not_judged for layer in report.layers if layer.not_judged)
+        reason = next(known, "usable rate is not known").partition(",")[0]
+        return reason.removeprefix("its ").removeprefix("it ")
     for worst in by_rate(report.layers)[:1]:
         if worst.layer.verdict == "cursed":
             return f"{number(worst.ratio, 2)} times too large"
@@ -254,12 +252,12 @@ def by_depth(report: Report) -> list[tuple[int, LayerReport | None]]:
     names = [layer.name for layer in report.layers]
     front = names[0][: _common(names)].rstrip(digits) if names else ""
     placed = re.compile(re.escape(front) + r"([0-9]{1,18})(.*)")
-    rest = {(found := placed.match(name)) and found[2] for name in names}
+    rest = {place and place[2] for place in map(placed.match, names)}
     if len(names) < 2 or len(rest) > 1 or None in rest:
         return []
     layers: list[tuple[str, LayerReport | None]] = [(one.name, one) for one in report.layers]
     layers += [(name, None) for other in report.not_recurrent for name in other.names]
-    depth = [(int(found[1]), layer) for name, layer in layers if (found := placed.match(name))]
+    depth = [(int(place[1]), layer) for name, layer in layers if (place := placed.match(name))]
     return sorted(depth, key=lambda one: one[0])
 
 

@@ -21,12 +21,8 @@ from memcurse_cli.schema.derived import (
 )
 from memcurse_cli.schema.report import InputAssumption
 
-AGREE = 0.01
-"""The relative change up to which a figure has stayed."""
-
-TURNED = 0.01
-"""The change of an angle in radians up to which an eigenvalue has stayed."""
-
+AGREE = 0.01  # the relative change up to which a figure has stayed
+TURNED = 0.01  # the change of an angle in radians up to which an eigenvalue has stayed
 EACH, ROWS_SHOWN, NAMES_SHOWN = 2, 20, 6
 """The most layers with a table each, rows in a table of all, and names in a list."""
 

@@ -36,12 +36,10 @@ from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, Page, verdict_ce
 from memcurse_cli.schema.figures import ORDER
 from memcurse_cli.schema.report import LayerReport, Report, by_rate, smallest_rate
 
-LEAST_ROOM = 16
+LEAST_ROOM = 16  # for a path beside what the checkpoint holds
 ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
-EACH = 6
-"""Layers up to which each has a row of its own; more are drawn by depth too."""
-NAMED = 3
-"""Layers up to which a row that they share names them."""
+EACH = 6  # layers up to which each has a row of its own; more are drawn by depth too
+NAMED = 3  # layers up to which a row that they share names them
 
 even = partial(paragraph, orphans=False)
 
@@ -63,9 +61,7 @@ def _one(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     yield from actions(page)
     yield from _reasons(page, told)
     yield from _stack(page)
-    yield Text()
-    yield from _figures(page)
-    yield Text()
+    yield from (Text(), *_figures(page), Text())
     assumed = screen.sentence(answer.assumed_words(report.input), LABEL)
     yield from even(screen, assumed, gutter=[("Assumed", LABEL)])
     yield from _closing(page, told, notes)
@@ -327,9 +323,8 @@ def _several(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     yield from draw(screen, SEVERAL_COLUMNS, rows).lines
     for report in reports:
         if report.verdict in ("watch", "cursed"):
-            yield Text()
-            yield from headline(Page(screen, report))
-            yield from actions(Page(screen, report))
+            page = Page(screen, report)
+            yield from (Text(), *headline(page), *actions(page))
     yield Text()
     closing = Text("Each by itself: memcurse inspect FILE, or --full for all", LABEL)
     yield from paragraph(screen, closing, margin=0)

@@ -135,7 +135,7 @@ def _finding_lines(page: Page) -> Iterator[Text]:
         severity = finding.severity, SEVERITY_STYLES[finding.severity]
         gutter = [severity, (screen.clean(finding.code), LABEL)]
         yield from paragraph(screen, *texts, gutter=gutter)
-    yield from page.notes([f"{hidden}: --all."] if hidden else [])
+    yield from page.notes(hidden)
 
 
 def _note_lines(page: Page) -> Iterator[Text]:

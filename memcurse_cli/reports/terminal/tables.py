@@ -76,23 +76,26 @@ class Page:
         return short_names([layer.name for layer in self.layers])
 
     def table(
-        self, title: str, columns: Sequence[Column], rows: Sequence[Row], hidden: str = ""
+        self, title: str, columns: Sequence[Column], rows: Sequence[Row], hidden: Sequence[str]
     ) -> Iterator[Text]:
         """A table, and what it does not show."""
         self.drawn[title] = draw(self.screen, columns, rows)
         yield from self.drawn[title].lines
-        if hidden:
-            yield from self.notes([f"{hidden}: --all."])
+        yield from self.notes(hidden)
 
     def label(self, layer: str) -> str:
         """What stands beside a row of a layer: nothing where there is no other."""
         return self.names[layer] if len(self.layers) > 1 else ""
 
-    def shown(self, ranked: Sequence[Item], most: int, more: str) -> tuple[Sequence[Item], str]:
-        """The first of some items, or all, and what those are that are not shown."""
-        hidden = 0 if self.all_layers else max(len(ranked) - most, 0)
-        said = f"{count(hidden, f'more {more.split()[0]}')} {more.partition(' ')[2]}".strip()
-        return ranked[: len(ranked) - hidden], said if hidden else ""
+    def shown(
+        self, ranked: Sequence[Item], most: int, more: str
+    ) -> tuple[Sequence[Item], Sequence[str]]:
+        """The first of some items, or all, and a note on those that are not shown."""
+        if self.all_layers or len(ranked) <= most:
+            return ranked, ()
+        noun, _, rest = more.partition(" ")
+        said = f"{count(len(ranked) - most, f'more {noun}')} {rest}".strip()
+        return ranked[:most], [f"{said}: --all."]
 
     def notes(self, sentences: Iterable[str]) -> Iterator[Text]:
         """Sentences below a table, each of them once."""
@@ -109,9 +112,8 @@ class Page:
         """What the columns of all tables mean, and how names were shortened."""
         for title, drawn in self.drawn.items():
             yield from legend(self.screen, drawn, title=title)
-        cut = next(((short, full) for full, short in self.names.items() if short != full), None)
-        if cut is not None:
-            yield from self.notes([f"Names: {cut[0]} is {cut[1]}."])
+        cut = [f"Names: {short} is {full}." for full, short in self.names.items() if short != full]
+        yield from self.notes(cut[:1])
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ class LayerTable:
     named: bool = False  # whether a layer is named where there is no other
     notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
 
-    def taken(self, page: Page) -> tuple[Sequence[LayerReport], str]:
-        """The layers that have rows on a page, and what those are that have none."""
+    def taken(self, page: Page) -> tuple[Sequence[LayerReport], Sequence[str]]:
+        """The layers that have rows on a page, and a note on those that have none."""
         taken = [layer for layer in page.layers if self.entries(layer)]
         if not page.all_layers and len(taken) > self.shown:
             taken.sort(key=self.rank, reverse=True)

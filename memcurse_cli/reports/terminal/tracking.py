@@ -38,8 +38,7 @@ from memcurse_cli.schema.figures import diverges
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.track import STILL, unstable
 
-MOST_ROWS = 24
-"""More checkpoints than this are shown in a choice."""
+MOST_ROWS = 24  # more checkpoints are shown in a choice
 
 
 def worst_effect(layers: Sequence[LayerReport]) -> str:
@@ -156,8 +155,6 @@ def choose(steps: Sequence[TrackedStep], most: int) -> list[TrackedStep]:
 Marks = Sequence[float | str | None]
 """What is drawn of each checkpoint: None is not known, a text stands for itself."""
 
-NEVER = "!"
-
 
 def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
     """A bar for each checkpoint; both rates stand on one scale."""
@@ -167,7 +164,7 @@ def _trend(screen: Screen, tracking: Tracking) -> Iterator[Text]:
     def marks(tell: Callable[[Report], float | str | None]) -> Marks:
         return [None if one.report is None else tell(one.report) for one in tracking.steps]
 
-    memory = marks(lambda one: NEVER if one.memory is None else one.memory)
+    memory = marks(lambda one: "!" if one.memory is None else one.memory)
     usable = marks(lambda one: one.usable_rate.rate)
     yours = marks(lambda one: one.input.learning_rate)
     trends = [("trend", "memory", memory, memory)]
