@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from memcurse_cli.commands import COMMANDS, load
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.families.family import Family
-from memcurse_cli.families.registry import all_families
+from memcurse_cli.families.registry import all_families, package_of
 from memcurse_cli.schema.documents import DOCUMENTS, Document, document_schema
 from memcurse_cli.schema.report import RuleDocument
 
@@ -34,11 +34,6 @@ FINDINGS = {
     "MC4": "Precision",
     "MC5": "Assumptions",
 }
-
-
-def package_of(family: Family) -> str:
-    """The package that a family's file stands in, which is the page that tells of it."""
-    return type(family).__module__.split(".")[2]
 
 
 def families_page() -> str:

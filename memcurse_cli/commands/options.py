@@ -120,8 +120,8 @@ def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any)
 
 
 def emit_page(lines: Lines, output: Path | None) -> None:
-    """Print or write a page, as `emit` does."""
-    emit(text_of(lines, output), output)
+    """Print or write a page, as `emit` does; no line of it ends in blanks."""
+    emit("\n".join(map(str.rstrip, text_of(lines, output).splitlines())), output)
 
 
 def check_figure(path: Path | None) -> str:

@@ -137,6 +137,11 @@ def all_families() -> tuple[Family, ...]:
     return tuple(_load(row) for row in _ROWS)
 
 
+def package_of(family: Family) -> str:
+    """The package that a family's row names, whose page of the docs tells of it."""
+    return next(row.module for row in _ROWS if _load(row) is family).partition(".")[0]
+
+
 def families_marked(names: Iterable[str]) -> tuple[Family, ...]:
     """The families that a file with these tensors may hold; imports the code of no other."""
     parts = "\n".join({part for name in names for part in re.split("[./,]", name)})

@@ -36,6 +36,10 @@ def extracted(name: str, file: str) -> Builder:
             for member in archive:
                 if member.name.startswith(f"{name}/"):
                     member.name = member.name.removeprefix(f"{name}/")
+                    if member.issym() and member.linkname.startswith("/"):
+                        # To a file that is there, on whatever machine.
+                        member.linkname = str(directory.parent / f"{directory.name}-outside")
+                        Path(member.linkname).write_bytes(bytes(4096))
                     archive.extract(member, directory, filter="fully_trusted")
         return directory / file
 

@@ -16,7 +16,7 @@ CASES = [(p, n) for p in PARAMETRIZATIONS for n in GAINS if n != "zoh" or p == "
 
 
 def text(prediction: Prediction, *, width: int = 80, with_plot: bool = False) -> str:
-    return text_for(partial(lines, prediction, with_plot), None, width=width)
+    return text_for(partial(lines, prediction, with_plot=with_plot), None, width=width)
 
 
 @pytest.mark.parametrize("with_plot", [False, True])

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,22 @@ from end_to_end.command import SAMPLES
 from msgspec.structs import replace
 from reports.streams import Stream
 
-from memcurse_cli.reports.console import BARS, Screen
+from memcurse_cli.reports.console import BARS, Screen, text_of
 from memcurse_cli.reports.terminal.tracking import (
     CSV,
     STEP_COLUMNS,
     choose,
+    lines,
     sparkline,
     to_csv,
-    to_text,
 )
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.tracking.track import Tracker
+
+
+def page_of(tracking: Tracking, **how: Any) -> str:
+    return text_of(partial(lines, tracking, **how), None)
 
 
 def track(path: Path, **options: object) -> Tracking:
@@ -54,14 +59,14 @@ def test_a_long_run_is_shown_in_a_choice(tmp_path: Path) -> None:
         for step, one in enumerate(one for one in run.steps for _ in range(30))
     ]
     tracking = Tracking("0", tuple(many), "long", 0)
-    rows = rows_of(to_text(tracking))
+    rows = rows_of(page_of(tracking))
     assert len(rows) == 24
     steps = [int(row[0]) for row in rows]
     turn = next(one.step for one in many if one.report.verdict == "cursed")
     assert {0, turn, 329} <= set(steps)  # the ends, and where it became cursed
     assert steps == sorted(steps)
-    assert "24 of 330 checkpoints; --all shows every one." in " ".join(to_text(tracking).split())
-    assert len(rows_of(to_text(tracking, every=True))) == 330
+    assert "24 of 330 checkpoints; --all shows every one." in " ".join(page_of(tracking).split())
+    assert len(rows_of(page_of(tracking, every=True))) == 330
     assert len(choose(many, 3)) == 3
 
 
@@ -110,7 +115,7 @@ def test_csv_leaves_what_diverges_empty(tmp_path: Path) -> None:
     assert (row["unstable"], row["time_constant_max"], row["step_effect"]) == ("1", "", "")
     assert row["worst_parameter"] == "A_re"
     assert float(row["modulus_max"]) == pytest.approx(1.1)
-    page = to_text(endless)
+    page = page_of(endless)
     assert "never" in page
     assert "A_re divergent" in page
 
@@ -129,7 +134,7 @@ def test_a_small_change_is_no_cliff(marks: tuple[Any, ...], drawn: str) -> None:
 
 
 def test_both_rates_stand_on_one_scale_and_in_the_table(sample: Tracking) -> None:
-    page = to_text(sample)
+    page = page_of(sample)
     assert "CURSED" in page.splitlines()[0] or "WATCH" in page.splitlines()[0]
     (usable,) = re.findall(r"usable rate  (\S+)$", page, re.MULTILINE)
     (yours,) = re.findall(r"your rate    (\S+)$", page, re.MULTILINE)

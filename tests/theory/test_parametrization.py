@@ -202,8 +202,7 @@ def test_a_decay_of_1e_minus_12_keeps_its_digits(parametrization: str) -> None:
 def test_the_bias_of_a_time_constant_gives_its_eigenvalue(time_constant: float) -> None:
     """Zucchet & Orvieto 2024, section 3.2: log T is not the bias of λ = 1 - 1/T."""
     found = chrono_biases(predict(time_constant=time_constant, parametrization="sigmoid-gate"))
-    assert found is not None
-    kept, printed = (1 / (1 + math.exp(-bias[0])) for bias in (found.biases, found.printed))
+    kept, printed = (1 / (1 + math.exp(-bias)) for bias in (found[0].bias, found[0].printed))
     assert kept == pytest.approx(math.exp(-1 / time_constant), rel=1e-12)
-    assert printed == pytest.approx(found.steps[0] / (1 + found.steps[0]), rel=1e-12)
+    assert printed == pytest.approx(found[0].steps / (1 + found[0].steps), rel=1e-12)
     assert time_constant > 100 or printed - kept > 0.005
