@@ -95,7 +95,7 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     (group,) = found.groups
     assert (group.name, group.kind, group.size) == ("A", "recurrent", 25)
     assert group.scores == found.scores
-    page = " ".join(text_for(partial(lines, hessian(state, horizon=40), False), None).split())
+    page = " ".join(text_for(partial(lines, hessian(state, horizon=40)), None).split())
     assert ("from products with it, the largest" in page) != formed
     top = found.eigenvectors[0]
     assert top.concentration == pytest.approx(1 / np.sum(vectors[:, -1] ** 4), rel=1e-6)
