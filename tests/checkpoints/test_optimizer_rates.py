@@ -105,9 +105,7 @@ def test_several_optimizers_and_those_of_earlier_versions_are_told_as_far_as_the
     rates = told(content, tmp_path)
     assert (rates.optimizer, rates.adaptive) == ("", None)
     assert rates.source == "the optimizer's lr, the largest of its groups"
-
-
-def test_adafactor_as_trainer_sets_it_moves_by_the_rate(tmp_path: Path) -> None:
+    # Adafactor moves by the rate as Trainer sets it.
     group = {"lr": 1e-3, "scale_parameter": False, "relative_step": False, "params": [0]}
     content = {"w": torch.ones(2), "optimizer": {"state": {}, "param_groups": [group]}}
     assert told(content, tmp_path).adaptive is True
