@@ -128,11 +128,6 @@ def _ocdbt(directory: Path, name: str = "w") -> Path:
     return _metadata(directory, name)
 
 
-@attack("characters")
-def orbax_name_of_ten_thousand_characters(directory: Path) -> Path:
-    return _ocdbt(directory, "w" * 2000)
-
-
 @attack("outside")
 def ocdbt_manifest_that_climbs(directory: Path) -> Path:
     manifest = _ocdbt(directory) / "manifest.ocdbt"
@@ -159,11 +154,10 @@ def _claiming(directory: Path, length: int, stop: int | None = None) -> Path:
     return directory
 
 
-@attack("claims")
-def ocdbt_manifest_of_10_to_the_18_bytes(directory: Path) -> Path:
-    return _claiming(directory, 10**18)
-
-
-@attack("middle of a field")
-def ocdbt_manifest_cut_off(directory: Path) -> Path:
-    return _claiming(directory, 60, 60)
+builders(
+    {
+        "orbax_name_of_ten_thousand_characters": ("characters", lambda at: _ocdbt(at, "w" * 2000)),
+        "ocdbt_manifest_of_10_to_the_18_bytes": ("claims", lambda at: _claiming(at, 10**18)),
+        "ocdbt_manifest_cut_off": ("middle of a field", lambda at: _claiming(at, 60, 60)),
+    }
+)

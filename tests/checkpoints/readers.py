@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import shared
 import torch
 from numpy.typing import NDArray
+
+from memcurse_cli.checkpoints.store import TensorStore
+from memcurse_cli.checkpoints.untrusted.source import LocalFile
 
 ENDINGS = ("safetensors", "npz", "pt", "pth", "bin", "ckpt", "tar", "jit")
 
@@ -52,3 +56,35 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], torch
     for key, child in pairs:
         found |= leaves(child, (*path, key))
     return found
+
+
+def same(store: TensorStore, expected: dict[str, Any]) -> None:
+    """The store has these tensors, as their library has read or made them, and no other."""
+    assert set(store.tensors) == set(expected)
+    for name, reference in expected.items():
+        spec, array = store.tensors[name], store.read(name)
+        assert spec.shape == tuple(reference.shape) == array.shape
+        assert spec.dtype == str(reference.dtype).removeprefix("torch.")
+        assert spec.bytes == reference.nbytes
+        np.testing.assert_array_equal(array, double(reference), strict=True)
+    sizes = [spec.bytes for name, spec in store.tensors.items() if name not in store.aliases]
+    assert store.bytes_read == sum(sizes)
+
+
+def lengths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How long each piece is that is read of a file from here on."""
+    touched: list[int] = []
+    read = LocalFile.read
+
+    def counted(file: LocalFile, offset: int, length: int) -> bytearray:
+        touched.append(length)
+        return read(file, offset, length)
+
+    monkeypatch.setattr(LocalFile, "read", counted)
+    return touched
+
+
+def arrays_of(module: torch.nn.Module, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """A copy of what a module holds, as a layer stores it under ``prefix``."""
+    state = {f"{prefix}{name}": tensor for name, tensor in module.state_dict().items()}
+    return {name: tensor.detach().numpy().copy() for name, tensor in state.items()}

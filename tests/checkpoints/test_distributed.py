@@ -11,14 +11,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from attacks.build import MARKER, Executes
 from attacks.build import saved as torch_saved
-from checkpoints import readers
 from checkpoints.fuzzing import FUZZ, survives_in_folder
+from checkpoints.readers import same
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -31,19 +30,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.errors import CheckpointError
-
-
-def same(store: TensorStore, expected: dict[str, torch.Tensor]) -> None:
-    assert set(store.tensors) == set(expected)
-    for name, tensor in expected.items():
-        spec = store.tensors[name]
-        assert spec.shape == tuple(tensor.shape)
-        assert f"torch.{spec.dtype}" == str(tensor.dtype)
-        assert spec.bytes == tensor.nbytes
-        np.testing.assert_array_equal(store.read(name), readers.double(tensor), strict=True)
-    assert store.bytes_read == sum(tensor.nbytes for tensor in expected.values())
 
 
 def test_a_training_checkpoint(tmp_path: Path) -> None:
@@ -95,11 +82,6 @@ def sharded(directory: Path, change: Change = lambda metadata: None) -> Path:
     return directory
 
 
-def test_the_shards_of_several_ranks_are_joined(tmp_path: Path) -> None:
-    with open_checkpoint(sharded(tmp_path)) as store:
-        same(store, {"model.w": torch.arange(20.0).reshape(5, 4)})
-
-
 def _relocated(path: str, offset: int = 0, length: int = 1) -> Change:
     def change(metadata: Metadata) -> None:
         for index in metadata.storage_data:
@@ -137,14 +119,16 @@ def test_metadata_that_lies_is_named(tmp_path: Path, change: Change, expected: s
         open_checkpoint(sharded(tmp_path, change))
 
 
-def test_chunks_that_are_not_what_the_metadata_says_are_named(tmp_path: Path) -> None:
-    path = sharded(tmp_path, _described(properties=TensorProperties(dtype=torch.int32)))
-    with open_checkpoint(path) as store, pytest.raises(CheckpointError, match="not the tensor"):
-        store.read("model.w")
-    sharded(tmp_path)
+def test_the_shards_of_several_ranks_are_joined_unless_they_are_others(tmp_path: Path) -> None:
+    path = sharded(tmp_path)
+    with open_checkpoint(path) as store:
+        same(store, {"model.w": torch.arange(20.0).reshape(5, 4)})
     content = (path / "__1_0.distcp").read_bytes()
     (path / "__1_0.distcp").write_bytes(bytes(len(content)))
     with open_checkpoint(path) as store, pytest.raises(CheckpointError, match="no file of torch"):
+        store.read("model.w")
+    sharded(tmp_path, _described(properties=TensorProperties(dtype=torch.int32)))
+    with open_checkpoint(path) as store, pytest.raises(CheckpointError, match="not the tensor"):
         store.read("model.w")
 
 

@@ -43,25 +43,21 @@ def test_a_directory_of_arrays_is_one_checkpoint(tmp_path: Path) -> None:
         for name, array in ARRAYS.items():
             assert store.tensors[name].bytes == array.nbytes
             np.testing.assert_array_equal(store.read(name), array.astype(float), strict=True)
+    with open_checkpoint(path / "W_rec.npy") as store:  # one file is named after itself
+        np.testing.assert_array_equal(store.read("W_rec"), ARRAYS["W_rec"])
     save_file({"w": np.eye(2)}, path / "epoch3.safetensors")
     assert list(open_checkpoint(path).tensors) == ["w"]
 
 
-def test_one_file_is_named_after_itself(tmp_path: Path) -> None:
-    with open_checkpoint(saved(tmp_path) / "W_rec.npy") as store:
-        np.testing.assert_array_equal(store.read("W_rec"), ARRAYS["W_rec"])
-
-
-def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_out_of_the_directory_is_not_followed_and_a_damaged_array_named(
+    tmp_path: Path,
+) -> None:
     np.save(tmp_path / "secret.npy", np.ones(3))
     path = saved(tmp_path / "inside")
     (path / "b.npy").symlink_to(tmp_path / "secret.npy")
     with pytest.raises(CheckpointError, match="symbolic link leads outside"):
         open_checkpoint(path)
-
-
-def test_a_damaged_array_is_named(tmp_path: Path) -> None:
-    path = saved(tmp_path)
+    (path / "b.npy").unlink()
     (path / "taus.npy").write_bytes((path / "taus.npy").read_bytes()[:-2])
     with pytest.raises(CheckpointError, match="taus: it needs 12 bytes for its shape and has 10"):
         open_checkpoint(path)

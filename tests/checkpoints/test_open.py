@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,16 +78,11 @@ def test_a_truncated_file_is_named_wherever_it_ends(tmp_path: Path, kind: str) -
             open_checkpoint(path)
 
 
-def test_a_run_of_a_trainer_is_sent_to_its_last_checkpoint(tmp_path: Path) -> None:
-    for step in (500, 1000, 1500):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    (tmp_path / "checkpoint-best").mkdir()
-    with pytest.raises(CheckpointError, match="name one of its folders, as checkpoint-1500"):
-        open_checkpoint(tmp_path)
-
-
-def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_opened_is_named_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.pt")
+    kind = "neither a regular file nor a directory"
     for path, expected in (
+        *((one, kind) for one in (tmp_path / "fifo.pt", Path(os.devnull), Path("/dev/zero"))),
         (tmp_path / "missing.pt", "no such file or directory; check the path"),
         (tmp_path / "missing" / "deep.pt", "no such file or directory"),
         (tmp_path / ("x" * 5000), "the path is too long"),
@@ -103,13 +99,6 @@ def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.pt").touch(0)
     with pytest.raises(CheckpointError, match="permission denied"):
         open_checkpoint(tmp_path / "a.pt")
-
-
-def test_a_fifo_or_a_device_is_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.pt")
-    for path in (tmp_path / "a.pt", Path(os.devnull), Path("/dev/zero")):
-        with pytest.raises(CheckpointError, match="neither a regular file nor a directory"):
-            open_checkpoint(path)
 
 
 def test_a_folder_in_the_place_of_a_file_that_a_checkpoint_names_is_refused(tmp_path: Path) -> None:
@@ -135,16 +124,16 @@ def test_a_file_without_weights_is_named(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "epoch.pt")
 
 
-def test_a_directory_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "optimizer.pt").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"no checkpoint; looked for model\.safetensors"):
-        open_checkpoint(tmp_path)
-
-
 def test_a_directory_gives_its_only_weights_or_those_of_the_known_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     torch.save({"training": 1}, tmp_path / "training_args.bin")
+    (tmp_path / "optimizer.pt").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"no checkpoint; looked for model\.safetensors"):
+        open_checkpoint(tmp_path)
+    for step in ("500", "1000", "1500", "best"):  # a run of Trainer's
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    with pytest.raises(CheckpointError, match="name one of its folders, as checkpoint-1500"):
+        open_checkpoint(tmp_path)
     save_file(WEIGHTS, tmp_path / "epoch3.safetensors")
     with open_checkpoint(tmp_path) as store:
         assert list(store.tensors) == list(WEIGHTS)
@@ -163,15 +152,6 @@ def shards(directory: Path) -> Path:
     index = {"weight_map": {"a.weight": "one.bin", "b.weight": "two.bin"}}
     (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     return directory
-
-
-def test_shards_of_pytorch_are_read(tmp_path: Path) -> None:
-    path = shards(tmp_path / "shards")
-    with open_checkpoint(path) as store:
-        np.testing.assert_array_equal(store.read("b.weight"), np.ones(3))
-        assert store.bytes_read == 12
-        assert store.bytes == sum(file.stat().st_size for file in path.iterdir())
-        assert store.notes == ("2 shards of PyTorch",)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +177,15 @@ def test_shards_that_are_not_what_the_index_says_are_named(
         open_checkpoint(path)
 
 
-def test_the_links_of_a_hugging_face_cache_are_followed(tmp_path: Path) -> None:
+def test_shards_of_pytorch_are_read_through_the_links_of_a_hugging_face_cache_too(
+    tmp_path: Path,
+) -> None:
     snapshot = shards(tmp_path / "snapshots" / "0123")
+    with open_checkpoint(snapshot) as store:
+        np.testing.assert_array_equal(store.read("b.weight"), np.ones(3))
+        assert store.bytes_read == 12
+        assert store.bytes == sum(file.stat().st_size for file in snapshot.iterdir())
+        assert store.notes == ("2 shards of PyTorch",)
     (tmp_path / "blobs").mkdir()
     for number, path in enumerate(sorted(snapshot.iterdir())):
         path.rename(tmp_path / "blobs" / str(number))
@@ -238,7 +225,7 @@ def test_printable(text: str, expected: str) -> None:
     assert len(printable("\x1b" * 10**6)) <= 200
 
 
-def write(directory: Path, name: str, config: str = '{"n_groups": 2}') -> Path:
+def write(directory: Path, name: str, config: str) -> Path:
     (directory / "config.json").write_text(config)
     save_file({"a": np.eye(2)}, directory / name)
     return directory / name
@@ -250,12 +237,13 @@ def write(directory: Path, name: str, config: str = '{"n_groups": 2}') -> Path:
         ("model.safetensors", {"n_groups": 2}),
         ("model-00001-of-00002.safetensors", {"n_groups": 2}),
         ("my_model.safetensors", {}),
+        ("model.safetensors", {"time_step_limit": [0.0, math.inf]}),  # as transformers 4 wrote it
     ],
 )
 def test_a_config_is_read_beside_a_file_of_hugging_faces_name_alone(
-    tmp_path: Path, name: str, config: dict[str, int]
+    tmp_path: Path, name: str, config: dict[str, Any]
 ) -> None:
-    with open_checkpoint(write(tmp_path, name)) as store:
+    with open_checkpoint(write(tmp_path, name, json.dumps(config or {"a": 1}))) as store:
         assert store.config == config
         assert store.notes == ()
 
@@ -264,13 +252,6 @@ def test_it_is_read_through_the_directory_and_through_an_index(zoo: Path) -> Non
     for folder in ("fp32", "sharded"):
         with open_checkpoint(zoo / "hf_mamba" / folder) as store:
             assert store.config["model_type"] == "mamba"
-
-
-def test_infinity_is_understood_as_transformers_4_wrote_it(tmp_path: Path) -> None:
-    config = json.dumps({"time_step_limit": [0.0, math.inf]})
-    assert "Infinity" in config
-    with open_checkpoint(write(tmp_path, "model.safetensors", config)) as store:
-        assert store.config["time_step_limit"] == [0.0, math.inf]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -333,15 +314,12 @@ def test_lightning_averages_where_the_weights_were() -> None:
     assert select(alone) == (alone, [])
 
 
-def test_moments_of_optax_without_a_container() -> None:
+def test_moments_of_optax_and_slots_of_tensorflow_without_a_container() -> None:
     moments = [f"0/{moment}/{name}" for moment in ("mu", "nu") for name in TRAINED]
     assert kept("0/count", *moments, *TRAINED)[0] == {"0/count", *TRAINED}
     # An LRU of DeepMind's port has a nu of its own, and no count.
     assert kept("lru/nu", "lru/theta", "count")[0] == {"lru/nu", "lru/theta", "count"}
     assert kept("lru/count", "lru/nu")[0] == {"lru/count", "lru/nu"}
-
-
-def test_the_slots_of_tensorflow_are_left_out_beside_their_variable() -> None:
     # W_in/Momentum has no variable W_in beside it: it may be a weight.
     weights = {"W_rec", "W_in/Momentum", "Adam/kernel"}
     assert kept(*weights, "W_rec/Adam", "W_rec/Adam_1", "beta1_power")[0] == weights

@@ -96,15 +96,7 @@ def test_torch_numbers_are_the_weights_in_their_order(container: str, tmp_path: 
     assert (slot.step, slot.learning_rate, slot.beta2, slot.epsilon) == (4, 3e-3, 0.95, 1e-8)
 
 
-def test_amsgrad_divides_by_the_largest_second_moment() -> None:
-    network = Network()
-    optimizer = train(network, amsgrad=True)
-    slot = found(both(network, optimizer)).slots["layers.0.weight_hh_l0"]
-    largest = optimizer.state[network.layers[0].weight_hh_l0]["max_exp_avg_sq"]
-    assert np.array_equal(slot.second_moment.load(), largest.double().numpy())
-
-
-def test_a_buffer_of_the_same_shape_makes_the_vectors_of_that_shape_ambiguous() -> None:
+def test_a_buffer_or_a_group_of_the_same_shape_makes_that_shape_ambiguous() -> None:
     network = Network(buffers=True)
     optimizer = train(network)
     state = found(both(network, optimizer))
@@ -115,16 +107,18 @@ def test_a_buffer_of_the_same_shape_makes_the_vectors_of_that_shape_ambiguous() 
     norm = ("weight", "bias", "running_mean", "running_var")
     assert set(state.refused) == {f"norm.{name}" for name in norm}
     assert "2 states of its shape and the file 4" in state.refused["norm.weight"]
-
-
-def test_groups_of_an_optimiser_split_a_shape_or_leave_it_whole() -> None:
     network = Network()
     first = list(network.layers[0].parameters())
     rest = [*network.layers[1].parameters(), *network.head.parameters()]
-    optimizer = train(network, parameters=[{"params": rest}, {"params": first, "lr": 1e-4}])
+    optimizer = train(
+        network, amsgrad=True, parameters=[{"params": rest}, {"params": first, "lr": 1e-4}]
+    )
     state = found(both(network, optimizer))
     assert set(state.slots) == {"head.weight", "head.bias"}
     assert "in several groups" in state.refused["layers.0.weight_hh_l0"]
+    # AMSGrad divides by the largest second moment.
+    largest = optimizer.state[network.head.weight]["max_exp_avg_sq"].double().numpy()
+    assert np.array_equal(state.slots["head.weight"].second_moment.load(), largest)
 
 
 def test_names_settle_every_order_and_what_has_no_gradient_has_no_state() -> None:
@@ -171,7 +165,7 @@ def test_a_module_list_is_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     check(state, moments)
 
 
-def test_an_optimiser_without_a_second_moment_is_told() -> None:
+def test_an_optimiser_without_a_second_moment_or_of_another_model_is_told() -> None:
     network = Network()
     optimizer = train(network, torch.optim.SGD, momentum=0.9)
     state = found(both(network, optimizer))
@@ -179,12 +173,7 @@ def test_an_optimiser_without_a_second_moment_is_told() -> None:
     assert state.reason is not None
     assert "momentum_buffer" in state.reason
     assert adam_state(MemoryStore(network.state_dict())) is None
-
-
-def test_an_optimiser_of_another_model_is_refused() -> None:
-    network, other = Network(), Network(buffers=True)
-    optimizer = train(other)
-    state = found(both(network, optimizer))
+    state = found(both(network, train(Network(buffers=True))))
     assert state.slots == {}
     assert "the optimiser has 12 parameters and the file 10" in state.refused["head.weight"]
 

@@ -28,7 +28,6 @@ import memcurse_cli
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickle_machine import begins_like_a_pickle
-from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import CheckpointError
 
@@ -52,21 +51,12 @@ def weights() -> OrderedDict[str, torch.Tensor]:
 
 
 @ZIP_AND_LEGACY
-def test_every_type_is_read_as_torch_reads_it(tmp_path: Path, zipped: bool) -> None:
+def test_every_type_and_every_view_is_read_as_torch_reads_it(tmp_path: Path, zipped: bool) -> None:
     source = torch.linspace(0, 7, 12, dtype=torch.complex128).reshape(3, 4) * (1 + 2j)
-    tensors = {str(t): (source if t.is_complex else source.real).clone().to(t) for t in TYPES}
-    store = saved(tensors, tmp_path, zipped)
-    for name, tensor in tensors.items():
-        assert f"torch.{store.tensors[name].dtype}" == name
-        assert store.tensors[name].bytes == 12 * tensor.itemsize
-        np.testing.assert_array_equal(store.read(name), readers.double(tensor), strict=True)
-
-
-@ZIP_AND_LEGACY
-def test_every_view_is_read_as_torch_reads_it(tmp_path: Path, zipped: bool) -> None:
+    types = {str(t): (source if t.is_complex else source.real).clone().to(t) for t in TYPES}
     matrix = torch.randn(6, 8)
     complex_numbers = torch.randn(5, dtype=torch.complex64)
-    tensors = {
+    tensors = types | {
         "transposed": matrix.T,
         "slice": matrix[1:3, 2:7:2],
         "expanded": torch.randn(1, 4).expand(5, 4),
@@ -82,6 +72,9 @@ def test_every_view_is_read_as_torch_reads_it(tmp_path: Path, zipped: bool) -> N
     assert list(store.tensors) == list(tensors)
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(store.read(name), readers.double(tensor), strict=True)
+    for name, tensor in types.items():
+        assert f"torch.{store.tensors[name].dtype}" == name
+        assert store.tensors[name].bytes == 12 * tensor.itemsize
 
 
 @ZIP_AND_LEGACY
@@ -152,14 +145,7 @@ def test_a_pickled_module_has_the_names_of_its_state_dict(tmp_path: Path, zipped
 def test_only_the_bytes_of_what_is_read_are_touched(
     tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    touched: list[int] = []
-    read = LocalFile.read
-
-    def counted(file: LocalFile, offset: int, length: int) -> bytearray:
-        touched.append(length)
-        return read(file, offset, length)
-
-    monkeypatch.setattr(LocalFile, "read", counted)
+    touched = readers.lengths_read(monkeypatch)
     large = torch.zeros(3000, 1000)
     with saved(
         {"large": large, "rows": large[7:9], "small": torch.ones(10, 10)}, tmp_path, zipped
@@ -410,27 +396,20 @@ def step(folder: Path, **more: Any) -> Path:
     return folder
 
 
-def test_the_weights_of_a_step_are_read(tmp_path: Path) -> None:
-    folder = step(tmp_path / "global_step100")
-    saved = torch.load(folder / WEIGHTS)["module"]
-    for path in (folder, folder / WEIGHTS):
-        with open_checkpoint(path) as store:
-            assert list(store.tensors) == list(saved)
-            assert not store.notes
-            for name, tensor in saved.items():
-                np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
-
-
-def test_of_several_steps_latest_names_one(tmp_path: Path) -> None:
+def test_the_weights_of_a_step_are_read_and_of_several_latest_names_one(tmp_path: Path) -> None:
     step(tmp_path / "global_step100")
-    step(tmp_path / "global_step200")
+    folder = step(tmp_path / "global_step200")
     (tmp_path / "zero_to_fp32.py").write_text("raise SystemExit")
     with pytest.raises(CheckpointError, match="2 checkpoints: global_step100/mp_rank_00_model_st"):
         open_checkpoint(tmp_path)
     (tmp_path / "latest").write_text("global_step200\n")
-    expected = torch.load(tmp_path / "global_step200" / WEIGHTS)["module"]["bias_hh_l0"]
-    with open_checkpoint(tmp_path) as store:
-        np.testing.assert_array_equal(store.read("bias_hh_l0"), expected.double().numpy())
+    saved = torch.load(folder / WEIGHTS)["module"]
+    for path in (folder, folder / WEIGHTS, tmp_path):
+        with open_checkpoint(path) as store:
+            assert list(store.tensors) == list(saved)
+            for name, tensor in saved.items():
+                np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
+            assert path == tmp_path or not store.notes
 
 
 def test_parts_of_matrices_are_refused_or_noted(tmp_path: Path) -> None:
@@ -442,24 +421,22 @@ def test_parts_of_matrices_are_refused_or_noted(tmp_path: Path) -> None:
         assert store.notes == ("one of 2 tensor-parallel parts: matrices may be slices",)
 
 
-def test_zero_stage_3_says_what_to_run(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step100"
-    folder.mkdir()
+def test_zero_stage_3_and_a_pipeline_say_where_the_weights_are(tmp_path: Path) -> None:
+    folder = tmp_path / "zero" / "global_step100"
+    folder.mkdir(parents=True)
     path = folder / "zero_pp_rank_0_mp_rank_00_model_states.pt"
     torch.save(states({"rnn.weight_hh_l0": torch.empty(0), "buffer": torch.ones(3)}), path)
-    for place in (tmp_path, folder, path):
+    for place in (folder.parent, folder, path):
         with pytest.raises(CheckpointError, match=r"ZeRO stage 3.*; run the zero_to_fp32.py"):
             open_checkpoint(place)
-
-
-def test_a_pipeline_says_where_its_layers_are(tmp_path: Path) -> None:
     torch.save(states(None), tmp_path / WEIGHTS)
     with pytest.raises(CheckpointError, match="whose layers lie in files of their own"):
         open_checkpoint(tmp_path)
-    torch.save(torch.nn.GRU(3, 4).state_dict(), tmp_path / "layer_01-model_00-model_states.pt")
+    layer = tmp_path / "layer_01-model_00-model_states.pt"
+    torch.save(torch.nn.GRU(3, 4).state_dict(), layer)
     with pytest.raises(CheckpointError, match="name the one of a recurrent layer, such as layer_0"):
         open_checkpoint(tmp_path)
-    with open_checkpoint(tmp_path / "layer_01-model_00-model_states.pt") as store:
+    with open_checkpoint(layer) as store:
         assert len(store.tensors) == 4
 
 
@@ -517,28 +494,22 @@ def test_a_quantised_layer_has_the_names_and_numbers_of_before(
     assert found == before
 
 
-def test_one_scale_for_each_row(tmp_path: Path) -> None:
+def test_rows_have_a_scale_each_and_another_way_is_refused_when_it_is_read(tmp_path: Path) -> None:
     torch.manual_seed(0)
     scales = torch.tensor([0.1, 0.2, 0.5], dtype=torch.double)
     zeros = torch.tensor([0, 3, -2])
     tensor = torch.quantize_per_channel(torch.randn(2, 3, 4), scales, zeros, 1, torch.qint8)
-    torch.save({"weight": tensor}, tmp_path / "rows.pt")
-    with open_checkpoint(tmp_path / "rows.pt") as store:
+    content, path = torch_saved({"weight": tensor}), tmp_path / "rows.pt"
+    path.write_bytes(content)
+    with open_checkpoint(path) as store:
         expected = (tensor.int_repr().double() - zeros[:, None]) * scales[:, None]
         np.testing.assert_allclose(store.read("weight"), expected.numpy(), rtol=1e-15)
         assert store.tensors["weight"].dtype == "int8"
-
-
-def test_a_tensor_quantised_in_another_way_is_refused_when_it_is_read(tmp_path: Path) -> None:
-    scales, zeros = torch.tensor([0.1, 0.2]), torch.zeros(2)
-    tensor = torch.quantize_per_channel(torch.randn(2, 3), scales, zeros, 0, torch.quint8)
-    content = torch_saved({"weight": tensor})
     assert content.count(b"per_channel_affine") == 1
-    other = tmp_path / "other.pt"
-    other.write_bytes(
+    path.write_bytes(
         rewritten(content, lambda _, old: old.replace(b"channel_affine", b"channel_afline"))
     )
-    with open_checkpoint(other) as store:
-        assert store.tensors["weight"].shape == (2, 3)
+    with open_checkpoint(path) as store:
+        assert store.tensors["weight"].shape == (2, 3, 4)
         with pytest.raises(CheckpointError, match="quantised in another way"):
             store.read("weight")

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import shared
 import torch
 from checkpoints import readers
+from checkpoints.readers import same
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from memcurse_cli.checkpoints.open import open_checkpoint
-from memcurse_cli.checkpoints.store import TensorStore
 
 pytestmark = pytest.mark.skipif(not shared.available(), reason=shared.REASON)
 
 # What the files hold beside the model's weights, by the first keys of its path.
 LEFT_OUT = ("optimizer", "optimizer_states", "optimizer_state_dict", "ema")
 CONTAINERS = ("model", "state_dict", "model_state_dict")
-
-
-def same(store: TensorStore, expected: dict[str, Any]) -> None:
-    assert set(store.tensors) == set(expected)
-    for name, reference in expected.items():
-        spec, array = store.tensors[name], store.read(name)
-        assert spec.shape == tuple(reference.shape) == array.shape
-        assert spec.dtype == str(reference.dtype).removeprefix("torch.")
-        np.testing.assert_array_equal(array, readers.double(reference), strict=True)
-    sizes = [spec.bytes for name, spec in store.tensors.items() if name not in store.aliases]
-    assert store.bytes_read == sum(sizes)
 
 
 @pytest.mark.parametrize("path", readers.files("safetensors"), ids=readers.label)

@@ -76,11 +76,6 @@ def test_a_bad_table_names_its_line(content: bytes, message: str, tmp_path: Path
         read_series(path)
     assert message in str(caught.value)
     assert "bad.csv" in str(caught.value)
-
-
-def test_a_table_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("1\n")
     os.truncate(path, 1 << 40)
     with pytest.raises(CheckpointError, match=r"has 1099511627776 bytes, more than the"):
         read_series(path)

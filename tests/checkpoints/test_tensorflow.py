@@ -66,22 +66,21 @@ def test_the_state_of_optimisers_and_averages_are_left_out() -> None:
         assert "33 tensors of optimiser state" in store.notes[0]
 
 
-def test_a_saved_model_is_read_by_its_folder(tmp_path: Path) -> None:
-    shutil.copytree(FILES / "keras2_saved_model", tmp_path / "saved")
-    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"\x08\x01")
-    with open_checkpoint(tmp_path / "saved") as store:
+def test_a_folder_gives_its_saved_model_or_the_step_that_it_names(tmp_path: Path) -> None:
+    saved = shutil.copytree(FILES / "keras2_saved_model", tmp_path / "saved")
+    (saved / "saved_model.pb").write_bytes(b"\x08\x01")
+    with open_checkpoint(saved) as store:
         assert "lstm/lstm_cell/recurrent_kernel" in store.tensors
-
-
-def test_a_training_folder_gives_the_step_that_it_names(tmp_path: Path) -> None:
+    training = shutil.copytree(FILES / "tf1", tmp_path / "training")
     for file in (FILES / "tf1").iterdir():
-        shutil.copy(file, tmp_path / file.name)
-        shutil.copy(file, tmp_path / file.name.replace("2000", "1000"))
-    with open_checkpoint(tmp_path) as store:
+        shutil.copy(file, training / file.name.replace("2000", "1000"))
+    with open_checkpoint(training) as store:
         assert store.notes[-1].startswith("of 2 checkpoints model.ckpt-2000.index was read")
-    (tmp_path / "checkpoint").unlink()
+    (training / "checkpoint").unlink()
     with pytest.raises(CheckpointError, match=r"has 2 checkpoints: model\.ckpt-1000\.index"):
-        open_checkpoint(tmp_path)
+        open_checkpoint(training)
+    with pytest.raises(CheckpointError, match=r"give model\.ckpt-2000\.index beside it"):
+        open_checkpoint(training / "model.ckpt-2000.data-00000-of-00002")
 
 
 def test_every_type_of_number(tmp_path: Path) -> None:
@@ -104,13 +103,10 @@ def test_every_type_of_number(tmp_path: Path) -> None:
             np.testing.assert_array_equal(store.read(f"w{code}"), array.astype(wide), strict=True)
 
 
-def test_the_checksum_is_castagnoli_s() -> None:
+def test_a_changed_index_does_not_have_its_checksum_of_castagnoli_s(tmp_path: Path) -> None:
     # RFC 3720, B.4: 32 bytes of zeros have the CRC 0x8a9136aa.
     crc = 0x8A9136AA
     assert masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def test_a_changed_index_does_not_have_its_checksum(tmp_path: Path) -> None:
     shutil.copytree(FILES / "tf1", tmp_path / "tf1")
     index = tmp_path / "tf1" / "model.ckpt-2000.index"
     content = bytearray(index.read_bytes())
@@ -118,11 +114,6 @@ def test_a_changed_index_does_not_have_its_checksum(tmp_path: Path) -> None:
     index.write_bytes(content)
     with pytest.raises(CheckpointError, match="does not have its checksum"):
         open_checkpoint(index)
-
-
-def test_the_file_of_elements_names_its_index() -> None:
-    with pytest.raises(CheckpointError, match=r"give model\.ckpt-2000\.index beside it"):
-        open_checkpoint(FILES / "tf1" / "model.ckpt-2000.data-00000-of-00002")
 
 
 def test_a_remote_index_finds_its_files() -> None:

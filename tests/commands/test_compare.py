@@ -11,13 +11,6 @@ from end_to_end.command import SAMPLES, assert_refused, memcurse
 LRU = SAMPLES / "lru.safetensors"
 
 
-def test_what_is_assumed_differently_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    memcurse("inspect", LRU, "--json", "--values", "--horizon", "9", "--output", path)
-    page = " ".join(memcurse("compare", path, LRU).stdout.split())
-    assert "Not of one horizon: white noise input; 9 steps; rate 0.001" in page
-
-
 def test_what_agrees_is_counted_and_the_head_stands() -> None:
     page = memcurse("compare", LRU, LRU).stdout
     assert page.endswith("1 layer agrees within 1 %: lru.\n")
@@ -31,12 +24,13 @@ def test_what_agrees_is_counted_and_the_head_stands() -> None:
     assert {"family", "never fade", "step effect", "Adam leaves"} <= names
 
 
-def test_reports_are_read_and_take_no_reading_options(tmp_path: Path) -> None:
+def test_reports_are_read_take_no_reading_options_and_say_what_they_assume(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    assert memcurse("inspect", LRU, "--json", "--output", path).returncode == 0
-    done = memcurse("compare", path, LRU, "--json")
-    (layer,) = json.loads(done.stdout)["layers"]
+    assert memcurse("inspect", LRU, "--json", "--horizon", "9", "--output", path).returncode == 0
+    (layer,) = json.loads(memcurse("compare", path, LRU, "--json").stdout)["layers"]
     assert "--values" in layer["spectrum_reason"]
+    page = " ".join(memcurse("compare", path, LRU).stdout.split())
+    assert "Not of one horizon: white noise input; 9 steps; rate 0.001" in page
     assert_refused(memcurse("compare", path, LRU, "--horizon", "9"), "is a report")
     assert_refused(memcurse("compare", "-", "-"), "only one")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from end_to_end.command import SAMPLES, assert_refused, memcurse
+from end_to_end.command import SAMPLES, memcurse
 from reports.page_reader import Reader
 
 from memcurse_cli.__main__ import run
@@ -18,36 +18,22 @@ from memcurse_cli.diagnosis import inspection
 LRU, GRU = (str(SAMPLES / f"{name}.safetensors") for name in ("lru", "gru"))
 
 
-def test_a_page_takes_its_hessians_while_it_reads(
+def test_a_page_is_written_with_its_hessians_while_a_checkpoint_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened = []
-    open_once = inspection.open_checkpoint
-
-    def counted(path: Any) -> Any:
-        opened.append(path)
-        return open_once(path)
-
-    monkeypatch.setattr(inspection, "open_checkpoint", counted)
-    assert run(["inspect", LRU, "--format", "html"]) == 0
-    assert opened == [LRU]
-    (charts,) = json.loads(Reader(capsys.readouterr().out).scripts["memcurse-charts"])
-    assert [layer["hessian"] is not None for layer in charts["layers"]] == [True]
-
-
-def test_every_page_is_written_while_a_checkpoint_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    opened = []
+    opened: list[Any] = []
     open_once = inspection.open_checkpoint
     monkeypatch.setattr(
         inspection, "open_checkpoint", lambda path: opened.append(path) or open_once(path)
     )
+    assert run(["inspect", LRU, "--format", "html"]) == 0
+    (charts,) = json.loads(Reader(capsys.readouterr().out).scripts["memcurse-charts"])
+    assert [layer["hessian"] is not None for layer in charts["layers"]] == [True]
     beside = tmp_path / "page.html"
     assert run(["inspect", LRU, "--html", str(beside)]) == 0
-    assert opened == [LRU]
     assert capsys.readouterr().out.startswith("OK  ")
     assert [*Reader(beside.read_text()).scripts]
+    assert opened == [LRU, LRU]
 
 
 def titles(*options: str) -> list[str]:
@@ -82,14 +68,9 @@ def test_what_is_asked_for_stands_below_the_answer(
 
 
 def test_full_has_one_legend_at_its_end_and_only_where_it_is_asked_for() -> None:
-    assert "What it means" not in titles("--full")
-    assert titles("--full", "--explain") == [*titles("--full"), "What it means"]
-    assert titles("--explain") == titles("--full", "--explain")
-
-
-def test_a_section_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    refused = memcurse("inspect", tmp_path / "missing", "--section", "spectra")
-    assert_refused(refused, "'spectra' is not known", "layers, parameters, hessian")
+    full = titles("--full")
+    assert "What it means" not in full
+    assert titles("--explain") == titles("--full", "--explain") == [*full, "What it means"]
 
 
 def section(page: str, title: str) -> str:

@@ -72,13 +72,6 @@ def test_json_on_the_command_line_wins_over_a_format_from_elsewhere(tmp_path: Pa
     assert_refused(memcurse("inspect", LRU, "--json", "--format", "html"), "contradict")
 
 
-def test_settings_for_reading_do_not_touch_a_report(tmp_path: Path) -> None:
-    (tmp_path / "memcurse.toml").write_text("lr = 3e-4\nhorizon = 7\n")
-    document = memcurse("inspect", LRU, "--json").stdout
-    result = memcurse("check", "-", stdin=document, folder=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -99,10 +92,16 @@ def test_an_error_of_a_file_has_its_line(text: str, words: list[str], tmp_path: 
     assert_refused(memcurse("inspect", LRU, folder=tmp_path), *words)
 
 
-@pytest.mark.parametrize("value", ["x", "-1"])
-def test_an_error_of_the_environment_names_the_variable(value: str, tmp_path: Path) -> None:
-    variables = {"MEMCURSE_LR": value}
-    assert_refused(memcurse("inspect", LRU, folder=tmp_path, environment=variables), "MEMCURSE_LR")
+def test_an_error_of_the_environment_names_the_variable_and_a_report_is_not_read_by_settings(
+    tmp_path: Path,
+) -> None:
+    for value in ("x", "-1"):
+        refused = memcurse("inspect", LRU, environment={"MEMCURSE_LR": value})
+        assert_refused(refused, "MEMCURSE_LR")
+    (tmp_path / "memcurse.toml").write_text("lr = 3e-4\nhorizon = 7\n")
+    document = memcurse("inspect", LRU, "--json").stdout
+    result = memcurse("check", "-", stdin=document, folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_settings_say_what_is_in_force_and_why(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`memcurse predict` and `autocorrelation`: what a user types, and what comes back."""
+"""`memcurse predict`, `autocorrelation` and `hessian`: what a user types, and what comes back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from end_to_end.command import memcurse
+from end_to_end.calls import SAMPLE
+from end_to_end.command import memcurse, process
 from theory.sequences import PAPER, gaussian
 
 from memcurse_cli.diagnosis.prediction import predict
@@ -80,3 +81,18 @@ def test_options_of_an_autocorrelation_reach_it_and_its_json_is_an_input(tmp_pat
         document("--autocorrelation", target)["settings"]["autocorrelation"]
         == (found["components"])
     )
+
+
+def test_options_of_a_hessian_reach_it_and_a_matplotlibrc_runs_no_latex(tmp_path: Path) -> None:
+    options = "--horizon 50 --readout last --rho 0.5 --layer l* --json"
+    assert json.loads(memcurse("hessian", SAMPLE, *options.split()).stdout)["input"] == {
+        "autocorrelation": [{"weight": 1.0, "rho": 0.5}],
+        "horizon": 50,
+        "horizon_source": "option",
+        "readout": "last",
+    }
+    pytest.importorskip("matplotlib")
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nbackend: module://none\n")
+    done = process("hessian", SAMPLE, "--plot", "figure.svg", "--quiet", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "figure.svg").is_file()

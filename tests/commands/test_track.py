@@ -46,19 +46,14 @@ def tracked(
 
 def test_all_ways_to_read_give_the_same(tmp_path: Path) -> None:
     inline = tracked(RUN, *HERE, by=process)
+    (tmp_path / "home").write_text("not a folder")  # in the place of the user's cache
+    assert tracked(RUN, "--jobs", "1") == inline
+    asked = memcurse("track", RUN, "--jobs", "1", "--cache", tmp_path / "home" / "cache")
+    assert_refused(asked, "cannot be written", "--no-cache")
     assert tracked(RUN, *HERE) == inline
     assert tracked(RUN, "--no-cache", "--jobs", "2", by=process) == inline
     assert tracked(RUN, "--cache", tmp_path / "cache", by=process) == inline
     assert tracked(RUN, "--cache", tmp_path / "cache") == inline
-
-
-def test_a_cache_that_cannot_be_written_is_told_only_where_it_was_asked_for(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "home").write_text("not a folder")
-    tracked(RUN, "--jobs", "1")
-    asked = memcurse("track", RUN, "--jobs", "1", "--cache", tmp_path / "home" / "cache")
-    assert_refused(asked, "cannot be written", "--no-cache")
 
 
 def test_reading_options_reach_the_reports() -> None:
@@ -224,28 +219,17 @@ def until(master: int, word: str) -> str:
     return shown
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make standard error a terminal that shows progress at once."""
-    monkeypatch.setattr(options, "PATIENCE", 0.0)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-
-
-def test_progress_is_for_terminals_and_not_for_the_quiet(
+def test_progress_is_for_terminals_and_not_for_the_quiet_and_obeys_no_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    impatient(monkeypatch)
+    monkeypatch.setattr(options, "PATIENCE", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert run(["track", str(RUN), *HERE]) == 0
     shown = capsys.readouterr().err
     assert "11 of 11 checkpoints" in shown
     assert shown.endswith("\r\x1b[2K")
     assert run(["track", str(RUN), *HERE, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
-
-
-def test_the_progress_of_a_file_shows_its_name_and_obeys_none_of_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    impatient(monkeypatch)
     with options.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
         assert show is not None
         show(0, 2, "layer")

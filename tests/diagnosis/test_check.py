@@ -138,11 +138,15 @@ def test_a_limit_is_exceeded_beyond_it_not_on_it(name: str, bound: float, fails:
     assert [(one.rule, one.outcome) for one in found] == [(name, "beyond")] * fails
 
 
-def test_a_figure_that_is_missing_fails_as_such_unless_allowed() -> None:
-    (found,) = failures(report(one_layer()), limited("min-diagonality", 0.1))
-    assert found.outcome == "not computed"
-    assert "no readout" in found.message
-    assert failures(report(one_layer()), limited("min-diagonality", 0.1), allow_missing=True) == []
+def test_a_figure_that_is_missing_and_a_layer_that_was_not_read_fail_unless_allowed() -> None:
+    skipped = replace(report(one_layer(0.01)), skipped=(SkippedLayer("bad", "lru", "NaN in nu"),))
+    (found,) = failures(skipped)
+    assert (found.layer, found.rule, found.outcome) == ("bad", "readable", "not computed")
+    (missing,) = failures(report(one_layer()), limited("min-diagonality", 0.1))
+    assert missing.outcome == "not computed"
+    assert "no readout" in missing.message
+    for held in (skipped, report(one_layer())):
+        assert failures(held, limited("min-diagonality", 0.1), allow_missing=True) == []
 
 
 def test_what_diverges_is_beyond_every_limit() -> None:
@@ -155,13 +159,6 @@ def test_what_diverges_is_beyond_every_limit() -> None:
     assert [one.diverges for one in failures(unstable, limited("max-time-constant", 1e9))] == [True]
     (counted,) = failures(unstable, limited("max-unstable", 0))
     assert counted.figure == 1
-
-
-def test_a_layer_that_could_not_be_read_fails() -> None:
-    skipped = replace(report(one_layer(0.01)), skipped=(SkippedLayer("bad", "lru", "NaN in nu"),))
-    (found,) = failures(skipped)
-    assert (found.layer, found.rule, found.outcome) == ("bad", "readable", "not computed")
-    assert failures(skipped, allow_missing=True) == []
 
 
 def test_codes_are_prefixes_and_the_longest_decides() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from diagnosis.build import drawn_lru
+from diagnosis.build import SAMPLES, drawn_lru
 
 from memcurse_cli import Report, inspect
 from memcurse_cli.diagnosis.comparison import compare, match_eigenvalues
@@ -82,20 +82,10 @@ def test_large_spectra_are_paired_by_modulus() -> None:
         match_eigenvalues(values, values[1:])
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "how"),
-    [
-        ("a.", "a.", "name"),
-        ("a.", "_orig_mod.module.a.", "prefix"),
-        ("a.", "b.", "sizes"),
-    ],
-)
-def test_how_layers_are_matched(before: str, after: str, how: str) -> None:
-    (layer,) = compare(report(lru(prefix=before)), report(lru(prefix=after))).layers
-    assert layer.matched_by == how
-
-
-def test_layers_of_one_side_are_listed() -> None:
+def test_how_layers_are_matched_and_those_of_one_side_listed() -> None:
+    for after, how in (("a.", "name"), ("_orig_mod.module.a.", "prefix"), ("b.", "sizes")):
+        (layer,) = compare(report(lru(prefix="a.")), report(lru(prefix=after))).layers
+        assert layer.matched_by == how
     one = report({**lru(prefix="a."), **lru(prefix="b.")})
     found = compare(one, report(lru(prefix="a.")))
     assert [layer.name for layer in found.layers] == ["a"]
@@ -118,10 +108,5 @@ def test_every_figure_stands_on_both_sides_under_the_name_of_its_scalar() -> Non
     made = compare(before, after)
     assert (made.before.memory, made.after.memory) == (before.memory, None)
     assert (made.after.verdict, made.after.usable_rate) == (after.verdict, after.usable_rate)
-
-
-def test_a_memory_of_the_gates_alone_is_told() -> None:
-    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
-    gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
-    made = compare(report(gates), report(lru()))
-    assert (made.before.gates_alone, made.after.gates_alone) == (True, False)
+    gated = compare(inspect(SAMPLES / "gru.safetensors"), after)
+    assert (gated.before.gates_alone, gated.after.gates_alone) == (True, False)

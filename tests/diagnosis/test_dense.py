@@ -84,7 +84,7 @@ def test_the_parts_add_up_and_the_conditions_are_those_of_the_eigenvalues() -> N
     assert structure.reason is None
 
 
-def test_a_matrix_that_grows_before_it_decays_is_found() -> None:
+def test_a_matrix_that_grows_before_it_decays_or_forgets_at_once_is_found() -> None:
     shear = np.array([[0.5, 300.0], [0.0, 0.6]])
     found = dense_layer(shear)
     structure = found.dense.structure
@@ -94,6 +94,8 @@ def test_a_matrix_that_grows_before_it_decays_is_found() -> None:
     assert 1 < structure.kreiss_bound < max(powers)
     assert f"within {structure.transient_step} steps" in finding(found, "MC106").message
     assert "MC106" not in codes(dense_layer(np.diag([0.5, 0.6])))
+    dead = finding(dense_layer(np.diag([0.9] + 7 * [1e-3])), "MC104")  # within one step
+    assert dead.message.startswith("7 of 8 singular values")
 
 
 def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +124,6 @@ def test_the_advice_for_a_large_state_of_a_non_normal_matrix_works() -> None:
     scaled = only(state | {"B": factor * np.eye(12)})
     assert 0.2 < scaled.state.second_moment.p99 <= 1
     assert "MC205" not in codes(scaled)
-
-
-def test_a_matrix_that_forgets_within_one_step_is_told() -> None:
-    matrix = np.diag([0.9] + 7 * [1e-3])
-    dead = finding(only({"A": matrix, "B": np.eye(8)}), "MC104")
-    assert dead.message.startswith("7 of 8 singular values")
 
 
 @pytest.mark.parametrize("radius", [3, 20])

@@ -78,7 +78,7 @@ def test_a_trained_layer_is_not_a_random_one() -> None:
     assert "go by the simulated layer" in " ".join(page.split()).lower()
 
 
-def test_only_spectra_take_it() -> None:
+def test_only_spectra_take_it_and_what_is_missing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert point(SAMPLE, spectra=False) is None
     projected = {
         "weight_ih_l0": np.zeros((4 * SIZE, INPUTS)),
@@ -87,9 +87,6 @@ def test_only_spectra_take_it() -> None:
     }
     assert point(projected) is None
     assert point({"weight_hh_l0": torch_layer("gru")["weight_hh_l0"]}) is None  # no inputs
-
-
-def test_what_is_missing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mean_field, "LARGEST", SIZE - 1)
     monkeypatch.setattr(mean_field, "gated_mean_field", lambda *_: None)
     found = point(torch_layer("gru"))

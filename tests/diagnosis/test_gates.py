@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from checkpoints.readers import arrays_of
 from diagnosis.build import codes, finding, only
 from numpy.testing import assert_allclose
 
@@ -14,10 +15,6 @@ from memcurse_cli.schema.report import LayerReport
 
 H, INPUTS, STEPS, SKIPPED = 64, 16, 4000, 100
 SHARES = (0.05, 0.1587, 0.8413, 0.95)
-
-
-def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    return {name: tensor.detach().numpy().copy() for name, tensor in module.state_dict().items()}
 
 
 def layer_of(module: torch.nn.Module, **arguments: float | bool) -> LayerReport:
@@ -83,23 +80,19 @@ def test_gates_far_from_their_bias_are_told_where_it_is_asked() -> None:
     assert "MC505" not in codes(layer_of(module))
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_the_scale_and_what_is_not_known_are_said() -> None:
     arrays = arrays_of(torch.nn.GRU(INPUTS, H))
+    for options, scale in (({}, None), ({"gates": True}, 1.0), ({"input_scale": 0.5}, 0.5)):
+        assert inspect(arrays, **options).input.input_scale == scale
+    for none in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="input scale"):
+            inspect(arrays, input_scale=none)
     del arrays["weight_ih_l0"]
     (layer,) = inspect(arrays, gates=True).layers
     assert layer.gates.spread is None
     assert "weights are not in the file" in layer.gates.reason
     (layer,) = inspect({"A": np.eye(3) / 2, "weight_hh": np.eye(3) / 2}, gates=True).layers
     assert layer.gates is None  # nothing is input-dependent
-
-
-def test_the_report_says_the_scale_and_one_that_is_none_is_refused() -> None:
-    arrays = arrays_of(torch.nn.GRU(2, 2))
-    for options, scale in (({}, None), ({"gates": True}, 1.0), ({"input_scale": 0.5}, 0.5)):
-        assert inspect(arrays, **options).input.input_scale == scale
-    for none in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(UsageError, match="input scale"):
-            inspect(arrays, input_scale=none)
 
 
 def test_wide_gates_and_saturated_ones_stay_finite() -> None:

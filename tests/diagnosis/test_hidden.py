@@ -10,7 +10,6 @@ import pytest
 from diagnosis import build
 from diagnosis.build import finding
 
-from memcurse_cli import inspect
 from memcurse_cli.families.cells import gated_layer as gated_cells
 from memcurse_cli.schema.layer import jacobian_of
 
@@ -27,16 +26,6 @@ def gru(feedback: float) -> dict[str, np.ndarray]:
 
 def only(state: dict[str, np.ndarray] | Path, **options: Any) -> Any:
     return build.only(state, **{"spectra": True} | options)
-
-
-def test_without_the_option_the_report_says_what_it_leaves_out() -> None:
-    layer = only(SAMPLE, spectra=False)
-    told = finding(layer, "MC503")
-    assert layer.hidden_feedback
-    assert layer.hidden_spectra == ()
-    assert told.severity == "info"
-    assert "the hidden weights can hold a longer memory" in told.message
-    assert "--spectra" in told.advice
 
 
 def test_the_sample_gru_remembers_through_its_hidden_weights() -> None:
@@ -77,17 +66,9 @@ def test_a_longer_memory_is_a_warning_with_its_number(
         assert layer.memory == jacobian.time_constant
 
 
-def test_a_jacobian_that_was_not_taken_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated_cells, "LARGEST_JACOBIAN", 2 * UNITS - 1)
-    lstm = {"weight_hh": np.ones((4 * UNITS, UNITS)), "bias_hh": np.zeros(4 * UNITS)}
-    layer = only(lstm)
-    assert len(layer.hidden_spectra) == 4
-    assert "order 6" in (layer.hidden_spectra_reason or "")
-    told = finding(layer, "MC503")
-    assert (told.severity, told.advice) == ("info", "")
-
-
-def test_a_cell_that_is_not_known_says_why_its_step_is_missing() -> None:
+def test_a_step_of_an_unknown_cell_or_of_too_many_units_says_why_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     arrays = {"cell.weight_hh": np.ones((2 * UNITS, UNITS)), "cell.bias_hh": np.zeros(2 * UNITS)}
     layer = only(arrays, assume={"gate_keeps": "yes"})
     assert [spectrum.name for spectrum in layer.hidden_spectra] == ["gate", "new"]
@@ -95,12 +76,23 @@ def test_a_cell_that_is_not_known_says_why_its_step_is_missing() -> None:
     # A name tells the cell, and not its activation.
     named = only({f"ligru.{name.split('.')[1]}": array for name, array in arrays.items()})
     assert "activation of its candidate" in (named.hidden_spectra_reason or "")
-    assert finding(layer, "MC503").advice == ""
+    monkeypatch.setattr(gated_cells, "LARGEST_JACOBIAN", 2 * UNITS - 1)
+    large = only({"weight_hh": np.ones((4 * UNITS, UNITS)), "bias_hh": np.zeros(4 * UNITS)})
+    assert len(large.hidden_spectra) == 4
+    assert "order 6" in (large.hidden_spectra_reason or "")
+    for one in (layer, large):
+        told = finding(one, "MC503")
+        assert (told.severity, told.advice) == ("info", "")
 
 
-def test_hidden_weights_are_told_where_there_are_some() -> None:
+def test_hidden_weights_are_told_where_there_are_some_and_their_spectra_where_asked_for() -> None:
+    layer = only(SAMPLE, spectra=False)
+    told = finding(layer, "MC503")
+    assert layer.hidden_feedback
+    assert layer.hidden_spectra == ()
+    assert told.severity == "info"
+    assert "the hidden weights can hold a longer memory" in told.message
+    assert "--spectra" in told.advice
     diagonal = only({"A_re": np.full(4, 0.9), "A_im": np.zeros(4)})
     assert (diagonal.hidden_feedback, diagonal.hidden_spectra) == (False, ())
     assert "MC503" not in build.codes(diagonal)
-    sentence = inspect(gru(4), horizon=100).sentence
-    assert "The gates alone keep 1.4 of 100 steps." in sentence

@@ -23,19 +23,7 @@ def diagonal(modulus: float, angle: float = 1.0, units: int = 4) -> dict[str, np
     return {"A_re": np.full(units, eigenvalue.real), "A_im": np.full(units, eigenvalue.imag)}
 
 
-def test_the_verdict_turns_at_a_third_of_the_usable_rate_and_at_three_times_it() -> None:
-    """κ(Re λ) = (1+|λ|²)/(1-|λ|²)² at ρ = 0: a step effect of lr · 707 at |λ| = 0.999."""
-    (group, _) = only(diagonal(0.999), learning_rate=1e-3, horizon=math.inf).parameters
-    assert group.step_effect == pytest.approx(1e-3 * np.sqrt(1 + 0.999**2) / (1 - 0.999**2))
-    report = inspect(diagonal(0.999), horizon=100)
-    rate = report.usable_rate.rate
-    assert (report.usable_rate.low, report.usable_rate.high) == (rate / 3, rate * 3)
-    for share, verdict in {0.33: "ok", 0.34: "watch", 2.99: "watch", 3.01: "cursed"}.items():
-        found = inspect(diagonal(0.999), horizon=100, learning_rate=share * rate)
-        assert (found.verdict, found.usable_rate.rate) == (verdict, pytest.approx(rate))
-
-
-def test_an_unstable_layer_diverges_and_a_horizon_makes_it_finite() -> None:
+def test_an_unstable_layer_diverges_unless_a_horizon_makes_it_finite() -> None:
     endless = inspect(diagonal(1.01), horizon=math.inf)
     assert endless.verdict == "not_judged"
     assert "--horizon" in endless.sentence
@@ -46,13 +34,10 @@ def test_an_unstable_layer_diverges_and_a_horizon_makes_it_finite() -> None:
     assert layer.state.second_moment.max is None
     assert layer.state.second_moment.divergent == 4
     assert layer.parameters[0].step_effect is None
-    finite = only(diagonal(1.01), horizon=100)
-    expected = (1.01**200 - 1) / (1.01**2 - 1)
-    assert finite.state.second_moment.max == pytest.approx(expected, rel=1e-12)
-    assert finite.parameters[0].step_effect is not None
+    assert only(diagonal(1.01), horizon=100).parameters[0].step_effect is not None
 
 
-def test_the_horizon_comes_from_the_option_then_from_the_checkpoint() -> None:
+def test_the_horizon_comes_from_the_option_then_from_the_checkpoint(tmp_path: Path) -> None:
     sample = SAMPLES / "lru.safetensors"
     stored = inspect(sample).input
     assert (stored.horizon, stored.horizon_source) == (300, "checkpoint")
@@ -65,12 +50,10 @@ def test_the_horizon_comes_from_the_option_then_from_the_checkpoint() -> None:
     for wrong in (math.nan, -math.inf, 2.5):
         with pytest.raises(UsageError, match="is not whole"):
             inspect(sample, horizon=wrong)
-
-
-@pytest.mark.parametrize("stored", ["0", "x", "9" * 5000])
-def test_a_stored_horizon_that_is_none_is_passed_over(tmp_path: Path, stored: str) -> None:
-    save_file(diagonal(0.9), path := tmp_path / "model.safetensors", {"memcurse.horizon": stored})
-    assert inspect(path).input.horizon_source == "assumed"
+    path = tmp_path / "model.safetensors"
+    for none in ("0", "x", "9" * 5000):
+        save_file(diagonal(0.9), path, {"memcurse.horizon": none})
+        assert inspect(path).input.horizon_source == "assumed"
 
 
 def test_autocorrelation_is_a_mixture_or_one_rho() -> None:
@@ -182,12 +165,3 @@ def test_one_shard_alone_says_that_there_are_others(tmp_path: Path) -> None:
     assert note == "it is one of 3 shards: give their directory for every layer"
     whole = path.rename(tmp_path / "model-00001-of-00001.safetensors")
     assert inspect(whole).checkpoint.notes == ()
-
-
-def test_a_step_that_moves_nothing_is_said_to() -> None:
-    """After one step from zero the state is B x, whatever A."""
-    dense = {"A": 0.5 * np.eye(2), "B": np.ones((2, 1)), "C": np.eye(2)}
-    report = inspect(dense, horizon=1)
-    assert report.verdict == "not_judged"
-    assert "no entry of the matrix changes the output" in report.sentence
-    assert "0 %" not in report.sentence

@@ -71,6 +71,11 @@ def test_the_way_from_a_start() -> None:
     assert theta.sgd_steps == pytest.approx(0.7536 / (theta.max_stable_lr * theta.gradient))
     assert slow.sgd_steps < 0.01 * theta.sgd_steps
     assert ways["polar", "nu"].sgd_steps == 0
+    away = landscape(modulus=0.99, start_modulus=0.5, parametrizations=["lru"])
+    nu = away.views[0].parameters[0]  # away from which the gradient leads
+    assert (nu.value - nu.start) * nu.gradient > 0
+    assert nu.sgd_steps is None
+    assert nu.adam_steps == pytest.approx((nu.start - nu.value) / 1e-3)
 
 
 def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:
@@ -81,11 +86,3 @@ def test_the_figure_is_written_whole_or_refused(tmp_path: Path) -> None:
     for name in ("lru, γ own", "omega_theta", "log_A_real"):
         assert name in texts
     assert_refused(memcurse("landscape", "--plot", tmp_path / "landscape.txt"), ".svg")
-
-
-def test_a_start_away_from_which_the_gradient_leads() -> None:
-    report = landscape(modulus=0.99, start_modulus=0.5, parametrizations=["lru"])
-    nu = report.views[0].parameters[0]
-    assert (nu.value - nu.start) * nu.gradient > 0
-    assert nu.sgd_steps is None
-    assert nu.adam_steps == pytest.approx((nu.start - nu.value) / 1e-3)

@@ -46,17 +46,13 @@ def runs() -> dict[str, slice]:
     return {name: slice(end - SIZES[name], end) for name, end in zip(SIZES, ends, strict=True)}
 
 
-def test_the_groups_are_the_stored_tensors(layer: LayerHessianReport) -> None:
+def test_the_groups_are_the_stored_tensors_with_the_scores_of_their_own_blocks(
+    layer: LayerHessianReport, whole: np.ndarray
+) -> None:
     assert {group.name: group.size for group in layer.groups} == SIZES
     assert [group.kind for group in layer.groups] == ["recurrent"] * 3 + list("BBCCD")
     assert (layer.blocks, layer.largest_block, layer.method) == (1, 449, "whole")
-    assert layer.reason is None
-    assert layer.left_out is None
-
-
-def test_the_scores_of_a_group_are_those_of_its_own_block(
-    layer: LayerHessianReport, whole: np.ndarray
-) -> None:
+    assert layer.reason is layer.left_out is None
     for group in layer.groups:
         own = whole[runs()[group.name], runs()[group.name]]
         roots = np.sqrt(np.diag(own))

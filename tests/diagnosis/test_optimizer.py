@@ -112,14 +112,6 @@ def test_the_quantiles_are_those_of_the_optimiser_itself(noisy_run: Path) -> Non
     assert from_json(to_json(report)) == report
 
 
-def test_a_file_without_a_state_is_refused(tmp_path: Path) -> None:
-    torch.save({"nu_log": torch.zeros(4), "theta_log": torch.zeros(4)}, tmp_path / "weights.pt")
-    report = memcurse_cli.inspect(tmp_path / "weights.pt")
-    assert (report.optimizer, report.layers[0].adam) == (None, ())
-    with pytest.raises(CheckpointError, match="no state of an optimiser"):
-        memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "weights.pt")
-
-
 def test_a_dense_matrix_at_a_perfect_fit_is_flattened_entry_by_entry() -> None:
     """With v̂ = E (dy/dA_ij)² over the steps, summed impulse by impulse."""
     random, steps, units = np.random.default_rng(3), 16, 5
@@ -149,7 +141,7 @@ def test_a_dense_matrix_at_a_perfect_fit_is_flattened_entry_by_entry() -> None:
     assert group.hessian_spread_after == pytest.approx(0, abs=1e-9)
 
 
-def test_a_state_that_is_ambiguous_is_left_out_with_its_reason() -> None:
+def test_a_state_that_is_ambiguous_is_left_out_with_its_reason(tmp_path: Path) -> None:
     layers = {
         f"layers.{index}.{name}": torch.nn.Parameter(torch.rand(9) - 2)
         for index in range(2)
@@ -163,6 +155,11 @@ def test_a_state_that_is_ambiguous_is_left_out_with_its_reason() -> None:
     for group in (group for layer in report.layers for group in layer.adam):
         assert group.effective_step is None
         assert "several groups of the optimiser" in group.reason
+    torch.save(layers, tmp_path / "weights.pt")
+    report = memcurse_cli.inspect(tmp_path / "weights.pt")
+    assert (report.optimizer, report.layers[0].adam) == (None, ())
+    with pytest.raises(CheckpointError, match="no state of an optimiser"):
+        memcurse_cli.inspect(tmp_path / "weights.pt", optimizer=tmp_path / "weights.pt")
 
 
 def test_an_element_without_a_gradient_is_in_no_figure() -> None:

@@ -42,15 +42,6 @@ def test_the_mean_over_every_step_weighs_a_lag_by_the_steps_that_see_it(modulus:
             assert group.relative_sensitivity.max == pytest.approx(sensitivity / state, rel=1e-11)
 
 
-def test_by_default_states_are_read_last_and_the_loss_at_every_step() -> None:
-    neither, last, every = (only(DIAGONAL, readout=readout) for readout in (None, "last", "every"))
-    assert neither.state == last.state
-    assert neither.parameters == last.parameters
-    assert neither.hessian == every.hessian
-    assert last.hessian != every.hessian
-    assert last.parameters != every.parameters
-
-
 @pytest.mark.parametrize("readout", ["last", "every"])
 def test_a_hessian_is_that_of_the_loss_that_is_read(readout: str) -> None:
     """One state y = Re[c h] and the parameters Re λ, Im λ: H = E[J Jᵀ], J by brute force."""
@@ -86,7 +77,11 @@ def test_the_report_says_by_how_much_the_horizon_matters() -> None:
     assert "times this" in message(0.0, rho=1.0)
 
 
-def test_a_readout_needs_a_sequence_that_ends() -> None:
+def test_a_readout_needs_a_sequence_that_ends_and_is_last_or_for_the_loss_every_step() -> None:
+    neither, last, every = (only(DIAGONAL, readout=readout) for readout in (None, "last", "every"))
+    assert (neither.state, neither.parameters) == (last.state, last.parameters)
+    assert neither.hessian == every.hessian != last.hessian
+    assert last.parameters != every.parameters
     for command in (lambda **options: inspect(DIAGONAL, **options), predict):
         with pytest.raises(UsageError, match=r"'first'.*give last or every"):
             command(readout="first", horizon=3)

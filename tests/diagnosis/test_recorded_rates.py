@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from memcurse_cli import inspect
 from memcurse_cli.reports.answer import assumed_words, sensitivity_words
 from memcurse_cli.schema.report import Report
 
-Make = Callable[..., torch.optim.Optimizer]
 CURSED, CALM = 0.1, 1e-5
 
 
@@ -98,35 +96,26 @@ def test_a_tied_weight_has_the_rate_of_the_one_that_is_stored(
     assert {layer.learning_rate for layer in inspect(path).layers} == {CALM}
 
 
-@pytest.mark.parametrize(
-    ("make", "name"), [(torch.optim.SGD, "SGD"), (torch.optim.Adagrad, "Adagrad")]
-)
-def test_what_does_not_step_as_adam_does_is_not_judged(
-    make: Make, name: str, lru: torch.nn.ParameterDict, tmp_path: Path
+def test_what_does_not_step_as_adam_does_is_not_judged_unless_it_has_no_name(
+    lru: torch.nn.ParameterDict, tmp_path: Path
 ) -> None:
-    path = trained(tmp_path / "model.pt", lru, make(lru.parameters(), lr=CURSED))
-    for rate in (None, CALM):
-        report = inspect(path, learning_rate=rate)
-        (layer,) = report.layers
-        assert report.verdict == "not_judged"
-        assert (
-            layer.not_judged
-            == f"it is trained with {name}, and usable rates were measured with Adam"
-        )
-        assert layer.usable_rate is not None
-        assert layer.usable_rate.rate is None
-        assert sensitivity_words(report).endswith("of the state per Adam step")
-    # Plain gradient descent alone has its own stable rate.
-    assert ("MC302" in codes(inspect(path).layers[0])) == (name == "SGD")
-
-
-@pytest.mark.parametrize("make", [torch.optim.Rprop, torch.optim.Adamax])
-def test_an_optimizer_without_a_name_is_taken_for_adam(
-    make: Make, lru: torch.nn.ParameterDict, tmp_path: Path
-) -> None:
-    report = inspect(trained(tmp_path / "model.pt", lru, make(lru.parameters(), lr=CURSED)))
-    assert said(report) == ("cursed", CURSED, "the optimizer's lr", None)
-    assert report.sentence.startswith("One Adam step at 0.1 on ")
+    for make in (torch.optim.SGD, torch.optim.Adagrad):
+        path = trained(tmp_path / "model.pt", lru, make(lru.parameters(), lr=CURSED))
+        reason = f"it is trained with {make.__name__}, and usable rates were measured with Adam"
+        for rate in (None, CALM):
+            report = inspect(path, learning_rate=rate)
+            (layer,) = report.layers
+            assert report.verdict == "not_judged"
+            assert layer.not_judged == reason
+            assert layer.usable_rate is not None
+            assert layer.usable_rate.rate is None
+            assert sensitivity_words(report).endswith("of the state per Adam step")
+        # Plain gradient descent alone has its own stable rate.
+        assert ("MC302" in codes(inspect(path).layers[0])) == (make is torch.optim.SGD)
+    for nameless in (torch.optim.Rprop, torch.optim.Adamax):
+        report = inspect(trained(tmp_path / "a.pt", lru, nameless(lru.parameters(), lr=CURSED)))
+        assert said(report) == ("cursed", CURSED, "the optimizer's lr", None)
+        assert report.sentence.startswith("One Adam step at 0.1 on ")
 
 
 def test_a_log_beside_the_weights_is_used(lru: torch.nn.ParameterDict, tmp_path: Path) -> None:

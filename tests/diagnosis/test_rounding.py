@@ -230,10 +230,7 @@ def test_the_scale_of_int8_is_that_of_the_whole_tensor_and_of_the_gate_by_itself
     assert whole > 5 * alone
     assert forget.rounding.int8 == pytest.approx(whole, rel=0.01)
     assert forget.int8_own_scale == pytest.approx(alone, rel=0.01)
-
-
-def test_a_matrix_within_a_larger_tensor_has_its_scale() -> None:
-    """TensorFlow's kernel has the rows of the input above those of the state."""
+    # TensorFlow's kernel has the rows of the input above those of the state.
     matrix = 0.9 * np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
     kernel = np.concatenate([np.full((2, 6), 20.0), matrix])
     tensors = {"rnn/basic_rnn_cell/kernel": kernel, "rnn/basic_rnn_cell/bias": np.zeros(6)}

@@ -41,12 +41,8 @@ def test_a_beginning_finds_all_its_rules_and_another_is_refused() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        *(
-            (number(0), "0"),
-            (number(0.1234), "0.123"),
-            (number(1234.5), "1230"),
-            (number(999.7), "1000"),
-        ),
+        *((number(0), "0"), (number(0.1234), "0.123"), (number(1234.5), "1230")),
+        (number(999.7), "1000"),
         *((number(99999), "100000"), (number(123456), "1.23e5"), (number(-1.5e-9), "-1.5e-9")),
         *((percent(2.2), "220 %"), (duration(1.0), "1 step"), (duration(38.42), "38.4 steps")),
         *((count(1, "value"), "1 value"), (count(2, "value"), "2 values")),

@@ -120,15 +120,24 @@ def test_a_found_link_is_not_followed_out_of_its_folder(name: str, tmp_path: Pat
     assert find_settings(clone) is not None
 
 
-def test_a_found_fifo_is_passed_by_and_a_huge_file_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "memcurse.toml")
-    huge = "# memcurse\n" + "#" * configuration.MAX_BYTES
+def test_a_found_fifo_is_passed_by_and_a_file_that_is_none_refused(tmp_path: Path) -> None:
+    fifo = tmp_path / "memcurse.toml"
+    os.mkfifo(fifo)
     assert find_settings(tmp_path) is None
-    with pytest.raises(UsageError, match="no file"):
-        read_settings(tmp_path / "memcurse.toml")
+    huge = "# memcurse\n" + "#" * configuration.MAX_BYTES
     write(tmp_path, huge, "pyproject.toml")
     with pytest.raises(UsageError, match="more than 1048576 bytes"):
         find_settings(tmp_path)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    for path, words in (
+        (fifo, "no file"),
+        (tmp_path / "binary.toml", "UTF-8"),
+        (tmp_path / "absent.toml", "cannot be read"),
+        (write(tmp_path, f"horizon = {'9' * 5000}", "a.toml"), "does not fit into 64 bits"),
+        (write(tmp_path, "[project]\n", "pyproject.toml"), r"no table \[tool.memcurse\]"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_settings(path)
 
 
 @pytest.mark.parametrize(
@@ -165,17 +174,3 @@ def test_an_error_has_the_file_and_the_line(
         policy_of(read_settings(path), {})
     assert caught.value.where == f"{path}:{line}"
     assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-def test_a_file_that_is_named_must_be_readable_and_say_something(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not fit into 64 bits"):
-        read_settings(write(tmp_path, f"horizon = {'9' * 5000}"))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_settings(tmp_path / "absent.toml")
-    silent = write(tmp_path, "[project]\n", "pyproject.toml")
-    with pytest.raises(UsageError, match=r"no table \[tool.memcurse\]"):
-        read_settings(silent)
-    binary = tmp_path / "memcurse.toml"
-    binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="UTF-8"):
-        read_settings(binary)

@@ -64,6 +64,7 @@ REFUSED = {
     "inspect LRU --horizon 0": ["--horizon"],
     f"inspect LRU --horizon {10**400}": ["--horizon", "number of steps"],
     "inspect LRU --family perceptron": ["perceptron", "lru"],
+    "inspect missing --section spectra": ["'spectra' is not known", "layers, parameters, hessian"],
     "inspect LRU --layer nowhere.*": ["nowhere.*"],
     "inspect LRU --assume discretization": ["KEY=VALUE"],
     "inspect LRU --assume nonsense=1": ["nonsense"],

@@ -107,23 +107,24 @@ def test_the_action_expands_patterns_and_reads_each_file_once(tmp_path: Path) ->
         assert call.endswith(f" -- {outputs['report']}")
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "worst"),
-    [
-        (["ok", "ok"], "ok"),
-        (["not_judged", "ok"], "not_judged"),
-        (["watch", "not_judged"], "watch"),
-        (["watch", "cursed", "ok"], "cursed"),
-    ],
-)
-def test_the_verdict_of_the_action_is_the_worst(
-    verdicts: list[str], worst: str, tmp_path: Path
+def test_the_outputs_of_the_action_are_those_of_its_last_step_and_its_verdict_is_the_worst(
+    tmp_path: Path,
 ) -> None:
-    reports = json.dumps([{"verdict": verdict} for verdict in verdicts])
-    command = f"[ $1 = check ] || echo '{reports}' > \"$4\""
-    done, outputs = run_action(tmp_path, command=command, paths="x")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert outputs["verdict"] == worst
+    for name, output in ACTION["outputs"].items():
+        assert output["value"] == f"${{{{ steps.{CHECK['id']}.outputs.{name} }}}}"
+    for worst, *others in (
+        ("ok", "ok"),
+        ("not_judged", "ok"),
+        ("watch", "not_judged"),
+        ("cursed", "watch", "ok"),
+    ):
+        folder = tmp_path / worst
+        folder.mkdir()
+        reports = json.dumps([{"verdict": verdict} for verdict in (*others, worst)])
+        command = f"[ $1 = check ] || echo '{reports}' > \"$4\""
+        done, outputs = run_action(folder, command=command, paths="x")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert outputs["verdict"] == worst
 
 
 @pytest.mark.parametrize(
@@ -156,11 +157,6 @@ def test_the_action_installs_the_core_and_what_a_url_takes(
         str(ROOT / "constraints.txt"),
         *packages,
     ]
-
-
-def test_the_outputs_of_the_action_are_those_of_its_last_step() -> None:
-    for name, output in ACTION["outputs"].items():
-        assert output["value"] == f"${{{{ steps.{CHECK['id']}.outputs.{name} }}}}"
 
 
 def test_the_hook_takes_checkpoints_and_runs_the_check() -> None:

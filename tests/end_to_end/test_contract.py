@@ -38,19 +38,15 @@ def test_every_command_is_held_to_the_contract() -> None:
     assert set(FIRST) == set(COMMANDS) - {"train"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example_and_fits(command: str) -> None:
+@pytest.mark.parametrize(("command", "line"), COMMANDS.items())
+def test_help_has_an_example_and_an_unknown_option_leads_to_it(command: str, line: str) -> None:
     result = memcurse(command, "--help", environment={"NO_COLOR": "1"})
-    assert result.returncode == 0
-    assert result.stderr == ""
+    assert (result.returncode, result.stderr) == (0, "")
     assert "Usage: memcurse" in result.stdout
     assert f"Example: memcurse {command}" in result.stdout or "| memcurse check" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(("command", "line"), COMMANDS.items())
-def test_the_list_of_commands_says_what_the_commands_say(command: str, line: str) -> None:
     assert (load(command).__doc__ or "").splitlines()[0] == line
+    assert_refused(memcurse(command, "--nonsense"), "--nonsense", f"'memcurse {command} --help'")
 
 
 def test_the_commands_stand_in_panels_a_line_each_within_80_columns() -> None:
@@ -141,11 +137,6 @@ def test_a_reader_that_leaves_early_is_no_error(
         monkeypatch.setattr(sys, "stdout", _Stream(pipe, vital=True))
         assert exit_code(words(call)) == 0
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_option_is_one_line_and_bad_usage(command: str) -> None:
-    assert_refused(memcurse(command, "--nonsense"), "--nonsense", f"'memcurse {command} --help'")
 
 
 HOSTILE = (

@@ -128,13 +128,13 @@ def test_a_run_at_urls_shows_no_credentials(web: Web, home: Path) -> None:
     assert [step["path"] for step in document["steps"]] == shown
 
 
-@pytest.mark.parametrize("form", ["terminal", "json", "html"])
-def test_a_report_on_a_url_shows_no_credentials(form: str, web: Web, home: Path) -> None:
+def test_a_report_on_a_url_shows_no_credentials(web: Web, home: Path) -> None:
     url = f"http://{NAMED}127.0.0.1:{web.server_port}/step_1.safetensors{KEYED}"
-    text = call(home, "inspect", url, "--format", form, "--verbose")
-    assert web.url("step_1.safetensors") in text
-    for kind in ("json", "github", "sarif", "junit"):
-        call(home, "check", url, "--max-step-effect", "0.1", "--format", kind)
+    for form in ("terminal", "json", "html"):
+        text = call(home, "inspect", url, "--format", form, "--verbose")
+        assert web.url("step_1.safetensors") in text
+    for form in ("json", "github", "sarif", "junit"):
+        call(home, "check", url, "--max-step-effect", "0.1", "--format", form)
 
 
 def test_settings_show_no_credentials(home: Path) -> None:

@@ -81,23 +81,21 @@ def test_a_layer_that_bears_its_rate_or_was_not_judged_stays_with_the_rest() -> 
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [("rnn.", "_orig_mod.module.rnn."), ("model.rnn.", "rnn."), ("", "rnn.")]
+    ("ours", "other", "theirs"),
+    [
+        *(("rnn.", "head", "_orig_mod.module.rnn."), ("model.rnn.", "head", "rnn.")),
+        *(("", "head", "rnn."), ("", "other.nu_log", ""), ("model.", "other.nu_log", "")),
+    ],
 )
-def test_a_prefix_on_either_side_is_the_same_parameter(ours: str, theirs: str) -> None:
-    parameters = named("head", theirs + "nu_log", theirs + "theta_log")
+def test_a_prefix_on_either_side_is_the_same_parameter_and_an_exact_name_comes_first(
+    ours: str, other: str, theirs: str
+) -> None:
+    parameters = named(other, theirs + "nu_log", theirs + "theta_log")
     optimizer = torch.optim.AdamW(slow(lru(ours)).groups(parameters))
     recurrent, rest = optimizer.param_groups
     assert [id(one) for one in recurrent["params"]] == [id(one) for _, one in parameters[1:]]
     assert (recurrent["lr"], rest["lr"]) == (1e-4, 1e-3)
     assert [id(one) for one in rest["params"]] == [id(parameters[0][1])]
-
-
-def test_an_exact_name_comes_before_one_that_ends_with_it() -> None:
-    parameters = named("other.nu_log", "nu_log", "theta_log")
-    for prefix in ("", "model."):
-        recurrent, rest = slow(lru(prefix)).groups(parameters)
-        assert [id(one) for one in recurrent["params"]] == [id(one) for _, one in parameters[1:]]
-        assert rest["params"][0] is parameters[0][1]
 
 
 def test_the_bias_of_a_gate_is_one_parameter_with_all_of_its_tensor() -> None:
@@ -113,15 +111,10 @@ def test_the_bias_of_a_gate_is_one_parameter_with_all_of_its_tensor() -> None:
     assert len(rest["params"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
+def test_a_parameter_that_is_missing_or_may_be_several_is_refused() -> None:
+    for names, words in (
         (("nu_log",), "theta_log is none of the parameters"),
         (("a.nu_log", "b.nu_log", "theta_log"), "nu_log may be a.nu_log or b.nu_log"),
-    ],
-)
-def test_a_parameter_that_is_missing_or_may_be_several_is_refused(
-    names: tuple[str, ...], words: str
-) -> None:
-    with pytest.raises(UsageError, match=words):
-        slow(lru("")).groups(named(*names))
+    ):
+        with pytest.raises(UsageError, match=words):
+            slow(lru("")).groups(named(*names))

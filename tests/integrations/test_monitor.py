@@ -49,18 +49,24 @@ def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture
     assert not monitor.due(6)
 
 
-def test_what_was_not_judged_is_told_once_and_is_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_not_judged_or_is_not_recurrent_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
     gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
-    monitor = Monitor(1, prefix="")
+    monitor, still = Monitor(1, prefix=""), Monitor(1, prefix="")
     with caplog.at_level(logging.INFO, "memcurse"):
         for step in range(3):
             monitor.measure(gates, step, learning_rate=1e-3)
+        assert still.measure({"weight": np.zeros((3, 3))}, 1, 1e-3) == {}
     assert monitor.report is not None
     assert monitor.report.verdict == "not_judged"
-    assert [(one.levelname, one.message[:20]) for one in caplog.records] == [
-        ("INFO", "step 0: not judged. ")
-    ]
+    judged, recurrent = caplog.records
+    assert (judged.levelname, judged.message[:20]) == ("INFO", "step 0: not judged. ")
+    assert recurrent.levelname == "WARNING"
+    assert not still.due(2)
+    with pytest.raises(MemcurseError, match="every"):
+        Monitor(0, prefix="")
 
 
 def test_the_optimizers_rate_is_used_unless_one_is_given() -> None:
@@ -72,13 +78,3 @@ def test_the_optimizers_rate_is_used_unless_one_is_given() -> None:
     assert fast == pytest.approx(100 * slow)
     fixed = Monitor(1, prefix="", horizon=9, learning_rate=1e-4)
     assert fixed.measure(weights, 1, learning_rate=1e-2)["step_effect"] == pytest.approx(slow)
-
-
-def test_a_network_without_a_recurrence_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    monitor = Monitor(1, prefix="")
-    with caplog.at_level(logging.WARNING, "memcurse"):
-        assert monitor.measure({"weight": np.zeros((3, 3))}, 1, 1e-3) == {}
-    assert len(caplog.records) == 1
-    assert not monitor.due(2)
-    with pytest.raises(MemcurseError, match="every"):
-        Monitor(0, prefix="")

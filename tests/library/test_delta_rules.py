@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from checkpoints.readers import arrays_of
 from families.derivatives import match_of, read_layer
 from families.simulated_gates import drive_of, gates_of
 from library.cached_state import decay_of_the_state
@@ -81,7 +82,7 @@ def test_step_and_strength_are_ordered_by_key_heads(key_heads: int) -> None:
         layer.in_proj_ba.weight.normal_()
         layer.in_proj_ba.weight *= torch.linspace(0.1, 0.6, 2 * HEADS)[:, None]
         *_, b, a = layer.fix_query_key_value_ordering(layer.in_proj_qkvz(x), layer.in_proj_ba(x))
-    arrays = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
+    arrays = arrays_of(layer)
     store = MemoryStore(arrays)
     store.config = {"linear_num_key_heads": key_heads}
     drive = drive_of(store, GatedDeltaNet())
@@ -133,8 +134,7 @@ def test_the_gate_of_bailing(safe: bool) -> None:
         gate.dt_bias.normal_(-2.0, 0.5)
         gate.f_proj.weight.normal_(0.0, 0.2)
         still = gate(torch.zeros(1, 1, width, dtype=torch.float64)).ravel().numpy()
-    arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
-    arrays |= {
+    arrays = arrays_of(gate) | {
         "b_proj.weight": RANDOM.normal(size=(heads, width)),
         "v_proj.weight": np.zeros((heads * 4, width)),
     }

@@ -5,6 +5,7 @@ Chromium and its driver come from the system (Debian's chromium and chromium-dri
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,11 +112,22 @@ def wait_until(browser: Any, condition: Callable[[], bool]) -> None:
     WebDriverWait(browser, 20).until(lambda _: condition())
 
 
-def window(browser: Any, width: int, height: int = 800) -> None:
-    """Every page is opened in a window of its own size anew."""
+@contextlib.contextmanager
+def window(browser: Any, width: int, height: int = 800) -> Iterator[None]:
+    """A page in a window of this size, opened in it anew."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.refresh()
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def open_details(browser: Any) -> None:
+    browser.execute_script(
+        "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+    )
 
 
 def test_every_chart_is_drawn(opened: Any) -> None:
@@ -127,7 +139,7 @@ def test_every_chart_is_drawn(opened: Any) -> None:
         assert len(memories.find_elements(By.CSS_SELECTOR, "line.horizon")) == 1
         assert len(disk.find_elements(By.CSS_SELECTOR, "circle.dot")) == 64
         assert len(rim.find_elements(By.CSS_SELECTOR, "circle.dot")) > 32
-    opened.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    open_details(opened)
     wait_until(opened, lambda: bool(opened.find_elements(By.CSS_SELECTOR, "rect.cell")))
     for theory in opened.find_elements(By.CSS_SELECTOR, "[data-draw=theory]")[:3]:
         assert len(theory.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2
@@ -237,11 +249,8 @@ def test_a_bar_of_the_stack_opens_its_layer(opened: Any) -> None:
 
 @pytest.mark.parametrize("opened", ["inspect", "stack"], indirect=True)
 def test_no_overview_is_longer_than_a_screen_and_the_answer_stays_on_it(opened: Any) -> None:
-    window(opened, 1280)
-    try:
-        opened.execute_script(
-            "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
-        )
+    with window(opened, 1280):
+        open_details(opened)
         measure = "return [...document.querySelectorAll(arguments[0])].map((e) => e.offsetHeight)"
         boxes = opened.execute_script(measure, ".box")
         charts = opened.execute_script(measure, "[data-draw=hero]")
@@ -252,8 +261,6 @@ def test_no_overview_is_longer_than_a_screen_and_the_answer_stays_on_it(opened: 
         box = last.find_element(By.CLASS_NAME, "box")
         assert opened.execute_script("return arguments[0].getBoundingClientRect().top", box) == 0
         assert opened.execute_script("return performance.getEntriesByType('resource')") == []
-    finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def run_charts(opened: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -264,7 +271,9 @@ def run_charts(opened: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("opened", ["track"], indirect=True)
-def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
+def test_the_curves_of_a_run_are_drawn_above_its_verdicts_and_those_of_a_layer_later(
+    opened: Any,
+) -> None:
     charts, data = run_charts(opened)
     panels = [one for one in data["layers"][0]["panels"] if any(map(known, one["curves"]))]
     titles = [chart.get_attribute("aria-label").partition(" over ")[0] for chart in charts]
@@ -277,6 +286,10 @@ def test_the_curves_of_a_run_are_drawn_above_its_verdicts(opened: Any) -> None:
         assert verdicts == data["verdicts"]
         heights = {band.get_attribute("height") for band in bands}
         assert len(heights) == len(set(verdicts)) == 2  # told apart without colour
+    layer = opened.find_element(By.ID, "l1")
+    assert layer.find_elements(By.CSS_SELECTOR, "svg.chart") == []
+    opened.find_element(By.CSS_SELECTOR, "#layers a").click()
+    wait_until(opened, lambda: len(layer.find_elements(By.CSS_SELECTOR, "svg.chart")) == 3)
 
 
 def known(curve: dict[str, Any]) -> bool:
@@ -303,14 +316,6 @@ def test_a_pointer_anywhere_over_a_chart_tells_all_curves_of_the_nearest_step(op
     assert chart.find_elements(By.CSS_SELECTOR, "circle.chosen") == []
 
 
-@pytest.mark.parametrize("opened", ["track"], indirect=True)
-def test_a_layer_of_a_run_is_drawn_once_it_is_opened(opened: Any) -> None:
-    layer = opened.find_element(By.ID, "l1")
-    assert layer.find_elements(By.CSS_SELECTOR, "svg.chart") == []
-    opened.find_element(By.CSS_SELECTOR, "#layers a").click()
-    wait_until(opened, lambda: len(layer.find_elements(By.CSS_SELECTOR, "svg.chart")) == 3)
-
-
 @pytest.mark.parametrize("opened", ["compare"], indirect=True)
 def test_a_comparison_shows_where_each_eigenvalue_went(opened: Any) -> None:
     disk, memories = opened.find_elements(By.CSS_SELECTOR, "svg.chart")
@@ -330,16 +335,13 @@ def test_a_comparison_shows_where_each_eigenvalue_went(opened: Any) -> None:
 @every_page
 @pytest.mark.parametrize("width", [360, 500, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
-    window(opened, width)
-    try:
+    with window(opened, width):
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-    finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @every_page
 def test_text_has_contrast_in_both_themes(opened: Any) -> None:
-    opened.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    open_details(opened)
     root = "return getComputedStyle(document.body).backgroundColor"
     grounds = set()
     for _ in range(2):

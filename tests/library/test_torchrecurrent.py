@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from checkpoints.readers import arrays_of
 from families.derivatives import check_derivatives, read_layer
 from families.oracles import assert_same_spectrum
 from families.simulated_gates import drive_of
@@ -40,12 +41,6 @@ def cell_of(name: str, **arguments: Any) -> torch.nn.Module:
         for parameter in made.double().parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return made
-
-
-def arrays_of(cell: torch.nn.Module, prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Its state dict, as its layer stores it under ``prefix``."""
-    held = {name: value.detach().numpy().copy() for name, value in cell.state_dict().items()}
-    return {f"{prefix}{name}": value for name, value in held.items()}
 
 
 def blinded(cell: torch.nn.Module, *weights: str) -> torch.nn.Module:
@@ -344,6 +339,8 @@ def test_a_stranger_is_refused_and_the_user_may_insist(shape: tuple[int, ...]) -
     (layer,) = inspect(arrays, assume={"cell": "lstm"}).layers
     assert layer.family == "lstm"
     assert any("cell=lstm (as given)" in text for text in layer.assumptions)
+    with pytest.raises(TensorError, match="does not fit"):
+        inspect(arrays_of(cell_of("PeepholeLSTM")) | {"weight_ph": np.ones(2 * H)})
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -370,17 +367,6 @@ def test_what_stands_beside_a_cell_is_no_stranger() -> None:
         assert [one.family for one in inspect(arrays).layers] == [family]
 
 
-def test_the_name_of_the_file_tells_and_not_that_of_its_folder() -> None:
-    for path, cell in (("/runs/mut3/mut_2.pt", "mut2"), ("/runs/mut2/model.pt", None)):
-        assert named_cell("permut3e", path, ("mut2", "mut3")) == cell
-
-
-def test_peepholes_of_another_size_are_refused() -> None:
-    arrays = arrays_of(cell_of("PeepholeLSTM")) | {"weight_ph": np.ones(2 * H)}
-    with pytest.raises(TensorError, match="does not fit"):
-        inspect(arrays)
-
-
 @pytest.mark.parametrize(
     ("name", "others", "choice"),
     [("CFN", "CFN and MUT1 and NBR", "cfn"), ("STAR", "LightRU and STAR", "star")],
@@ -395,3 +381,6 @@ def test_shapes_that_do_not_tell(name: str, others: str, choice: str) -> None:
     assert_allclose(told.log_eigenvalues, named.log_eigenvalues)
     assert "as given" in told.assumptions[0]
     assert "by its name" in named.assumptions[0]
+    # The name of the file tells, and not that of its folder.
+    for path, cell in (("/runs/mut3/mut_2.pt", "mut2"), ("/runs/mut2/model.pt", None)):
+        assert named_cell("permut3e", path, ("mut2", "mut3")) == cell

@@ -141,7 +141,7 @@ def params(modulus: float) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
-    folder = managed(tmp_path, _3=params(0.5), _12=params(0.9))
+    folder = managed(tmp_path / "params", _3=params(0.5), _12=params(0.9))
     assert find_checkpoints([str(folder)]) == [str(folder / "12"), str(folder / "3")]
     run = track(folder)
     assert told(run) == [(3, "directory"), (12, "directory")]
@@ -153,10 +153,7 @@ def test_a_run_of_orbaxs_manager(tmp_path: Path) -> None:
     for item in items:  # without the manager's own file a step is its item
         (item.parent / "_CHECKPOINT_METADATA").unlink()
     assert find_checkpoints([str(folder)]) == list(map(str, items))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_flax_and_orbax_train_states_say_their_step(tmp_path: Path) -> None:
+    # Train states of Flax and Orbax say their step.
     tree = {"step": jnp.asarray(41), **params(0.9)}
     path = tmp_path / "latest.msgpack"
     path.write_bytes(flax.serialization.to_bytes(tree))

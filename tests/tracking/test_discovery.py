@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from checkpoints.web import unused_port
@@ -73,11 +74,6 @@ def test_a_name_says_its_step(name: str, step: int | None) -> None:
     assert step_in_name(name) == step
 
 
-def test_a_directory_needs_a_word_or_nothing_but_digits() -> None:
-    assert [step_in_directory(name) for name in ("1000", "checkpoint-500")] == [1000, 500]
-    assert step_in_directory("experiment_42") is None
-
-
 def test_what_the_file_holds_comes_before_its_name(tmp_path: Path) -> None:
     path = write(tmp_path / "step_5.safetensors", 0.9, {"global_step": "7", "step": "6"})
     assert find_step(str(path)) == FoundStep(7, "metadata", in_name=5)
@@ -85,6 +81,12 @@ def test_what_the_file_holds_comes_before_its_name(tmp_path: Path) -> None:
     assert find_step(str(same)) == FoundStep(8, "metadata")
     useless = write(tmp_path / "step_9.safetensors", 0.9, {"step": "nine"})
     assert find_step(str(useless)) == FoundStep(9, "name")
+    path = tmp_path / "weights.safetensors"
+    save_file({**state(0.9), "step": np.array([17.0])}, path)  # a scalar among the weights
+    assert find_step(str(path)) == FoundStep(17, "metadata")
+    # A directory needs a word or nothing but digits.
+    assert [step_in_directory(name) for name in ("1000", "checkpoint-500")] == [1000, 500]
+    assert step_in_directory("experiment_42") is None
 
 
 def test_torch_dicts_say_their_step(tmp_path: Path) -> None:
@@ -112,12 +114,6 @@ def test_a_trainer_says_its_step_beside_the_weights(tmp_path: Path) -> None:
     assert find_step(str(within)) is None
     moved = path.parent.rename(tmp_path / "checkpoint-20") / "model.safetensors"
     assert find_step(str(moved)) == FoundStep(20, "directory")
-
-
-def test_a_scalar_among_the_weights_is_a_step(tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    save_file({**state(0.9), "step": state(0.9)["nu_log"][:1] * 0 + 17}, path)
-    assert find_step(str(path)) == FoundStep(17, "metadata")
 
 
 def test_a_pattern_overrides_everything(tmp_path: Path) -> None:

@@ -104,23 +104,14 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None
     assert not worker.exists()
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "dask://host",
-        "tcp://host:1",
-        "dask://host:x",
-        "dask://me:sec/ret@host:1",
-        "dask://h:1?sec:1",
-    ],
-)
-def test_another_address_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="dask://HOST:PORT") as caught:
-        open_executor(address, None)
-    assert "sec" not in str(caught.value)
-
-
-def test_without_dask_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_address_is_refused_and_without_dask_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = ("dask://host", "tcp://host:1", "dask://host:x", "dask://h:1?sec:1")
+    for address in (*others, "dask://me:sec/ret@host:1"):
+        with pytest.raises(UsageError, match="dask://HOST:PORT") as caught:
+            open_executor(address, None)
+        assert "sec" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(UsageError, match=r"pip install 'memcurse-cli\[dask\]'"),

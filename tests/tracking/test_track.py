@@ -41,22 +41,12 @@ def tracker(given: Path | str, run: Any = inline, **others: Any) -> Tracker:
     return Tracker([str(given)], READING, run=run, **others)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_an_entry(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_an_entry_as_is_an_internal_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = write_run(tmp_path)
     paths[1].write_bytes(paths[1].read_bytes()[:-9])
     paths[3].write_bytes(b"")
-    tracking = tracker(tmp_path).update()
-    assert [one.step for one in tracking.steps] == [0, 100, 200, 300, 400]
-    errors = [one.error for one in tracking.steps]
-    assert [error is None for error in errors] == [True, False, True, False, True]
-    assert all("\n" not in error for error in errors if error)
-    assert tracking.failed == 2
-
-
-def test_an_internal_error_costs_one_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_run(tmp_path)
     inspect = executors.inspect
 
     def broken(path: str, **options: object) -> object:
@@ -66,11 +56,17 @@ def test_an_internal_error_costs_one_checkpoint(
 
     monkeypatch.setattr(executors, "inspect", broken)
     tracking = tracker(tmp_path).update()
-    assert tracking.failed == 1
-    assert "internal error, ZeroDivisionError: a defect of ours" in str(tracking.steps[2].error)
+    assert [one.step for one in tracking.steps] == [0, 100, 200, 300, 400]
+    errors = [one.error for one in tracking.steps]
+    assert [error is None for error in errors] == [True, False, False, False, True]
+    assert all("\n" not in error for error in errors if error)
+    assert "internal error, ZeroDivisionError: a defect of ours" in str(errors[2])
+    assert tracking.failed == 3
 
 
-def test_two_of_a_step_and_one_without_are_refused_by_name(tmp_path: Path) -> None:
+def test_two_of_a_step_one_without_and_workers_of_another_version_are_refused(
+    tmp_path: Path,
+) -> None:
     write(tmp_path / "step_7.safetensors", 0.5)
     write(tmp_path / "model.safetensors", 0.5)
     with pytest.raises(UsageError, match=r"the step of .*model\.safetensors; .*--step-pattern"):
@@ -82,6 +78,13 @@ def test_two_of_a_step_and_one_without_are_refused_by_name(tmp_path: Path) -> No
         tracker(tmp_path / "*").update()
     with pytest.raises(UsageError, match="nothing says the step"):
         tracker(tmp_path / "*", pattern=compile_pattern(r"x(\d+)")).update()
+
+    def old(paths: Sequence[str], reading: Reading) -> Outcomes:
+        for path in paths:
+            yield path, Outcome(error="x", version="0.0.1")
+
+    with pytest.raises(UsageError, match=r"a worker runs memcurse 0\.0\.1"):
+        tracker(tmp_path / "step_7.safetensors", old).update()
 
 
 def test_notes_say_where_steps_were_told_differently(tmp_path: Path) -> None:
@@ -154,27 +157,6 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(tmp_path: Path) 
     assert newer.memory == pytest.approx(-1 / np.log(0.9))
     write(path, 0.5)
     assert tracker(path, cache=cache).update().steps[0].report != newer
-
-
-def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path)
-
-    def old(paths: Sequence[str], reading: Reading) -> Outcomes:
-        for path in paths:
-            yield path, Outcome(error="x", version="0.0.1")
-
-    with pytest.raises(UsageError, match=r"a worker runs memcurse 0\.0\.1"):
-        tracker(tmp_path, old).update()
-
-
-def test_layers_that_could_not_be_read_are_told_without_the_path(tmp_path: Path) -> None:
-    tensors = {f"{layer}.{name}": value for layer in "ab" for name, value in state(0.9).items()}
-    tensors["b.nu_log"] = np.full(4, np.nan)
-    path = tmp_path / "step_1.safetensors"
-    safetensors.numpy.save_file(tensors, path)
-    (skipped,) = tracker(path).update().steps[0].report.skipped
-    assert skipped.name == "b"
-    assert str(tmp_path) not in skipped.reason
 
 
 MADE = inspect(state(0.9), horizon=120)
@@ -256,11 +238,20 @@ def test_a_plateau_is_said_from_the_last_checkpoint_back() -> None:
 
 
 def test_a_report_is_kept_but_for_where_it_lies(tmp_path: Path) -> None:
-    path = write_run(tmp_path)[0]
+    tensors = {f"{layer}.{name}": value for layer in "ab" for name, value in state(0.9).items()}
+    tensors["b.nu_log"] = np.full(4, np.nan)
+    path = tmp_path / "step_1.safetensors"
+    safetensors.numpy.save_file(tensors, path)
     (found,) = tracker(path).update().steps
     report = inspect(path)
     assert found.report == replace(
-        report, checkpoint=replace(report.checkpoint, path=""), actions=()
+        report,
+        checkpoint=replace(report.checkpoint, path=""),
+        actions=(),
+        skipped=found.report.skipped,
     )
+    (skipped,) = found.report.skipped
+    assert skipped.name == "b"
+    assert str(tmp_path) not in skipped.reason
     copied = path.rename(tmp_path / "step_7.safetensors")
     assert tracker(copied).update().steps[0].report == found.report

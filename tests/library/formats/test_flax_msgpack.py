@@ -10,12 +10,11 @@ import msgpack
 import numpy as np
 import pytest
 from checkpoints import readers
-from checkpoints.test_real_files import same
+from checkpoints.readers import same
 from flax import serialization
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.checkpoints.untrusted.source import LocalFile
 from memcurse_cli.errors import CheckpointError
 
 TYPES = (
@@ -65,29 +64,19 @@ def test_maps_lists_and_names_of_every_length(tmp_path: Path, size: int) -> None
         assert list(store.tensors) == [f"layers/{i}" for i in range(size)]
 
 
-def test_an_array_of_chunks_is_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_of_chunks_is_joined_and_what_is_no_number_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 100)
-    tree = {"params": {"long": np.arange(91.0).reshape(7, 13), "short": np.ones(3)}}
-    with saved(tree, tmp_path) as store:
-        same(store, flat(tree))
-
-
-def test_what_is_no_number_is_passed_over(tmp_path: Path) -> None:
-    tree = {"w": np.eye(2), "epoch": 3, "loss": -0.5, "z": 1j, "done": True, "name": "run"}
-    text = {"none": None, "words": np.array(["a", "b"]), "deep": {"negative": -70000}}
-    with saved(tree | text, tmp_path) as store:
-        assert list(store.tensors) == ["w"]
+    tree = {"long": np.arange(91.0).reshape(7, 13), "short": np.ones(3)}
+    other = {"epoch": 3, "loss": -0.5, "z": 1j, "done": True, "name": "run", "none": None}
+    other |= {"words": np.array(["a", "b"]), "deep": {"negative": -70000}}
+    with saved(tree | other, tmp_path) as store:
+        same(store, tree)
 
 
 def test_only_what_is_read_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    touched: list[int] = []
-    read = LocalFile.read
-
-    def counted(file: LocalFile, offset: int, length: int) -> bytearray:
-        touched.append(length)
-        return read(file, offset, length)
-
-    monkeypatch.setattr(LocalFile, "read", counted)
+    touched = readers.lengths_read(monkeypatch)
     tree = {f"layer_{i}": {"big": np.zeros(200_000), "bias": np.ones(4)} for i in range(8)}
     with saved(tree, tmp_path) as store:
         store.read("layer_5/bias")

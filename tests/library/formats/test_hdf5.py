@@ -66,7 +66,7 @@ def test_every_shared_file_agrees_with_h5py(path: Path) -> None:
         assert store.bytes_read == sum(array.nbytes for array in expected.values())
 
 
-def test_layers_have_the_names_that_the_user_gave_them(zoo: Path) -> None:
+def test_layers_have_the_names_that_the_user_gave_them(zoo: Path, trained: Path) -> None:
     with open_checkpoint(zoo / "keras_rnn" / "model.weights.h5") as store:
         assert list(store.tensors)[:3] == [f"enc_lstm/cell/vars/{i}" for i in range(3)]
         assert "bi/backward_layer/cell/vars/0" in store.tensors
@@ -82,6 +82,10 @@ def test_layers_have_the_names_that_the_user_gave_them(zoo: Path) -> None:
         assert "bi/forward_lstm_1/lstm_cell/recurrent_kernel" in store.tensors
         assert store.metadata["keras_version"] == "3.15.1"
         assert '"recurrent_activation": "sigmoid"' in store.metadata["model_config"]
+    path = trained / "textgenrnn_cudnnlstm" / "textgenrnn_weights.hdf5"
+    with open_checkpoint(path) as store:  # of weights by layer, without the repetition
+        assert list(store.tensors)[1:4] == ["rnn_1/kernel", "rnn_1/recurrent_kernel", "rnn_1/bias"]
+        assert store.metadata == {"keras_version": "2.1.5"}
 
 
 @given(numpy_strategies.arrays(REAL, numpy_strategies.array_shapes(max_dims=4, max_side=6)))
@@ -96,8 +100,8 @@ def test_every_real_type_is_read_as_h5py_reads_it(
         np.testing.assert_array_equal(store.read("layer/w"), expected.astype(float))
 
 
-def test_what_is_small_or_has_no_dimension_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
+def test_what_is_small_or_of_bfloat16_where_keras_says_so_is_read(tmp_path: Path) -> None:
+    path, array = tmp_path / "a.h5", np.linspace(-2, 2, 9).astype(ml_dtypes.bfloat16)
     with h5py.File(path, "w") as file:
         file["scalar"] = np.float32(3)
         file["empty"] = np.zeros((0, 4))
@@ -106,48 +110,38 @@ def test_what_is_small_or_has_no_dimension_is_read(tmp_path: Path) -> None:
         space = h5py.h5s.create_simple((2,))
         made = h5py.h5d.create(file.id, b"compact", h5py.h5t.IEEE_F64BE, space, compact)
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1.0, -2.0]))
+        said = file.create_dataset("layers/dense/vars/0", data=array)
+        said.attrs["dtype"] = "bfloat16"
+        file.create_dataset("other", data=array)
     with open_checkpoint(path) as store:
         assert store.read("scalar") == 3
         assert store.read("empty").shape == (0, 4)
         np.testing.assert_array_equal(store.read("compact"), [1, -2])
-
-
-def test_bfloat16_is_read_where_keras_says_that_it_is(tmp_path: Path) -> None:
-    path, array = tmp_path / "a.h5", np.linspace(-2, 2, 9).astype(ml_dtypes.bfloat16)
-    with h5py.File(path, "w") as file:
-        made = file.create_dataset("layers/dense/vars/0", data=array)
-        made.attrs["dtype"] = "bfloat16"
-        file.create_dataset("other", data=array)
-    with open_checkpoint(path) as store:
         assert store.tensors["dense/vars/0"].dtype == "bfloat16"
         np.testing.assert_array_equal(store.read("dense/vars/0"), array.astype(float))
         assert "other" not in store.tensors
         assert "another type" in store.notes[0]
 
 
-def test_names_with_backslashes_are_paths(tmp_path: Path) -> None:
-    names = [rf"_layer_checkpoint_dependencies\lstm\cell\vars/{i}" for i in range(2)]
-    path = written(tmp_path / "a.h5", dict.fromkeys(names, np.eye(2)))
-    with open_checkpoint(path) as store:
-        assert list(store.tensors) == ["lstm/cell/vars/0", "lstm/cell/vars/1"]
+def test_paths_have_the_names_of_layers_where_they_tell_them_apart(tmp_path: Path) -> None:
+    def names(path: Path) -> list[str]:
+        with open_checkpoint(path) as store:
+            return list(store.tensors)
 
-
-def test_layers_of_the_same_name_keep_their_paths(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.h5", {f"layers/lstm{i}/vars/0": np.eye(2) for i in ("", "_1")})
+    stored = [rf"_layer_checkpoint_dependencies\lstm\cell\vars/{i}" for i in range(2)]
+    path = written(tmp_path / "a.h5", dict.fromkeys(stored, np.eye(2)))
+    assert names(path) == ["lstm/cell/vars/0", "lstm/cell/vars/1"]
+    path = written(tmp_path / "b.h5", {f"layers/lstm{i}/vars/0": np.eye(2) for i in ("", "_1")})
     with h5py.File(path, "a") as file:
         for group in ("lstm", "lstm_1"):
             file[f"layers/{group}/vars"].attrs["name"] = "twin"
-    with open_checkpoint(path) as store:
-        assert list(store.tensors) == ["layers/lstm/vars/0", "layers/lstm_1/vars/0"]
-
-
-def test_attributes_of_a_layer_keep_the_names_that_the_user_gave_them(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.h5", {"encoder/cell/vars/0": np.eye(2), "vars/0": np.eye(3)})
+    assert names(path) == ["layers/lstm/vars/0", "layers/lstm_1/vars/0"]
+    # Attributes of a layer keep the names that the user gave them.
+    path = written(tmp_path / "c.h5", {"encoder/cell/vars/0": np.eye(2), "vars/0": np.eye(3)})
     with h5py.File(path, "a") as file:
         for group, name in (("", "my_model"), ("encoder/", "lstm_7"), ("encoder/cell/", "c")):
             file.require_group(f"{group}vars").attrs["name"] = name
-    with open_checkpoint(path) as store:
-        assert list(store.tensors) == ["encoder/cell/vars/0", "vars/0"]
+    assert names(path) == ["encoder/cell/vars/0", "vars/0"]
 
 
 def test_elements_that_cannot_be_decompressed_get_their_line(tmp_path: Path) -> None:
@@ -178,13 +172,6 @@ def test_a_dataset_under_two_names_of_hdf5_is_read_under_both(tmp_path: Path) ->
             np.testing.assert_array_equal(store.read(name), np.arange(3.0))
         assert store.bytes_read == 24
         assert "soft links, 1 in all" in store.notes[0]
-
-
-def test_weights_by_layer_name_lose_the_repetition(trained: Path) -> None:
-    path = trained / "textgenrnn_cudnnlstm" / "textgenrnn_weights.hdf5"
-    with open_checkpoint(path) as store:
-        assert list(store.tensors)[1:4] == ["rnn_1/kernel", "rnn_1/recurrent_kernel", "rnn_1/bias"]
-        assert store.metadata == {"keras_version": "2.1.5"}
 
 
 def opened(path: Path, version: str = "latest") -> h5py.File:
@@ -285,25 +272,22 @@ def test_an_extensible_array_in_pages(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(found) == len(written_chunks)
 
 
-@pytest.mark.parametrize("limits", [None, (None,)])
-def test_a_dataset_that_has_grown(tmp_path: Path, limits: Any) -> None:
+def test_datasets_that_have_grown_or_were_allocated_at_once_without_an_index(
+    tmp_path: Path,
+) -> None:
     with opened(tmp_path / "a.h5") as file:
-        made = file.create_dataset("w", (10,), "f4", chunks=(4,), maxshape=limits or (1000,))
-        made[:] = 1
-        made.resize((500,))
-        made[:] = np.arange(500)
-    check(tmp_path / "a.h5", 1)
-
-
-def test_chunks_that_are_all_allocated_at_once_have_no_index(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.h5") as file:
+        for limit in (None, 1000):
+            made = file.create_dataset(f"{limit}", (10,), "f4", chunks=(4,), maxshape=(limit,))
+            made[:] = 1
+            made.resize((500,))
+            made[:] = np.arange(500)
         space = h5py.h5s.create_simple((20, 30), (30, 50))
         options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         options.set_chunk((6, 7))
         options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        made = h5py.h5d.create(file.id, b"w", h5py.h5t.IEEE_F64LE, space, options)
-        made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.random.default_rng(0).random((20, 30)))
-    check(tmp_path / "a.h5", 1)
+        early = h5py.h5d.create(file.id, b"w", h5py.h5t.IEEE_F64LE, space, options)
+        early.write(h5py.h5s.ALL, h5py.h5s.ALL, np.random.default_rng(0).random((20, 30)))
+    check(tmp_path / "a.h5", 3)
 
 
 @pytest.mark.parametrize("count", [9, 100, 3000])

@@ -240,7 +240,7 @@ def test_both_branches_of_an_if_are_one_layer_where_they_share_weights(tmp_path:
         assert [name.rsplit("/")[0] for name in store.tensors] == ["a"] * 3 + ["a#2"] * 3
 
 
-def test_weights_that_come_from_an_input_are_left_out_with_a_note(tmp_path: Path) -> None:
+def test_weights_that_come_from_an_input_are_left_out(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Add", ["R", "X"], ["moved"]),
         gru_node("computed", ("X", "W", "moved", "B")),
@@ -249,6 +249,16 @@ def test_weights_that_come_from_an_input_are_left_out_with_a_note(tmp_path: Path
     with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
         assert {name.rsplit("/")[0] for name in store.tensors} == {"kept"}
         assert "computed as the model runs" in store.notes[0]
+    # A name that a body is given is not the outer one.
+    given, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)] for name in "RY"
+    )
+    body = helper.make_graph([gru_node("inner")], "body", given, outputs)
+    nodes = [helper.make_node("Scan", ["R"], ["Y"], body=body, num_scan_inputs=1)]
+    assert not any(
+        "GRU" in name
+        for name in tensors_of(saved(tmp_path / "b.onnx", model(nodes, gru_tensors())))
+    )
 
 
 @pytest.mark.parametrize("unrolled", [True, False])
@@ -269,15 +279,6 @@ def test_an_unrolled_layer_is_left_out_with_a_note(tmp_path: Path, unrolled: boo
         assert ["(such as U), as in an RNN that is unrolled" in note for note in store.notes] == [
             True
         ] * unrolled
-
-
-def test_a_name_that_a_body_is_given_is_not_the_outer_one(tmp_path: Path) -> None:
-    given_r = [helper.make_tensor_value_info("R", TensorProto.FLOAT, None)]
-    outputs = [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)]
-    body = helper.make_graph([gru_node("inner")], "body", given_r, outputs)
-    nodes = [helper.make_node("Scan", ["R"], ["Y"], body=body, num_scan_inputs=1)]
-    with open_checkpoint(saved(tmp_path / "a.onnx", model(nodes, gru_tensors()))) as store:
-        assert not any("GRU" in name for name in store.tensors)
 
 
 def test_attributes_are_metadata(tmp_path: Path) -> None:
@@ -359,6 +360,15 @@ def test_each_call_is_a_layer_unless_it_has_the_same_weights(tmp_path: Path) -> 
     assert "short/gru/GRU_B" not in ours
     with open_checkpoint(path) as store:
         assert "(such as again/gru) with the weights of another: counted once" in store.notes[0]
+    # So are the constants of a function, however often it is called.
+    constants = [
+        helper.make_node("Constant", [], [k], value=numpy_helper.from_array(v))
+        for k, v in gru_weights().items()
+    ]
+    held = function("Held", ["x"], ["Y"], [*constants, gru_node("gru", ("x", "W", "R", "B"))])
+    calls = [call("Held", ["X"], ["Y"]), call("Held", ["X"], ["Z"])]
+    ours = tensors_of(saved(path, model(calls, [], functions=[held])))
+    assert list(ours) == [f"Held_Y/gru/GRU_{role}" for role in "WRB"]
 
 
 def test_functions_call_functions_and_hold_branches(tmp_path: Path) -> None:
@@ -415,17 +425,3 @@ def test_attributes_come_from_the_call_or_the_function(tmp_path: Path) -> None:
         path = saved(tmp_path / "a.onnx", model(nodes, gru_tensors(), functions=[given]))
         with open_checkpoint(path) as store:
             assert json.loads(store.metadata["n/gru/GRU"]) == expected
-
-
-def test_constants_of_a_function_are_one_layer_however_often_it_is_called(tmp_path: Path) -> None:
-    nodes = [
-        *(
-            helper.make_node("Constant", [], [k], value=numpy_helper.from_array(v))
-            for k, v in gru_weights().items()
-        ),
-        gru_node("gru", ("x", "W", "R", "B")),
-    ]
-    held = function("Held", ["x"], ["Y"], nodes)
-    calls = [call("Held", ["X"], ["Y"]), call("Held", ["X"], ["Z"])]
-    ours = tensors_of(saved(tmp_path / "a.onnx", model(calls, [], functions=[held])))
-    assert list(ours) == [f"Held_Y/gru/GRU_{role}" for role in "WRB"]

@@ -12,7 +12,7 @@ import flax.nnx
 import numpy as np
 import orbax.checkpoint as orbax
 import pytest
-from checkpoints.test_real_files import same
+from checkpoints.readers import same
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
@@ -106,13 +106,6 @@ def test_the_steps_of_a_manager(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-def test_an_array_that_is_not_stored_whole_is_filled(tmp_path: Path) -> None:
-    path = saved(tmp_path, {"w": np.ones((3, 3))}, "folders")
-    (path / "w" / "0.0").unlink()
-    with open_checkpoint(path) as store:
-        np.testing.assert_array_equal(store.read("w"), np.zeros((3, 3)))
-
-
 @pytest.mark.parametrize("layout", ["ocdbt", "folders"])
 def test_metadata_without_arrays_is_refused(tmp_path: Path, layout: str) -> None:
     path = saved(tmp_path, tree(), layout)
@@ -127,7 +120,13 @@ def test_metadata_without_arrays_is_refused(tmp_path: Path, layout: str) -> None
         open_checkpoint(path)
 
 
-def test_a_missing_array_is_named(tmp_path: Path) -> None:
+def test_a_missing_chunk_is_filled_and_a_missing_array_or_package_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "small", {"w": np.ones((3, 3))}, "folders")
+    (path / "w" / "0.0").unlink()
+    with open_checkpoint(path) as store:
+        np.testing.assert_array_equal(store.read("w"), np.zeros((3, 3)))
     path = saved(tmp_path, tree(), "folders")
     shutil.rmtree(path / "params.large")
     with pytest.raises(CheckpointError, match=r"the array params\.large is missing"):
@@ -135,6 +134,9 @@ def test_a_missing_array_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path / "other", tree())
     shutil.rmtree(path / "d")
     with pytest.raises(CheckpointError, match=r"d/[0-9a-f]+: no such file"):
+        open_checkpoint(path)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(CheckpointError, match=r"pip install 'memcurse-cli\[orbax\]'"):
         open_checkpoint(path)
 
 
@@ -144,15 +146,6 @@ def test_a_store_without_metadata_has_the_names_of_its_keys(tmp_path: Path) -> N
         (path / name).unlink()
     with open_checkpoint(path) as store:
         assert list(store.tensors) == ["params/cell/kernel"]
-
-
-def test_without_zstandard_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = saved(tmp_path, {"w": np.eye(3)})
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(CheckpointError, match=r"pip install 'memcurse-cli\[orbax\]'"):
-        open_checkpoint(path)
 
 
 def described(*keys: str) -> dict[str, Any]:
