@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
+from families.oracles import sigmoid
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -48,10 +49,6 @@ def megalodon_layer() -> dict[str, NDArray]:
 def part(layer: dict[str, NDArray], role: str) -> NDArray:
     (values,) = (array for name, array in layer.items() if name.endswith(f".{role}"))
     return values
-
-
-def sigmoid(x: NDArray) -> NDArray:
-    return 1 / (1 + np.exp(-x))
 
 
 def mega_kernel(layer: dict[str, NDArray]) -> NDArray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
+from families.oracles import as_complex, softplus
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -55,10 +56,6 @@ def version_4(systems: int = H, *, tied: bool = True, real: bool = False) -> dic
     return layer
 
 
-def softplus(x: NDArray) -> NDArray:
-    return np.log1p(np.exp(x))
-
-
 def response_of(step: NDArray, rate: NDArray, driven: NDArray, method: str = "zoh") -> NDArray:
     """(outputs, channels, steps) of s' = a s + u and 2 Re Σ B C s, by the textbooks' formulas."""
     z = step * rate
@@ -70,10 +67,6 @@ def response_of(step: NDArray, rate: NDArray, driven: NDArray, method: str = "zo
             gain = gain / (2 * (np.exp(z * STEPS) - 1))
     powers = (gain * np.ones(z.shape))[..., None] * eigenvalue[..., None] ** np.arange(STEPS)
     return 2 * np.einsum("chn,hnl->chl", driven, powers).real
-
-
-def as_complex(values: NDArray) -> NDArray:
-    return values[..., 0] + 1j * values[..., 1]
 
 
 def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
