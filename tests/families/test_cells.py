@@ -45,27 +45,23 @@ def test_lambda_is_what_a_unit_keeps_by_itself(case: Case) -> None:
 
 
 @every_case
-def test_the_spectrum_of_the_whole_step(case: Case) -> None:
-    arrays = case.arrays()
-    hidden = read_case(case, arrays, spectra=True).hidden
-    assert hidden is not None
-    assert (hidden.jacobian is not None) == case.whole
-    if hidden.jacobian is None:
-        assert hidden.reason
-        assert hidden.gates
-        return
-    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(case.jacobian(arrays)), 1e-11)
-
-
-@every_case
 def test_derivatives(case: Case) -> None:
     check_derivatives(case.arrays(), named_family(case.family))
 
 
 @every_case
-def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
+def test_the_spectrum_of_the_whole_step_and_the_law_of_the_gates_at_the_bias(case: Case) -> None:
     arrays = case.arrays()
-    found = read_case(case, arrays, gates=True)
+    found = read_case(case, arrays, spectra=True, gates=True)
+    hidden = found.hidden
+    assert hidden is not None
+    assert (hidden.jacobian is not None) == case.whole
+    if hidden.jacobian is None:
+        assert hidden.reason
+        assert hidden.gates
+    else:
+        theirs = np.linalg.eigvals(case.jacobian(arrays))
+        assert_same_spectrum(hidden.jacobian, theirs, 1e-11)
     drive = found.gate
     if isinstance(drive, OwnStateDrive):
         still, units = drive.preactivations(1.0, 0.0).mean, np.arange(found.size)
