@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from families.derivatives import read_found
+from families.examples import drawn
 from families.impulse import impulse_response
 
 from memcurse_cli.families.recurrence import Recurrence
@@ -15,22 +16,9 @@ STEPS = 40
 RANDOM = np.random.default_rng(5)
 
 
-def complex_matrix(rows: int, columns: int) -> np.ndarray:
-    return RANDOM.normal(size=(rows, columns)) + 1j * RANDOM.normal(size=(rows, columns))
-
-
-def lru(size: int = 5) -> dict[str, np.ndarray]:
-    readin, readout = complex_matrix(size, 2), complex_matrix(3, size)
-    return {
-        "nu_log": np.log(RANDOM.uniform(0.02, 0.6, size)),
-        # Angles beyond π stand for eigenvalues in the lower half plane.
-        "theta_log": np.log(np.linspace(0.1, 6.2, size)),
-        "gamma_log": RANDOM.normal(size=size),
-        "B_re": readin.real,
-        "B_im": readin.imag,
-        "C_re": readout.real,
-        "C_im": readout.imag,
-    }
+def lru() -> dict[str, np.ndarray]:
+    # Angles beyond π stand for eigenvalues in the lower half plane.
+    return drawn("lru", 5) | {"theta_log": np.log(np.linspace(0.1, 6.2, 4))}
 
 
 def dense(size: int = 6, radius: float = 0.8) -> dict[str, np.ndarray]:
