@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from families.oracles import sigmoid
 from numpy.typing import NDArray
 
 H, INPUTS, P = 4, 3, 2
@@ -41,10 +42,6 @@ class Case:
     @property
     def size(self) -> int:
         return 2 * H if self.family == "lem" else H
-
-
-def sigmoid(x: NDArray) -> NDArray:
-    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def relu(x: NDArray) -> NDArray:

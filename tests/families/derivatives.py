@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import MemoryStore
+from memcurse_cli.families.detect import detect
+from memcurse_cli.families.detect import read_layer as read_noted
 from memcurse_cli.families.family import Family, Match, ReadOptions
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 
@@ -31,6 +33,13 @@ def read_configured(
     store = MemoryStore(arrays)
     store.config = config
     return family.read(store, family.find(store.tensors)[0], ReadOptions(assume=assume))
+
+
+def read_found(arrays: Mapping[str, NDArray], **asked: Any) -> Recurrence:
+    """The one layer that all families together find."""
+    store = MemoryStore(arrays)
+    ((family, match),) = detect(store.tensors)
+    return read_noted(family, store, match, ReadOptions(**asked))
 
 
 def check_derivatives(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 from families.cell_steps import CASES
 from families.selective.layers import LAYERS, STILL
 
@@ -11,7 +12,7 @@ from families.selective.layers import LAYERS, STILL
 _TABLE = """
 hgrn: f_proj.weight 4x4, i_proj.weight 4x4, o_proj.weight 4x4, g_norm.weight 4
 light_gru: w.weight 8x3, u.weight 8x4, norm.weight 8, norm.bias 8
-lru: params_log 5x3
+lru: nu_log 4, theta_log 4, gamma_log 4, B_re 4x3, B_im 4x3, C_re 3x4, C_im 3x4, D 3
 torch_recurrent: RAN.cells.0.weight_ih 12x3, RAN.cells.0.weight_hh 8x4, RAN.cells.0.bias_ih 8,
     RAN.cells.0.bias_hh 8
 liquid_ltc: rnn_cell.gleak 4, rnn_cell.vleak 4, rnn_cell.cm 4, rnn_cell.sigma 4x4,
@@ -86,3 +87,9 @@ for _case in CASES.values():
     EXAMPLES.setdefault(
         _case.family, {f"{_case.module}{name}": shape for name, shape in _case.shapes.items()}
     )
+
+
+def drawn(family: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """Normal tensors of that layer."""
+    generator = np.random.default_rng(seed)
+    return {name: generator.normal(size=shape) for name, shape in EXAMPLES[family].items()}

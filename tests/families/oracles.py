@@ -20,6 +20,19 @@ from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 
 
+def sigmoid(x: NDArray) -> NDArray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def softplus(x: NDArray) -> NDArray:
+    return np.asarray(np.log1p(np.exp(x)))
+
+
+def as_complex(values: NDArray) -> NDArray:
+    """Of pairs along the last axis."""
+    return np.asarray(values[..., 0] + 1j * values[..., 1])
+
+
 @dataclass(frozen=True)
 class ZooFile:
     """One file and the layers that its oracle lists."""
@@ -57,7 +70,7 @@ def read_layers(path: Path, **assume: str) -> dict[str, Recurrence]:
 
 def oracle_eigenvalues(layer: dict[str, Any]) -> NDArray[np.complex128]:
     """λ of one layer of an oracle, flat."""
-    return np.array(layer["lambda"]).reshape(-1, 2) @ np.array([1, 1j])
+    return as_complex(np.array(layer["lambda"]).reshape(-1, 2))
 
 
 def assert_same_spectrum(ours: NDArray, theirs: NDArray, tolerance: float = 1e-9) -> None:

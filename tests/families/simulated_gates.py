@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from memcurse_cli import inspect
 from memcurse_cli.families.family import Family, ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
+from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.layer import GateSummary
 
 
@@ -38,12 +39,17 @@ def check_bands(
     assert np.median(widths[-1] - widths[0]) > 0.05  # a band that is no point
 
 
-def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
-    """The drive of the only layer, whose law at the bias is the layer that the family reports."""
+def driven(store: Any, family: Family, assume: dict[str, str]) -> tuple[Recurrence, Any]:
+    """The only layer with what drives its gates, which is read where it is asked for alone."""
     (match,) = family.find(store.tensors)
     recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
     assert family.read(store, match, ReadOptions(assume=assume)).gate is None
-    drive = recurrence.gate
+    return recurrence, recurrence.gate
+
+
+def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
+    """The drive of the only layer, whose law at the bias is the layer that the family reports."""
+    recurrence, drive = driven(store, family, assume)
     assert isinstance(drive, GateDrive)
     assert drive.motions.keys() == {group.name for group in recurrence.parameters}
     values = drive.law(drive.gate.bias)
@@ -64,10 +70,7 @@ def drive_of(store: Any, family: Family, **assume: str) -> GateDrive:
 
 def joint_drive_of(store: Any, family: Family, **assume: str) -> JointDrive:
     """The same of a layer whose λ several pre-activations move."""
-    (match,) = family.find(store.tensors)
-    recurrence = family.read(store, match, ReadOptions(gates=True, assume=assume))
-    assert family.read(store, match, ReadOptions(assume=assume)).gate is None
-    drive = recurrence.gate
+    recurrence, drive = driven(store, family, assume)
     assert isinstance(drive, JointDrive)
     values = drive.law(drive.bias[:: len(drive.kinds)])
     assert_allclose(values.log_eigenvalue, recurrence.log_eigenvalues, rtol=1e-12, atol=1e-14)

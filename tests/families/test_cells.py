@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.cell_steps import CASES, Case, H
-from families.derivatives import check_derivatives
+from families.derivatives import check_derivatives, read_found
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
 
@@ -23,12 +23,10 @@ from memcurse_cli.theory.gates.laws import Clipped
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def read_found(case: Case, arrays: dict[str, np.ndarray], **asked: bool) -> Recurrence:
-    """The one layer that is found among all families."""
-    store = MemoryStore(arrays)
-    ((family, match),) = detect(store.tensors)
-    assert (family.name, match.layer) == (case.family, case.module[:-1])
-    return family.read(store, match, ReadOptions(**asked))
+def read_case(case: Case, arrays: dict[str, np.ndarray], **asked: bool) -> Recurrence:
+    found = read_found(arrays, **asked)
+    assert (found.family, found.name) == (case.family, case.module[:-1])
+    return found
 
 
 @every_case
@@ -36,7 +34,7 @@ def test_lambda_is_what_a_unit_keeps_by_itself(case: Case) -> None:
     arrays = case.arrays()
     for name in case.hidden:
         arrays[f"{case.module}{name}"][:] = 0
-    found = read_found(case, arrays)
+    found = read_case(case, arrays)
     kept = case.jacobian(arrays)[-case.size :, -case.size :]
     assert_allclose(np.exp(found.log_eigenvalues), np.diag(kept), rtol=1e-12)
     assert_allclose(kept, np.diag(np.diag(kept)), atol=1e-15)
@@ -47,27 +45,23 @@ def test_lambda_is_what_a_unit_keeps_by_itself(case: Case) -> None:
 
 
 @every_case
-def test_the_spectrum_of_the_whole_step(case: Case) -> None:
-    arrays = case.arrays()
-    hidden = read_found(case, arrays, spectra=True).hidden
-    assert hidden is not None
-    assert (hidden.jacobian is not None) == case.whole
-    if hidden.jacobian is None:
-        assert hidden.reason
-        assert hidden.gates
-        return
-    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(case.jacobian(arrays)), 1e-11)
-
-
-@every_case
 def test_derivatives(case: Case) -> None:
     check_derivatives(case.arrays(), named_family(case.family))
 
 
 @every_case
-def test_the_law_of_the_gates_at_the_bias_is_the_layer(case: Case) -> None:
+def test_the_spectrum_of_the_whole_step_and_the_law_of_the_gates_at_the_bias(case: Case) -> None:
     arrays = case.arrays()
-    found = read_found(case, arrays, gates=True)
+    found = read_case(case, arrays, spectra=True, gates=True)
+    hidden = found.hidden
+    assert hidden is not None
+    assert (hidden.jacobian is not None) == case.whole
+    if hidden.jacobian is None:
+        assert hidden.reason
+        assert hidden.gates
+    else:
+        theirs = np.linalg.eigvals(case.jacobian(arrays))
+        assert_same_spectrum(hidden.jacobian, theirs, 1e-11)
     drive = found.gate
     if isinstance(drive, OwnStateDrive):
         still, units = drive.preactivations(1.0, 0.0).mean, np.arange(found.size)
@@ -102,7 +96,7 @@ def biases(case: Case) -> list[str]:
 def test_no_other_shape_of_a_tensor_ends_in_a_wrong_number(case: Case) -> None:
     """Every tensor with a row more, or one axis less, is found by no one, refused, or not used."""
     arrays = case.arrays()
-    whole = read_found(case, arrays)
+    whole = read_case(case, arrays)
     for name, array in arrays.items():
         for odd in (np.concatenate([array, array[:1]]), array.ravel()[:-1], np.zeros((0, 3))):
             store = MemoryStore(arrays | {name: odd})
@@ -119,7 +113,7 @@ def test_no_other_shape_of_a_tensor_ends_in_a_wrong_number(case: Case) -> None:
 def test_without_biases_the_gates_stand_half_open(name: str) -> None:
     case = CASES[name]
     arrays = {key: array for key, array in case.arrays().items() if key not in biases(case)}
-    found = read_found(case, arrays)
+    found = read_case(case, arrays)
     assert_allclose(np.exp(found.log_eigenvalues), 0.5)
     assert found.parameters == ()
     assert "no bias" in found.assumptions[-1]
@@ -136,7 +130,7 @@ def test_both_tails_keep_full_precision(name: str) -> None:
     arrays[biases(case)[0]] += np.tile(
         [40.0, -40.0, -800.0, 800.0], arrays[biases(case)[0]].size // H
     )
-    found = read_found(case, arrays)
+    found = read_case(case, arrays)
     kept = found.log_eigenvalues.real[[1, 0, 3, 2] if writes else [0, 1, 2, 3]]
     assert_allclose(kept[:2], [-np.exp(-40.0), -40.0], rtol=1e-14)
     assert np.isfinite(found.log_eigenvalues).all()
@@ -161,7 +155,7 @@ def test_a_jacobian_that_is_too_large_is_left_out_with_its_reason(
 ) -> None:
     monkeypatch.setattr(gated_layer, "LARGEST_JACOBIAN", 2 * H - 1)
     for name, order in (("keras_lstm", 2 * H), ("keras_gru", None)):
-        hidden = read_found(CASES[name], CASES[name].arrays(), spectra=True).hidden
+        hidden = read_case(CASES[name], CASES[name].arrays(), spectra=True).hidden
         assert hidden is not None
         assert hidden.gates
         assert (hidden.jacobian is None) == (order is not None)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from families.derivatives import check_derivatives
+from families.derivatives import check_derivatives, read_found
+from families.oracles import sigmoid
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.configured import KERAS_CONV_LSTM
 from memcurse_cli.families.cells.libraries import CONV_GRU
-from memcurse_cli.families.detect import detect, note_neighbours
-from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.family import Family
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.recurrence import Recurrence
 
 H, INPUTS = 4, 3
 Arrays = dict[str, np.ndarray]
@@ -22,22 +20,6 @@ Arrays = dict[str, np.ndarray]
 def drawn(**shapes: tuple[int, ...]) -> Arrays:
     generator = np.random.default_rng(12)
     return {name: generator.normal(size=shape) for name, shape in shapes.items()}
-
-
-def prefixed(prefix: str, arrays: Arrays) -> Arrays:
-    return {f"{prefix}{name.replace('__', '.')}": array for name, array in arrays.items()}
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def read_found(arrays: Arrays, family: Family, **asked: bool) -> Recurrence:
-    """The one layer that all families together find, which is this family's."""
-    store = MemoryStore(arrays)
-    ((found, match),) = detect(store.tensors)
-    assert found is family
-    return note_neighbours(family, match, family.read(store, match, ReadOptions(**asked)))
 
 
 KERNEL = (3, 3)
@@ -52,14 +34,13 @@ SEPARATE = {
     for name, array in RAFT.items()
     for half in (1, 2)
 }
-RVM = prefixed(
-    "",
-    drawn(
-        ih__0__weight=(2 * H, 2 * H, *KERNEL),
-        ih__0__bias=(2 * H,),
-        hh__0__weight=(H, 2 * H, *KERNEL),
-        hh__0__bias=(H,),
-    ),
+RVM = drawn(
+    **{
+        "ih.0.weight": (2 * H, 2 * H, *KERNEL),
+        "ih.0.bias": (2 * H,),
+        "hh.0.weight": (H, 2 * H, *KERNEL),
+        "hh.0.bias": (H,),
+    }
 )
 CONVOLUTIONS: dict[str, tuple[Family, str, Arrays, np.ndarray]] = {
     "keras": (
@@ -88,8 +69,9 @@ CONVOLUTIONS: dict[str, tuple[Family, str, Arrays, np.ndarray]] = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_a_channel_keeps_what_its_bias_says(name: str) -> None:
     family, prefix, arrays, kept = CONVOLUTIONS[name]
-    stored = prefixed(prefix, arrays)
-    found = read_found(stored, family, spectra=True, gates=True)
+    stored = {f"{prefix}{name}": array for name, array in arrays.items()}
+    found = read_found(stored, spectra=True, gates=True)
+    assert found.family == family.name
     assert_allclose(np.exp(found.log_eigenvalues), kept, rtol=1e-12)
     if family is CONV_GRU:
         assert_allclose(np.exp(found.log_gain), 1 - kept, rtol=1e-12)

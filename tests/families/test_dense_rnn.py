@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from families.derivatives import read_layer
+from families.examples import drawn
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -145,14 +146,11 @@ def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> Non
         np.testing.assert_allclose(response, expected, atol=1e-10)
 
 
-N, HIDDEN, INPUTS = 6, 5, 3
+N, INPUTS = 6, 3
 
 
 def lmu() -> dict[str, NDArray]:
-    rng = np.random.default_rng(16)
-    shapes = {"A": (N, N), "B": (N, 1), "e_m": (1, N), "e_x": (1, INPUTS), "e_h": (1, HIDDEN)}
-    shapes |= {"W_x": (HIDDEN, INPUTS), "W_h": (HIDDEN, HIDDEN), "W_m": (HIDDEN, N)}
-    return {f"lmu.cell.{role}": 0.3 * rng.normal(size=shape) for role, shape in shapes.items()}
+    return {name: 0.3 * array for name, array in drawn("lmu").items()}
 
 
 def test_the_memory_decays_as_its_step_says() -> None:

@@ -10,13 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from memcurse_cli import inspect
-from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.errors import NoRecurrenceError, TensorError, UsageError
+from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.families.detect import (
     COMPARED_NAMES,
     attention_layers,
@@ -24,7 +21,6 @@ from memcurse_cli.families.detect import (
     detect,
     validate_assumptions,
 )
-from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.registry import all_families
 
 
@@ -180,47 +176,6 @@ def test_only_the_code_of_marked_families_is_imported(code: str, printed: str) -
     command = [sys.executable, "-c", f"import sys; {code}"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == printed
-
-
-ROLES = (
-    *("weight_hh_l0", "weight_ih_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0"),
-    *("weight_hh", "weight_hh_g", "weight_hh_v", "weight_ih", "bias", "bias_ih", "w_hh", "W_hh"),
-    *("parametrizations.weight_hh.original0", "parametrizations.weight_hh.original1", "W_xh"),
-    *("nu_log", "theta_log", "gamma_log", "params_log", "nu", "theta", "in_proj.weight"),
-    *("A_re", "A_im", "lambda", "A", "B", "C", "D", "B_re", "B_im", "C_re", "C_im"),
-    *("W_rec", "W_in", "rec_connectivity", "Dale_rec"),
-)
-SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 6, 8, 9]), max_size=3).map(tuple)
-VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.3, 1e-300, 1e70, 1e300, -800.0, 800.0, np.nan, np.inf])
-
-
-@settings(max_examples=100)
-@given(
-    tensors=st.dictionaries(
-        st.sampled_from(ROLES), st.tuples(SHAPES, VALUES, st.booleans()), min_size=1, max_size=6
-    )
-)
-def test_whatever_the_shapes_and_values_only_our_errors_come(
-    tensors: dict[str, tuple[tuple[int, ...], float, bool]],
-) -> None:
-    arrays = {
-        name: np.full(shape, value, np.complex128 if is_complex else np.float64)
-        for name, (shape, value, is_complex) in tensors.items()
-    }
-    store = MemoryStore(arrays)
-    try:
-        found = detect(store.tensors)
-    except NoRecurrenceError:
-        return
-    for family, match in found:
-        try:
-            recurrence = family.read(store, match, ReadOptions())
-        except TensorError:
-            continue
-        assert np.isfinite(recurrence.log_eigenvalues).all()
-        assert np.isfinite(recurrence.log_gain).all()
-        for group in recurrence.parameters:
-            assert np.isfinite(group.eigenvalue_derivative).all()
 
 
 def squares(*names: str, shape: tuple[int, ...] = (4, 4)) -> dict[str, TensorSpec]:

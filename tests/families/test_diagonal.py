@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, match_of, read_layer
 from families.impulse import impulse_response
+from families.oracles import as_complex
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -232,10 +233,6 @@ def torch_layer() -> dict[str, NDArray]:
     layer["seq.C"] = as_complex(layer["seq.C"])
     layer["seq.log_step"] = layer["seq.log_step"][:, 0]
     return layer
-
-
-def as_complex(values: NDArray) -> NDArray:
-    return values[..., 0] + 1j * values[..., 1]
 
 
 def test_the_step_can_be_rescaled() -> None:

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
+from families.examples import drawn
 from families.impulse import impulse_response
+from families.oracles import sigmoid
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -34,24 +36,9 @@ def mega_layer(channels: int = D, *, tied: bool = False) -> dict[str, NDArray]:
     }
 
 
-def megalodon_layer() -> dict[str, NDArray]:
-    rng = np.random.default_rng(12)
-    return {
-        "layers.0.mega.cema.alpha": rng.normal(size=(D, N, 1)),
-        "layers.0.mega.cema.delta": rng.normal(size=(D, N, 1)),
-        "layers.0.mega.cema.theta": rng.normal(size=(D, 1, 1)),
-        "layers.0.mega.cema.gamma": rng.normal(size=(D, N, 2)),
-        "layers.0.mega.cema.omega": rng.normal(size=(D, 1)),
-    }
-
-
 def part(layer: dict[str, NDArray], role: str) -> NDArray:
     (values,) = (array for name, array in layer.items() if name.endswith(f".{role}"))
     return values
-
-
-def sigmoid(x: NDArray) -> NDArray:
-    return 1 / (1 + np.exp(-x))
 
 
 def mega_kernel(layer: dict[str, NDArray]) -> NDArray:
@@ -89,7 +76,7 @@ def test_the_names_of_transformers() -> None:
 
 
 def test_megalodon() -> None:
-    layer = megalodon_layer()
+    layer = drawn("ema")
     recurrence = read_layer(layer, EMA())
     # _calc_coeffs, and EMAParametersCPUFwdImpl: w = Re Σ p γ q^l
     theta = sigmoid(part(layer, "theta")) * (2 * math.pi / N)
@@ -102,7 +89,7 @@ def test_megalodon() -> None:
     assert_allclose(impulse_response(recurrence, STEPS)[0], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("layer", [mega_layer(), mega_layer(tied=True), megalodon_layer()])
+@pytest.mark.parametrize("layer", [mega_layer(), mega_layer(tied=True), drawn("ema")])
 def test_derivatives(layer: dict[str, NDArray]) -> None:
     check_derivatives(layer, EMA())
 

@@ -40,6 +40,7 @@ BY_NAME = {"linear_system"}
 
 def assert_marked(tensors: Mapping[str, TensorSpec]) -> None:
     """No family is in a file whose names do not have its marks in the registry."""
+    assert set(EXAMPLES) == {family.name for family in all_families()}
     found = {family.name for family in all_families() if family.find(tensors)}
     assert found - BY_NAME <= {family.name for family in families_marked(tensors)}
 
@@ -64,11 +65,12 @@ def notes(
     return found
 
 
-@pytest.mark.parametrize("family", [family.name for family in all_families()])
+@pytest.mark.parametrize("family", EXAMPLES)
 @pytest.mark.parametrize("neighbour", ["made_up", "made_up.weight"])
 def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
     arrays = small(family)
     named = family if family in BY_NAME else None
+    assert_marked(MemoryStore(arrays).tensors)
     layers = notes(arrays, named)
     assert layers
     assert set(map(str, layers)) == {str((family, []))}
@@ -81,10 +83,6 @@ def test_every_family_names_a_neighbour(family: str, neighbour: str) -> None:
         return
     said = f"λ is taken without what is beside it: {neighbour}, which this family does not read"
     assert notes(arrays, named) == [(family, [said])] * len(layers)
-
-
-def test_there_is_an_example_of_every_family_and_of_no_other() -> None:
-    assert set(EXAMPLES) == {family.name for family in all_families()}
 
 
 @pytest.mark.parametrize("corpus", CORPORA, ids=lambda path: path.name)
@@ -184,9 +182,6 @@ def test_every_report_names_neighbours_once() -> None:
     assert dumps([report]).count(json.dumps(said)[1:-1]) == 2
 
 
-NAMES = [family.name for family in all_families()]
-
-
 def read(arrays: Mapping[str, NDArray], family: str) -> Recurrence | MemcurseError:
     """The first layer of a family, or why it cannot be read."""
     store = MemoryStore(arrays)
@@ -197,9 +192,14 @@ def read(arrays: Mapping[str, NDArray], family: str) -> Recurrence | MemcurseErr
         return error
 
 
-@pytest.mark.parametrize("family", NAMES)
-@pytest.mark.parametrize(("bad", "said"), [(np.nan, "NaN"), (np.inf, "inf"), (1e80, "beyond")])
-def test_a_value_that_is_not_finite_is_named(family: str, bad: float, said: str) -> None:
+@pytest.mark.parametrize("family", EXAMPLES)
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [(np.nan, "NaN"), (np.inf, "inf"), (1e80, "beyond"), *((x, "") for x in (0.0, 1e-300, 800.0))],
+)
+def test_a_value_that_is_not_finite_is_named_and_an_extreme_one_gives_no_other(
+    family: str, bad: float, said: str
+) -> None:
     arrays = small(family)
     for name, values in arrays.items():
         found = read(arrays | {name: np.full_like(values, bad)}, family)
@@ -211,10 +211,11 @@ def test_a_value_that_is_not_finite_is_named(family: str, bad: float, said: str)
         assert isinstance(found, Recurrence)
         figures = [found.log_eigenvalues, found.log_gain, found.readin, found.readout]
         figures += [group.values for group in found.parameters]
+        figures += [group.eigenvalue_derivative for group in found.parameters]
         assert all(np.isfinite(each).all() for each in figures if each is not None), name
 
 
-@pytest.mark.parametrize("family", NAMES)
+@pytest.mark.parametrize("family", EXAMPLES)
 def test_a_tensor_of_another_shape_is_refused_or_read(family: str) -> None:
     arrays = small(family)
     for name, values in arrays.items():
@@ -223,11 +224,6 @@ def test_a_tensor_of_another_shape_is_refused_or_read(family: str) -> None:
             found = read(arrays | {name: other}, family)
             if isinstance(found, TensorError):
                 assert any(each in str(found) for each in arrays), str(found)
-
-
-@pytest.mark.parametrize("family", NAMES)
-def test_the_names_of_a_layer_have_the_marks_of_its_family(family: str) -> None:
-    assert_marked(MemoryStore(small(family)).tensors)
 
 
 def test_the_marks_of_the_original_layers(paper: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.configured import KERAS_GRU, KERAS_LSTM, ONNX_GRU, ONNX_LSTM
-from memcurse_cli.families.cells.libraries import FLAX_GRU, FLAX_LSTM, TENSORFLOW_LSTM
+from memcurse_cli.families.cells.libraries import FLAX_LSTM, TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import GRU, LSTM
 from memcurse_cli.families.family import Family
 
@@ -68,14 +68,9 @@ def lstms(w: Arrays, u: Arrays, b: Arrays) -> dict[str, tuple[Family, Arrays]]:
 
 def grus(w: Arrays, u: Arrays, b: Arrays) -> dict[str, tuple[Family, Arrays]]:
     order = ("update", "reset", "new")
-    letters = dict(zip(GRU_ORDER, "rzn", strict=True))
-    flax = {f"i{letters[gate]}.kernel": w[gate].T for gate in w}
-    flax |= {f"h{letters[gate]}.kernel": u[gate].T for gate in w}
-    flax |= {f"i{letters[gate]}.bias": b[gate] for gate in w}
     return {
         "torch": (GRU, joined(TORCH, w, u, b, GRU_ORDER)),
         "keras": (KERAS_GRU, joined("gru/kernel gru/recurrent_kernel gru/bias", w, u, b, order)),
-        "flax": (FLAX_GRU, flax),
         "onnx": (ONNX_GRU, joined("GRU_W GRU_R GRU_B", w, u, b, order)),
     }
 

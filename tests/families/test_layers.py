@@ -9,10 +9,10 @@ import pytest
 import safetensors.torch
 import torch
 from families.derivatives import read_layer
+from families.examples import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
 from torch import nn
 
 from memcurse_cli.checkpoints.open import MemoryStore
@@ -24,32 +24,10 @@ from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.state_space.diagonal import LRU
 from memcurse_cli.families.state_space.s4d import S5
 
-N, H, MEMBERS = 4, 3, 3
+MEMBERS = 3
 
 
-def lru_layer(seed: int) -> dict[str, NDArray]:
-    rng = np.random.default_rng(seed)
-    return {
-        **{role: rng.normal(size=N) - 1 for role in ("nu_log", "theta_log", "gamma_log")},
-        **{role: rng.normal(size=(N, H)) for role in ("B_re", "B_im")},
-        **{role: rng.normal(size=(H, N)) for role in ("C_re", "C_im")},
-        "D": rng.normal(size=H),
-    }
-
-
-def s5_layer(seed: int) -> dict[str, NDArray]:
-    rng = np.random.default_rng(seed)
-    return {
-        "Lambda_re": -rng.uniform(0.2, 1, N),
-        "Lambda_im": rng.normal(size=N),
-        "log_step": rng.uniform(-2, -1, (N, 1)),
-        "B": rng.normal(size=(N, H, 2)),
-        "C": rng.normal(size=(H, N, 2)),
-        "D": rng.normal(size=H),
-    }
-
-
-LAYERS = {"lru": (LRU(), lru_layer), "s5": (S5(), s5_layer)}
+LAYERS = {"lru": LRU(), "s5": S5()}
 
 
 def assert_same(first: Recurrence, second: Recurrence) -> None:
@@ -65,8 +43,11 @@ def assert_same(first: Recurrence, second: Recurrence) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("separator", [".", "/"])
 def test_two_agents_are_two_layers(name: str, separator: str) -> None:
-    family, layer = LAYERS[name]
-    agents = {"actor": layer(1), "critic": layer(2), f"target{separator}critic": layer(3)}
+    family = LAYERS[name]
+    agents = {
+        agent: drawn(name, seed)
+        for seed, agent in enumerate(("actor", "critic", f"target{separator}critic"))
+    }
     arrays = {
         separator.join((agent, "core", role)): values
         for agent, each in agents.items()
@@ -84,8 +65,8 @@ def test_two_agents_are_two_layers(name: str, separator: str) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("members", [1, MEMBERS])
 def test_an_ensemble_is_as_many_layers(name: str, members: int) -> None:
-    family, layer = LAYERS[name]
-    singles = [layer(seed) for seed in range(members)]
+    family = LAYERS[name]
+    singles = [drawn(name, seed) for seed in range(members)]
     arrays = {f"seq.{role}": np.stack([each[role] for each in singles]) for role in singles[0]}
     found = detect(MemoryStore(arrays).tensors)
     assert [(each.name, match.layer) for each, match in found] == [
@@ -97,7 +78,7 @@ def test_an_ensemble_is_as_many_layers(name: str, members: int) -> None:
 
 @pytest.mark.parametrize("role", ["B_re", "nu_log"])
 def test_what_is_not_stacked_throughout_is_one_layer(role: str) -> None:
-    arrays = {name: np.stack([values] * 2) for name, values in lru_layer(0).items()}
+    arrays = {name: np.stack([values] * 2) for name, values in drawn("lru").items()}
     arrays[role] = arrays[role][0]
     (found,) = detect(MemoryStore(arrays).tensors)
     assert found[1].layer == "lru"
@@ -106,7 +87,7 @@ def test_what_is_not_stacked_throughout_is_one_layer(role: str) -> None:
 def test_a_header_of_a_million_members_is_not_believed() -> None:
     tensors = {
         role: TensorSpec((10**6, *values.shape), "float32", 0)
-        for role, values in lru_layer(0).items()
+        for role, values in drawn("lru").items()
     }
     assert len(LRU().find(tensors)) == 1
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, match_of, read_layer
+from families.examples import drawn
 from families.impulse import impulse_response
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
@@ -16,20 +17,14 @@ from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.state_space.oscillators import IndRNN, LinOSS, UnICORNN
 
-P, H, STEPS = 4, 3, 24
+P, STEPS = 4, 24
 
 
 def layer_of(*, damped: bool = False) -> dict[str, NDArray]:
-    rng = np.random.default_rng(15)
-    layer = {
-        "A_diag": rng.uniform(0.5, 1.5, P),
-        "B": rng.normal(size=(P, H, 2)),
-        "C": rng.normal(size=(H, P, 2)),
-        "D": rng.normal(size=H),
-        "dt" if damped else "steps": rng.normal(size=P) * 0.5,
-    }
+    layer = {name.rpartition(".")[2]: array for name, array in drawn("linoss", 15).items()}
+    layer |= {"A_diag": np.linspace(0.5, 1.5, P), "steps": 0.5 * layer["steps"]}
     if damped:
-        layer["G_diag"] = rng.uniform(0.1, 0.5, P)
+        layer |= {"dt": layer.pop("steps"), "G_diag": np.linspace(0.1, 0.5, P)}
     return {f"blocks.0.ssm.{role}": values for role, values in layer.items()}
 
 

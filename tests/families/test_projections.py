@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import read_layer
+from families.examples import drawn
 from families.test_oscillators import layer_of
 from families.test_s4d import minimal, version_3, version_4
 from numpy.typing import NDArray
@@ -16,34 +17,18 @@ from memcurse_cli.families.state_space.oscillators import LinOSS
 from memcurse_cli.families.state_space.s4d import S4D, S5
 
 RNG = np.random.default_rng(0)
-SIZE, INPUTS, OUTPUTS = 4, 3, 2
+SIZE, INPUTS = 4, 3
 
 
 def normal(*shape: int) -> NDArray:
     return RNG.normal(size=shape)
 
 
-def lru(**more: NDArray) -> dict[str, NDArray]:
-    vectors = {f"{name}_log": normal(SIZE) for name in ("nu", "theta", "gamma")}
-    return {**vectors, **more}
-
-
-def s5(**more: NDArray) -> dict[str, NDArray]:
-    vectors = {"Lambda_re": -np.ones(SIZE), "Lambda_im": normal(SIZE), "log_step": normal(SIZE, 1)}
-    return {**vectors, **more}
-
-
 LAYERS: list[tuple[str, Family, dict[str, NDArray]]] = [
     (
         "two-tensors",
         LRU(),
-        lru(
-            B_re=normal(SIZE, INPUTS),
-            B_im=normal(SIZE, INPUTS),
-            C_re=normal(OUTPUTS, SIZE),
-            C_im=normal(OUTPUTS, SIZE),
-            D=normal(OUTPUTS, INPUTS),
-        ),
+        drawn("lru"),
     ),
     (
         "complex-and-transposed",
@@ -57,9 +42,10 @@ LAYERS: list[tuple[str, Family, dict[str, NDArray]]] = [
     (
         "real",
         LRU(),
-        lru(B=normal(SIZE, INPUTS), C=normal(INPUTS, SIZE), D=normal(INPUTS)),
+        {name: drawn("lru")[name] for name in ("nu_log", "theta_log", "gamma_log")}
+        | {"B": normal(SIZE, INPUTS), "C": normal(INPUTS, SIZE)},
     ),
-    ("s5", S5(), s5(B=normal(SIZE, INPUTS, 2), C=normal(INPUTS, SIZE, 2), D=normal(INPUTS))),
+    ("s5", S5(), drawn("s5")),
     ("s4d-minimal", S4D(), {**minimal(), "D": normal(3)}),
     ("s4d-3", S4D(), {**version_3(), "D": normal(2, 3)}),
     ("s4d-4", S4D(), version_4()),

@@ -92,14 +92,6 @@ def rate_step(h: torch.Tensor, alpha: float, units: int) -> torch.Tensor:
     return h + alpha * (-h + (r @ n) @ m.T / units)
 
 
-def test_a_constant_in_the_file_is_that_of_the_layer() -> None:
-    stored = network() | {"alpha": np.array(0.5)}
-    given = read_layer(network(), LowRankRNN(), alpha="0.5")
-    recurrence = read_layer(stored, LowRankRNN())
-    assert_allclose(recurrence.log_eigenvalues, given.log_eigenvalues, rtol=0)
-    assert "alpha=0.5 (stored as alpha)" in " ".join(recurrence.assumptions)
-
-
 @pytest.mark.parametrize(("connectivity", "units"), [("mean", N), ("sum", 1)])
 @pytest.mark.parametrize("alpha", [0.2, 0.5])
 def test_the_spectrum_of_one_step(connectivity: str, units: int, alpha: float) -> None:
@@ -111,6 +103,10 @@ def test_the_spectrum_of_one_step(connectivity: str, units: int, alpha: float) -
     theirs = np.linalg.eigvals(jacobian.numpy())
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
     assert any("as given" in sentence for sentence in recurrence.assumptions)
+    stored = network() | {"alpha": np.array(alpha)}
+    again = read_layer(stored, LowRankRNN(), connectivity=connectivity)
+    assert_allclose(again.log_eigenvalues, recurrence.log_eigenvalues, rtol=0)
+    assert f"alpha={alpha} (stored as alpha)" in " ".join(again.assumptions)
 
 
 @pytest.mark.parametrize("connectivity", ["mean", "sum"])

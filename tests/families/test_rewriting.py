@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from families.derivatives import read_found
+from families.examples import drawn
 from families.impulse import impulse_response
 
-from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.rewriting import Rewriting, rewrite
 from memcurse_cli.theory.parametrization import INVERTIBLE
@@ -17,28 +16,9 @@ STEPS = 40
 RANDOM = np.random.default_rng(5)
 
 
-def read(tensors: dict[str, np.ndarray]) -> Recurrence:
-    store = MemoryStore(tensors)
-    family, match = detect(store.tensors)[0]
-    return family.read(store, match, ReadOptions())
-
-
-def complex_matrix(rows: int, columns: int) -> np.ndarray:
-    return RANDOM.normal(size=(rows, columns)) + 1j * RANDOM.normal(size=(rows, columns))
-
-
-def lru(size: int = 5) -> dict[str, np.ndarray]:
-    readin, readout = complex_matrix(size, 2), complex_matrix(3, size)
-    return {
-        "nu_log": np.log(RANDOM.uniform(0.02, 0.6, size)),
-        # Angles beyond π stand for eigenvalues in the lower half plane.
-        "theta_log": np.log(np.linspace(0.1, 6.2, size)),
-        "gamma_log": RANDOM.normal(size=size),
-        "B_re": readin.real,
-        "B_im": readin.imag,
-        "C_re": readout.real,
-        "C_im": readout.imag,
-    }
+def lru() -> dict[str, np.ndarray]:
+    # Angles beyond π stand for eigenvalues in the lower half plane.
+    return drawn("lru", 5) | {"theta_log": np.log(np.linspace(0.1, 6.2, 4))}
 
 
 def dense(size: int = 6, radius: float = 0.8) -> dict[str, np.ndarray]:
@@ -68,7 +48,7 @@ VERSIONS = [
 
 @pytest.mark.parametrize("rewriting", VERSIONS)
 def test_a_rewritten_layer_has_the_same_output(rewriting: Rewriting) -> None:
-    layer = read(lru())
+    layer = read_found(lru())
     found = rewrite(layer, rewriting)
     assert (found.left_out, found.reason) == (0, None)
     np.testing.assert_allclose(response(found.recurrence), response(layer), rtol=1e-11, atol=1e-12)
@@ -79,7 +59,7 @@ def test_a_rewritten_layer_has_the_same_output(rewriting: Rewriting) -> None:
 def test_a_dense_layer_becomes_the_network_of_its_eigenvalues(
     rewriting: Rewriting, size: int
 ) -> None:
-    layer = read(dense(size))
+    layer = read_found(dense(size))
     found = rewrite(layer, rewriting).recurrence
     assert found.dense is None
     assert size / 2 <= found.size < size  # one of each conjugate pair
@@ -88,7 +68,7 @@ def test_a_dense_layer_becomes_the_network_of_its_eigenvalues(
 
 def test_eigenvalues_outside_the_unit_disk_are_left_out_where_they_have_no_value() -> None:
     tensors = {"lambda_re": np.array([0.5, 1.2, 0.1]), "lambda_im": np.array([0.1, 0.3, 1.5])}
-    layer = read(tensors)
+    layer = read_found(tensors)
     for name in INVERTIBLE:
         found = rewrite(layer, Rewriting(name))
         stable = name in ("lru", "optimal", "s4")
@@ -102,14 +82,14 @@ def test_eigenvalues_outside_the_unit_disk_are_left_out_where_they_have_no_value
 
 
 def test_a_layer_without_a_stable_eigenvalue_says_so() -> None:
-    layer = read({"lambda_re": np.array([1.5]), "lambda_im": np.array([0.0])})
+    layer = read_found({"lambda_re": np.array([1.5]), "lambda_im": np.array([0.0])})
     assert rewrite(layer, Rewriting("lru")) == (None, 1, "every eigenvalue has |λ| >= 1")
     assert rewrite(layer, Rewriting("polar")).recurrence is not None
 
 
 def test_an_eigenbasis_without_digits_gives_no_readin() -> None:
     # Real eigenvalues: of a conjugate pair two columns that are alike in part would be no defect.
-    layer = read(dense() | {"A": np.diag(np.linspace(0.1, 0.8, 6)) + np.eye(6, k=1) / 4})
+    layer = read_found(dense() | {"A": np.diag(np.linspace(0.1, 0.8, 6)) + np.eye(6, k=1) / 4})
     vectors = layer.dense.eigenvectors.copy()
     vectors[:, 0] = vectors[:, 1] + 1e-12 * vectors[:, 0]
     broken = replace(layer, dense=replace(layer.dense, eigenvectors=vectors))

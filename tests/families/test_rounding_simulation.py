@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 import pytest
+from families.derivatives import read_found
 from scipy.signal import lfilter
+from theory.test_rounding import TYPES
 
 import memcurse_cli
-from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.theory.autocorrelation import WHITE
 from memcurse_cli.theory.moments import moments
@@ -24,13 +22,6 @@ from memcurse_cli.theory.rounding import Dtype, rounding_error, rounding_steps, 
 from memcurse_cli.theory.sensitivity import group_sensitivity
 
 Tensors = dict[str, np.ndarray]
-CASTS: dict[Dtype, type] = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
 STEPS, WARM_UP = 1500, 500
 
 
@@ -38,13 +29,7 @@ def store_as(tensor: np.ndarray, dtype: Dtype) -> np.ndarray:
     if dtype == "int8":
         scale = np.abs(tensor).max() / 127
         return np.rint(tensor / scale).astype(np.int8) * scale
-    return tensor.astype(CASTS[dtype]).astype(np.float64)
-
-
-def read(tensors: Tensors) -> Recurrence:
-    store = MemoryStore(tensors)
-    family, match = detect(store.tensors)[0]
-    return family.read(store, match, ReadOptions())
+    return tensor.astype(TYPES[dtype]).astype(np.float64)
 
 
 def simulate(layer: Recurrence, inputs: np.ndarray) -> np.ndarray:
@@ -92,7 +77,7 @@ def test_a_diagonal_state_moves_as_predicted(
     network: Callable[[int], Tensors], parameter: str, dtype: Dtype
 ) -> None:
     tensors = network(500)
-    layer = read(tensors)
+    layer = read_found(tensors)
     (group,) = [one for one in layer.parameters if one.tensor.endswith(parameter)]
     kappa = group_sensitivity(
         moments(layer.log_eigenvalues), layer.log_gain, group
@@ -103,7 +88,7 @@ def test_a_diagonal_state_moves_as_predicted(
     rounded = tensors | {group.tensor: store_as(tensors[group.tensor], dtype)}
     inputs = np.random.default_rng(5).normal(size=(layer.size, STEPS))
     states = simulate(layer, inputs)
-    moved = simulate(read(rounded), inputs) - states
+    moved = simulate(read_found(rounded), inputs) - states
 
     def per_scalar(values: np.ndarray) -> np.ndarray:
         power = np.mean(np.abs(values) ** 2, axis=1)
@@ -129,11 +114,11 @@ def test_a_large_change_is_that_of_the_layer_that_is_read_again(
 ) -> None:
     """The p99 of every group, beyond first order too, from λ and γ of the rounded tensor."""
     tensors = network(200)
-    layer = read(tensors)
+    layer = read_found(tensors)
     (found,) = memcurse_cli.inspect(tensors, horizon=horizon).layers
     held = moments(layer.log_eigenvalues, WHITE, horizon).second_moment
     for group, told in zip(layer.parameters, found.parameters, strict=True):
-        again = read(tensors | {group.tensor: store_as(tensors[group.tensor], dtype)})
+        again = read_found(tensors | {group.tensor: store_as(tensors[group.tensor], dtype)})
         change = state_change(
             layer.log_eigenvalues,
             again.log_eigenvalues,

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
-from families.oracles import (
-    assert_same_spectrum,
-)
+from families.oracles import as_complex, assert_same_spectrum
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -23,10 +21,6 @@ from memcurse_cli.families.state_space.s4_dplr import S4DPLR, AnnotatedS4
 from memcurse_cli.families.state_space.s4d import AnnotatedS4D
 
 H, N = 2, 3
-
-
-def as_complex(values: NDArray) -> NDArray:
-    return values[..., 0] + 1j * values[..., 1]
 
 
 def layer(

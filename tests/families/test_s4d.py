@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.impulse import impulse_response
+from families.oracles import as_complex, softplus
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -55,25 +56,17 @@ def version_4(systems: int = H, *, tied: bool = True, real: bool = False) -> dic
     return layer
 
 
-def softplus(x: NDArray) -> NDArray:
-    return np.log1p(np.exp(x))
-
-
-def response_of(step: NDArray, rate: NDArray, driven: NDArray, method: str = "zoh") -> NDArray:
-    """(outputs, channels, steps) of s' = a s + u and 2 Re Σ B C s, by the textbooks' formulas."""
-    z = step * rate
+def response_of(z: NDArray, rate: NDArray, driven: NDArray, method: str = "zoh") -> NDArray:
+    """(outputs, channels, steps) of s' = a s + u and Re Σ B C s, by the textbooks' formulas."""
+    eigenvalue, gain = np.exp(z), (np.exp(z) - 1) / rate
     if method == "bilinear":
-        eigenvalue, gain = (1 + z / 2) / (1 - z / 2), step / (1 - z / 2)
-    else:
-        eigenvalue, gain = np.exp(z), (np.exp(z) - 1) / rate
-        if method == "dss":  # a share of the softmax over the kernel, without a conjugate
-            gain = gain / (2 * (np.exp(z * STEPS) - 1))
-    powers = (gain * np.ones(z.shape))[..., None] * eigenvalue[..., None] ** np.arange(STEPS)
-    return 2 * np.einsum("chn,hnl->chl", driven, powers).real
-
-
-def as_complex(values: NDArray) -> NDArray:
-    return values[..., 0] + 1j * values[..., 1]
+        eigenvalue, gain = (1 + z / 2) / (1 - z / 2), z / rate / (1 - z / 2)
+    elif method == "softmax":  # a share of the kernel's sum
+        gain = gain / (np.exp(z * STEPS) - 1)
+    elif method.endswith("no-scale"):
+        gain = np.ones(z.shape)
+    powers = gain[..., None] * eigenvalue[..., None] ** np.arange(STEPS)
+    return np.einsum("chn,hnl->chl", driven, powers).real
 
 
 def version_2(rng: np.random.Generator) -> dict[str, NDArray]:
@@ -116,7 +109,7 @@ def test_impulse_response_and_derivatives(name: str, method: str) -> None:
         readin = as_complex(readin) if "B" in roles else readin
         readout = as_complex(readout)
     driven = readin.reshape(real.shape) * readout.reshape(-1, H, N)
-    expected = response_of(step, diagonal, driven, method)
+    expected = 2 * response_of(step * diagonal, diagonal, driven, method)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
     assert recurrence.conjugate_pairs == (name != "real")
     assert recurrence.stable_by_construction
@@ -169,7 +162,10 @@ def test_what_the_constructor_and_the_call_change(assume: dict[str, str]) -> Non
     if "bandlimit" in assume:
         driven = driven * (step * np.abs(rate.imag) / (2 * np.pi) < 0.1 * 0.5)
     step = step * float(assume.get("step-rescale", 1))
-    expected = response_of(step, rate, driven, assume.get("discretization", "zoh"))
+    if "discretization" in assume:  # dss, without a conjugate
+        expected = response_of(step * rate, rate, driven, "softmax")
+    else:
+        expected = 2 * response_of(step * rate, rate, driven)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
     plain = impulse_response(read_layer(layer, S4D()), STEPS)
     assert np.abs(plain - expected).max() > 1e-3
@@ -249,20 +245,11 @@ def gated_layer() -> dict[str, NDArray]:
     }
 
 
-def dss_kernel(layer: dict[str, NDArray], rate: NDArray, version: str, length: int) -> NDArray:
-    """DSSKernel.forward, line by line, without the 1e-7 beside the reciprocals."""
+def dss_kernel(layer: dict[str, NDArray], rate: NDArray, version: str) -> NDArray:
+    """DSSKernel.forward, whose step may have an imaginary part of its own."""
     step = np.exp(layer["kernel.log_dt"]).reshape(H, -1)
     scaled = step[:, :1] * rate.real + 1j * step[:, -1:] * rate.imag
-    power = scaled[..., None] * np.arange(length)
-    w = as_complex(layer["kernel.W"])
-    if version == "softmax":
-        grows = rate.real > 0
-        power = power - (scaled * (grows * (length - 1)))[..., None]
-        away = scaled * (1 - 2 * grows)
-        w = w * (np.exp(away) - 1) / ((np.exp(away * length) - 1) * rate)
-    elif not version.endswith("no-scale"):
-        w = w * (np.exp(scaled) - 1) / rate
-    return np.einsum("chn,hnl->chl", w, np.exp(power)).real
+    return response_of(scaled, rate, as_complex(layer["kernel.W"]), version)
 
 
 ELEMENTS = {
@@ -294,7 +281,7 @@ def test_the_kernel_of_dss(layer: dict[str, NDArray], assume: dict[str, str]) ->
     rate = as_complex(layer["kernel.Lambda"]) if softmax else LAMBDA
     if version.startswith("clip"):
         rate = np.minimum(rate.real, 1e-4) + 1j * rate.imag
-    expected = dss_kernel(layer, rate, version, STEPS)
+    expected = dss_kernel(layer, rate, version)
     assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
     assert recurrence.stable_by_construction == (not softmax)
     # A short kernel: differences fail near the poles of the gain, where e^(zL) = 1.
@@ -306,7 +293,7 @@ def test_the_kernel_of_dss(layer: dict[str, NDArray], assume: dict[str, str]) ->
 def test_the_softmax_of_a_long_kernel_is_minus_a_hold() -> None:
     layer = softmax_layer()
     endless = read_layer(layer, DSS())
-    expected = -dss_kernel(layer, as_complex(layer["kernel.Lambda"]), "exp", STEPS)
+    expected = -dss_kernel(layer, as_complex(layer["kernel.Lambda"]), "exp")
     assert_allclose(impulse_response(endless, STEPS), expected, rtol=0, atol=1e-12)
     long = read_layer(layer, DSS(), **{"kernel-length": "5000"})
     assert_allclose(np.exp(long.log_gain), np.exp(endless.log_gain), rtol=1e-12)
@@ -318,13 +305,10 @@ def test_the_flax_layer_keeps_a_rate_for_every_channel() -> None:
     recurrence = read_layer(layer, DSS(), **{"kernel-length": str(STEPS)})
     assert recurrence.name == "params/layers_0/seq"
     part = {name.rpartition("/")[2]: values for name, values in layer.items()}
-    for channel in range(H):
-        rate = part["Lambda_re"][:, channel] + 1j * part["Lambda_im"][:, channel]
-        powers = np.exp(np.exp(part["log_step"][0, channel]) * rate[:, None] * np.arange(STEPS))
-        weights = as_complex(part["W"])[0, channel] / rate
-        expected = (weights @ (powers / powers.sum(axis=1, keepdims=True))).real
-        response = impulse_response(recurrence, STEPS)[0, channel]
-        assert_allclose(response, expected, rtol=0, atol=1e-12)
+    rate = (part["Lambda_re"] + 1j * part["Lambda_im"]).T
+    scaled = np.exp(part["log_step"].T) * rate
+    expected = response_of(scaled, rate, as_complex(part["W"]), "softmax")
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
     check_derivatives(layer, DSS(), **{"kernel-length": "3"})
 
 
@@ -337,9 +321,9 @@ def test_the_gated_layer_has_no_step_size(exponential: str) -> None:
     rate = -np.exp(part["Lambda_real"]) + 1j * (
         np.exp(frequency) if exponential == "true" else frequency
     )
-    readout = (part["C_real"] + 1j * part["C_imag"]) * (np.exp(rate) - 1) / rate
-    expected = (readout @ np.exp(rate[:, None] * np.arange(STEPS))).real
-    assert_allclose(impulse_response(recurrence, STEPS)[0], expected, rtol=0, atol=1e-12)
+    weights = (part["C_real"] + 1j * part["C_imag"])[None]
+    expected = response_of(np.tile(rate, (H, 1)), rate, weights)
+    assert_allclose(impulse_response(recurrence, STEPS), expected, rtol=0, atol=1e-12)
     check_derivatives(layer, DSS(), **{"imag-exp": exponential})
 
 

@@ -66,35 +66,22 @@ def checkpoints() -> list[Any]:
 
 
 @pytest.mark.parametrize(("path", "layers"), checkpoints())
-def test_a_family_finds_its_own_layers_alone(path: Path, layers: list[dict[str, Any]]) -> None:
+def test_a_family_finds_its_own_layers_alone_and_reads_them(
+    path: Path, layers: list[dict[str, Any]]
+) -> None:
     with open_checkpoint(path) as store:
-        tensors = dict(store.tensors)
-    for name in {*FAMILY_OF_KIND.values(), *STRANGERS}:
-        own = [layer["name"] for layer in layers if FAMILY_OF_KIND.get(layer["kind"]) == name]
-        assert [match.layer for match in named_family(name).find(tensors)] == own, name
-
-
-def known_layers() -> list[Any]:
-    return [
-        pytest.param(parameter.values[0], own, id=parameter.id, marks=parameter.marks)
-        for parameter in checkpoints()
-        if (own := [layer for layer in parameter.values[1] if layer["kind"] in FAMILY_OF_KIND])
-        or parameter.marks
-    ]
-
-
-@pytest.mark.parametrize(("path", "layers"), known_layers())
-def test_eigenvalues(path: Path, layers: list[dict[str, Any]]) -> None:
-    with open_checkpoint(path) as store:
-        for expected in layers:
-            family = named_family(FAMILY_OF_KIND[expected["kind"]])
-            match = next(m for m in family.find(store.tensors) if m.layer == expected["name"])
-            recurrence = family.read(store, match, ReadOptions())
-            theirs = oracle_eigenvalues(expected)
-            assert_allclose(np.exp(recurrence.log_eigenvalues), theirs, rtol=1e-12)
-            assert recurrence.input_dependent is expected["input_dependent"]
-            if path.parents[1].name in COUNTED:
-                assert recurrence.multiplicity == expected["multiplicity"]
+        for name in {*FAMILY_OF_KIND.values(), *STRANGERS}:
+            family = named_family(name)
+            own = [layer for layer in layers if FAMILY_OF_KIND.get(layer["kind"]) == name]
+            found = family.find(store.tensors)
+            assert [match.layer for match in found] == [layer["name"] for layer in own], name
+            for match, expected in zip(found, own, strict=True):
+                recurrence = family.read(store, match, ReadOptions())
+                theirs = oracle_eigenvalues(expected)
+                assert_allclose(np.exp(recurrence.log_eigenvalues), theirs, rtol=1e-12)
+                assert recurrence.input_dependent is expected["input_dependent"]
+                if path.parents[1].name in COUNTED:
+                    assert recurrence.multiplicity == expected["multiplicity"]
 
 
 # What the files of state spaces do not say.

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from theory.brute_force import covariance
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.hessian import LayerHessian
@@ -131,15 +132,8 @@ class Layer:
         return self.read(h, readin=change) if one.matrix == "B" else self.read(h, readout=change)
 
 
-def expected(responses: Floats, autocorrelation: Autocorrelation, horizon: int | None) -> Floats:
-    """H for isotropic inputs: the mean over the steps of a sequence, or its last step.
-
-    Responses that reach k and l steps back are seen together by the T - max(k, l) steps that are
-    old enough. Without a horizon the responses must have died out.
-    """
-    lags = np.arange(responses.shape[-1])
-    weight = autocorrelation.at(np.abs(lags[:, None] - lags[None, :]).astype(np.float64))
-    if horizon is not None:
-        weight = weight * (horizon - np.maximum(lags[:, None], lags[None, :])) / horizon
-    flat = responses.reshape(len(responses), -1, lags.size)
-    return np.einsum("ack,kl,bcl->ab", flat, weight, flat, optimize=True)
+def expected(responses: Floats, autocorrelation: Autocorrelation, *, every: bool = False) -> Floats:
+    """H for isotropic inputs: the last step of a sequence, or the mean over its steps."""
+    flat = responses.reshape(len(responses), -1, responses.shape[-1])
+    seen = covariance(autocorrelation, responses.shape[-1], every=every)
+    return np.einsum("ack,kl,bcl->ab", flat, seen, flat, optimize=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from theory.brute_force import covariance
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense.bases import Eigenbasis
@@ -39,6 +39,14 @@ def with_eigenvalues(values: list[float], seed: int = 0) -> Floats:
     return vectors @ np.diag(values) @ np.linalg.inv(vectors)
 
 
+def gram(order: int, rank: int, seed: int) -> Floats:
+    """Of responses whose sizes are several orders of magnitude apart."""
+    generator = np.random.default_rng(seed)
+    responses = generator.normal(size=(order, rank))
+    responses *= generator.lognormal(sigma=2, size=(order, 1))
+    return responses @ responses.T
+
+
 def jordan(size: int, value: float) -> Floats:
     """One eigenvalue and one eigenvector."""
     return value * np.eye(size) + np.diag(np.ones(size - 1), 1)
@@ -64,42 +72,44 @@ UNSTABLE = {
 }
 
 
+def responses(
+    matrix: Floats,
+    readin: Floats,
+    steps: int,
+    readout: Floats | None = None,
+    changes: Floats | None = None,
+) -> Floats:
+    """(1 + count, outputs, inputs, steps) C h and its derivative by every change of A.
+
+    Without C it is h, and without changes A's entries move, each alone.
+    """
+    size = len(matrix)
+    readout = np.eye(size) if readout is None else readout
+    changes = np.eye(size**2).reshape(-1, size, size) if changes is None else changes
+    h, moved, seen = readin, np.zeros((len(changes), *readin.shape)), []
+    for _ in range(steps):
+        seen.append(readout @ np.concatenate([h[None], moved]))
+        moved, h = matrix @ moved + changes @ h, matrix @ h
+    return np.stack(seen, axis=-1)
+
+
 def sums(
     matrix: Floats,
     readin: Floats,
     autocorrelation: Autocorrelation,
     steps: int,
     readout: Floats | None = None,
+    *,
+    every: bool = False,
 ) -> tuple[Floats, Floats]:
-    """(n,) E h_i² and (n, n) E‖dh/dA_ij‖² after some steps from zero, response by response.
+    """(n,) E h_i² and (n, n) E‖dh/dA_ij‖², or ‖C dh/dA_ij‖², response by response.
 
-    With a readout C the derivative is that of C h.
-
-    The responses to an innovation, through the input's filter: ``h(k+1) = A h(k) + ρ^(k+1) B`` and
-    ``D(k+1) = A D(k) + e_i h_j(k)``. The first innovation has variance 1, the others 1-ρ². A cosine
-    is two such filters, with cos(ωk) and with sin(ωk).
+    They are those after some steps from zero, or their mean over every step up to there.
     """
-    size, inputs = readin.shape
-    second_moment, entries = np.zeros(size), np.zeros((size, size))
-    every = np.arange(size)
-    for (weight, rho, frequency), wave in product(autocorrelation.parts, (np.cos, np.sin)):
-        held = rho ** np.arange(steps + 1) * wave(frequency * np.arange(steps + 1))
-        h, moved = held[0] * readin, np.zeros((size, size, size, inputs))  # moved[i, j]
-        for step in range(steps):
-            variance = weight * (1.0 if step == steps - 1 else (1 - rho) * (1 + rho))
-            second_moment += variance * np.sum(h**2, axis=1)
-            seen = moved if readout is None else readout @ moved
-            entries += variance * np.sum(seen**2, axis=(2, 3))
-            moved = np.matmul(matrix, moved)
-            moved[every, :, every] += h
-            h = matrix @ h + held[step + 1] * readin
-    return second_moment, entries
-
-
-def mean_sums(
-    matrix: Floats, readin: Floats, autocorrelation: Autocorrelation, steps: int
-) -> tuple[Floats, Floats]:
-    """The mean of `sums` over every length of the sequence up to ``steps``."""
-    each = [sums(matrix, readin, autocorrelation, length) for length in range(1, steps + 1)]
-    moments, entries = zip(*each, strict=True)
-    return np.mean(moments, axis=0), np.mean(entries, axis=0)
+    seen = covariance(autocorrelation, steps, every=every)
+    h, *moved = responses(matrix, readin, steps)
+    entries = np.array(moved)
+    if readout is not None:
+        entries = np.einsum("on,anuk->aouk", readout, entries)
+    second_moment, squares = (np.sum((of @ seen) * of, axis=(-2, -1)) for of in (h, entries))
+    return second_moment, squares.sum(axis=-1).reshape(matrix.shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from theory.matrices import (
     UNSTABLE,
     eigenbasis,
     jordan,
-    mean_sums,
     random,
+    responses,
     sums,
     system,
 )
@@ -79,15 +78,16 @@ def test_an_infinite_sequence_is_the_sum_over_responses(
         assert_is(DenseSensitivity.of(*sensitivity_by_eigenbasis(given)), *wanted, 1e-10)
 
 
-@pytest.mark.parametrize(("read_at", "by_sums"), [("last", sums), ("every", mean_sums)])
+@pytest.mark.parametrize("read_at", ["last", "every"])
 @pytest.mark.parametrize("steps", [1, 2, 3, 25])
 @pytest.mark.parametrize("name", EVERY)
 def test_a_finite_sequence_is_the_sum_over_responses(
-    name: str, steps: int, read_at: Readout, by_sums: Callable, monkeypatch: pytest.MonkeyPatch
+    name: str, steps: int, read_at: Readout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     matrix, readin = EVERY[name], readin_of(EVERY[name])
     for autocorrelation in (WHITE, COSINES, INPUTS[-2], MIXTURE):
-        second_moment, entries = by_sums(matrix, readin, autocorrelation, steps)
+        every = read_at == "every"
+        second_moment, entries = sums(matrix, readin, autocorrelation, steps, every=every)
         given = system(matrix, readin, None, autocorrelation, steps, read_at)
         assert_is(dense_sensitivity(given), second_moment, entries, 1e-10)
         if name in ("nilpotent", "defective", "unstable jordan"):
@@ -184,7 +184,7 @@ def test_a_few_at_a_time_give_the_same(elements: int, monkeypatch: pytest.Monkey
     summed = DenseSensitivity.of(*sensitivity_by_lags(system(matrix, readin, None, MIXTURE)))
     assert_is(summed, *sums(matrix, readin, MIXTURE, LONG), 1e-10)
     mean = finite_dense_sensitivity(system(matrix, readin, None, MIXTURE, 23, "every"))
-    assert_allclose(mean.per_entry, mean_sums(matrix, readin, MIXTURE, 23)[1], rtol=1e-12)
+    assert_allclose(mean.per_entry, sums(matrix, readin, MIXTURE, 23, every=True)[1], rtol=1e-12)
     for readout in (None, np.random.default_rng(3).normal(size=(7, 5)), np.ones((2, 5))):
         wanted = sums(matrix, readin, INPUTS[-1], 17, readout)
         found = entries_within_horizon(system(matrix, readin, readout, INPUTS[-1], 17))
@@ -204,7 +204,14 @@ def test_a_matrix_without_eigenvectors_has_more_time(monkeypatch: pytest.MonkeyP
     assert found.total == pytest.approx(limit.total, rel=1e-9)
 
 
-def parts(matrix: np.ndarray, readin: np.ndarray, part: Autocorrelation, steps: int) -> list[float]:
+def parts(
+    matrix: np.ndarray,
+    readin: np.ndarray,
+    part: Autocorrelation,
+    steps: int,
+    *,
+    every: bool = False,
+) -> list[float]:
     """The squares of what every unit matrix does through eigenvalues and around them, and 2×."""
     basis = eigenbasis(matrix)
     vectors, inverse = basis.vectors, np.linalg.inv(basis.vectors)
@@ -212,12 +219,8 @@ def parts(matrix: np.ndarray, readin: np.ndarray, part: Autocorrelation, steps: 
     assert np.abs(through.imag).max() < 1e-10
     through = through.real.reshape(-1, *matrix.shape)
     around = np.eye(matrix.size).reshape(through.shape) - through
-    changes = np.concatenate([through, around])
-    h, moved, seen = readin, np.zeros((len(changes), *readin.shape)), []
-    for _ in range(steps):
-        seen.append(moved)
-        moved, h = matrix @ moved + changes @ h, matrix @ h
-    products = expected(np.stack(seen, axis=-1), part, None)
+    moved = responses(matrix, readin, steps, changes=np.concatenate([through, around]))[1:]
+    products = expected(moved, part, every=every)
     squares = np.diag(products)
     both = np.trace(products[: matrix.size, matrix.size :])
     return [squares[: matrix.size].sum(), squares[matrix.size :].sum(), 2 * both]
@@ -239,9 +242,9 @@ def test_the_parts_are_sums_over_responses(name: str, autocorrelation: Autocorre
         wanted = parts(matrix, readin, autocorrelation, steps)
         found = split(matrix, readin, autocorrelation, horizon)
         assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * sum(wanted))
-    lasts = [parts(matrix, readin, autocorrelation, steps) for steps in range(1, 10)]
+    wanted = parts(matrix, readin, autocorrelation, 9, every=True)
     found = split(matrix, readin, autocorrelation, 9, "every")
-    assert_allclose(found, np.mean(lasts, axis=0), rtol=1e-9, atol=1e-9 * np.sum(lasts))
+    assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * sum(wanted))
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-8, 1e-6, 1e-4])

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from theory.brute_force import COSINES, MIXTURE
 from theory.impulse_hessian import expected
-from theory.matrices import MATRICES, UNSTABLE, jordan, random, system
+from theory.matrices import MATRICES, UNSTABLE, jordan, random, responses, system
 
 from memcurse_cli.theory import linalg
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -30,31 +30,16 @@ def channels(matrix: Floats, inputs: int, outputs: int) -> tuple[Floats, Floats]
     return generator.normal(size=(size, inputs)), generator.normal(size=(outputs, size))
 
 
-def responses(matrix: Floats, readin: Floats, readout: Floats, steps: int) -> Floats:
-    """(1 + n², outputs, inputs, steps) y and dy/dA_ij, by the recursion of the derivative."""
-    size = len(matrix)
-    h, moved = readin, np.zeros((size, size, *readin.shape))
-    seen = []
-    for _ in range(steps):
-        of_entries = (readout @ moved).reshape(size**2, len(readout), -1)
-        seen.append(np.concatenate([(readout @ h)[None], of_entries]))
-        moved = matrix @ moved
-        moved[np.arange(size), :, np.arange(size)] += h
-        h = matrix @ h
-    return np.stack(seen, axis=-1)
-
-
 def explicit(
-    matrix: Floats,
-    readin: Floats,
-    readout: Floats,
+    given: tuple[Floats, Floats, Floats],
     autocorrelation: Autocorrelation,
-    horizon: int | None,
-    read_at: Readout,
+    steps: int = LONG,
+    read_at: Readout = "last",
 ) -> tuple[Floats, float]:
-    """(n², n²) H and E|y|²."""
-    both = responses(matrix, readin, readout, horizon or LONG)
-    products = expected(both, autocorrelation, horizon if read_at == "every" else None)
+    """(n², n²) H and E|y|² of A, B and C."""
+    matrix, readin, readout = given
+    both = responses(matrix, readin, steps, readout)
+    products = expected(both, autocorrelation, every=read_at == "every")
     return products[1:, 1:], products[0, 0]
 
 
@@ -84,7 +69,7 @@ def test_a_finite_sequence(name: str, steps: int, read_at: Readout) -> None:
             b, c = channels(matrix, inputs, outputs)
             found = dense_hessian(system(matrix, b, c, autocorrelation, steps, read_at))
             assert found.squared_norm is not None
-            assert_is(found, explicit(matrix, b, c, autocorrelation, steps, read_at), 1e-11)
+            assert_is(found, explicit((matrix, b, c), autocorrelation, steps, read_at), 1e-11)
 
 
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
@@ -93,7 +78,7 @@ def test_an_infinite_sequence(name: str, autocorrelation: Autocorrelation) -> No
     matrix = MATRICES[name]
     b, c = channels(matrix, 2, 3)
     found = dense_hessian(system(matrix, b, c, autocorrelation=autocorrelation))
-    wanted = explicit(matrix, b, c, autocorrelation, None, "last")
+    wanted = explicit((matrix, b, c), autocorrelation)
     assert_is(found, wanted, 1e-9)
     diagonalisable = name not in ("nilpotent", "defective")
     assert (found.squared_norm is not None) == (autocorrelation is WHITE and diagonalisable)
@@ -114,7 +99,7 @@ def test_the_norm_of_nearly_defective_matrices(
     if not whole:
         monkeypatch.setattr(dense_hessian_horizon, "FORMED_FLOPS", 0)
     found, _ = dense_hessian_scores(dense_hessian(system(matrix, b, c)))
-    wanted = diagonality_scores([explicit(matrix, b, c, WHITE, None, "every")[0][None]])
+    wanted = diagonality_scores([explicit((matrix, b, c), WHITE)[0][None]])
     assert (found.diagonality_error == 0) == whole
     within = 5 * found.diagonality_error + 2e-5 * wanted.diagonality
     assert abs(found.diagonality - wanted.diagonality) < within

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory.matrices import gram
 
 from memcurse_cli.theory.diagonality import DENSE_ORDER, TOP, diagonality_scores
-
-
-def gram(order: int, rank: int, seed: int) -> np.ndarray:
-    responses = np.random.default_rng(seed).normal(size=(order, rank))
-    responses *= np.random.default_rng(seed + 1).lognormal(sigma=2, size=(order, 1))
-    return responses @ responses.T
 
 
 def by_definition(whole: np.ndarray) -> tuple[float, ...]:
@@ -78,34 +73,23 @@ def test_blocks_are_the_block_diagonal_matrix() -> None:
         assert scores.order == order
 
 
-def test_a_large_matrix_by_lanczos() -> None:
+def test_large_matrices_by_lanczos() -> None:
+    """Of a diagonal one every coordinate is an eigenvector; it breaks down where all are equal."""
     order = DENSE_ORDER + 20
     whole = gram(order, 30, 3)
     assert found([whole[None]]) == pytest.approx(by_definition(whole), rel=1e-7)
-
-
-def test_a_large_diagonal_matrix() -> None:
-    """Every coordinate is an eigenvector; Lanczos breaks down where all values are equal."""
-    order = DENSE_ORDER + 1
     equal = found([2 * np.eye(order)[None]])
     assert equal[:4] == pytest.approx((2 * order, 1, 2, 1))
     distinct = found([np.diag(np.arange(1.0, order + 1))[None]])
     assert distinct[2:] == pytest.approx((order, 1, 1), rel=1e-6)
 
 
-def test_a_parameter_without_effect_is_left_out_of_the_residual() -> None:
-    whole = np.zeros((3, 3))
-    whole[:2, :2] = [[4, 2], [2, 4]]
-    scores = found([whole[None]])
-    assert scores[3] == pytest.approx(1.5)
-    assert scores[2] == pytest.approx(6)
-
-
-def test_nothing_to_score() -> None:
+def test_parameters_without_effect_are_left_out() -> None:
+    scores = found([np.array([[4, 2, 0], [2, 4, 0], [0, 0, 0.0]])[None]])
+    assert scores[2:4] == pytest.approx((6, 1.5))
     assert diagonality_scores([]) is None
-    assert diagonality_scores([np.zeros((2, 3, 3))]) is None
-    # What a cancellation leaves of a zero, and what has no square in a float.
-    for left in (-1e-20, 1e-170):
+    # Zeros, what a cancellation leaves of one, and what has no square in a float.
+    for left in (0.0, -1e-20, 1e-170):
         assert diagonality_scores([np.diag([0.0, 0.0, left])[None]]) is None
 
 

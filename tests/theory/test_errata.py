@@ -8,13 +8,14 @@ learning rates in `diagnosis/test_optimizer`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from theory import brute_force
+from theory.test_parametrization import maps
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import bilinear, moments
@@ -41,38 +42,22 @@ def sensitivity(eigenvalue: complex, rho: float) -> float:
     return float(moments(log, Autocorrelation.from_rho(rho)).sensitivity[0])
 
 
-@pytest.mark.parametrize("eigenvalue", EIGENVALUES)
-def test_eq_37_has_one_minus_rho_squared(eigenvalue: complex) -> None:
-    rho, conjugate = 0.5, np.conj(eigenvalue)
-    wanted = brute_force.moments(eigenvalue, Autocorrelation.from_rho(rho), STEPS)[2]
-    assert sensitivity(eigenvalue, rho) == pytest.approx(wanted, rel=1e-12)
-    assert expanded(eigenvalue, conjugate, rho, 1 - rho**2) == pytest.approx(wanted, rel=1e-12)
-    printed = expanded(eigenvalue, conjugate, rho, 1 - rho)
-    assert abs(printed / wanted - 1) > 0.25
-
-
-@pytest.mark.parametrize("rho", [0.0, 1.0])
-def test_white_and_constant_inputs_hide_the_misprint_of_eq_37(rho: float) -> None:
-    for eigenvalue in EIGENVALUES:
-        printed = expanded(eigenvalue, np.conj(eigenvalue), rho, 1 - rho)
-        assert printed == pytest.approx(sensitivity(eigenvalue, rho), rel=1e-12)
-
-
-def test_eq_110_has_it_for_two_eigenvalues() -> None:
-    """E[s_i s̄_j], the ingredient of a Hessian over several eigenvalues."""
-    rho = 0.5
-    for first in EIGENVALUES:
-        for second in EIGENVALUES:
-            _, s_first = brute_force.impulse_responses(first, STEPS)
-            _, s_second = brute_force.impulse_responses(second, STEPS)
-            wanted = brute_force.expectation(s_first, s_second, Autocorrelation.from_rho(rho))
-            logs = np.log(np.array([first, np.conj(second)], complex))
-            found = complex(bilinear(logs[0], logs[1], rho).mixed_derivative)
-            assert found == pytest.approx(wanted, rel=1e-11)
-            right = expanded(first, np.conj(second), rho, 1 - rho**2)
-            assert right == pytest.approx(wanted, rel=1e-11)
-            printed = expanded(first, np.conj(second), rho, 1 - rho)
-            assert abs(printed - wanted) > 0.1 * abs(wanted)
+@pytest.mark.parametrize("rho", [0.0, 0.5, 1.0])
+def test_eq_37_and_110_have_one_minus_rho_squared(rho: float) -> None:
+    """E[s_i s̄_j]; of one eigenvalue it is E|s|². White and constant inputs hide the misprint."""
+    source = Autocorrelation.from_rho(rho)
+    for first, second in product(EIGENVALUES, repeat=2):
+        s_first, s_second = (brute_force.impulse_responses(of, STEPS)[1] for of in (first, second))
+        wanted = brute_force.expectation(s_first, s_second, source)
+        logs = np.log(np.array([first, np.conj(second)], complex))
+        assert complex(bilinear(*logs, rho).mixed_derivative) == pytest.approx(wanted, rel=1e-11)
+        if first == second:
+            assert sensitivity(first, rho) == pytest.approx(wanted.real, rel=1e-12)
+        right, printed = (
+            expanded(first, np.conj(second), rho, factor) for factor in (1 - rho**2, 1 - rho)
+        )
+        assert right == pytest.approx(wanted, rel=1e-11)
+        assert (abs(printed - wanted) > 0.1 * abs(wanted)) == (rho == 0.5)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
@@ -95,36 +80,22 @@ def test_eq_35_divides_by_one_minus_the_squared_modulus(eigenvalue: complex, rho
     assert printed > 2 * wanted
 
 
-Map = Callable[[jax.Array], jax.Array]
-REAL_PARAMETERS: list[tuple[str, str, float, Map]] = [
-    ("real-imaginary", "lambda_re", 0.6, lambda w: w + 0.5j),
-    ("real-imaginary", "lambda_im", 0.6, lambda w: 0.5 + 1j * w),
-    ("polar", "nu", 0.8, lambda w: w * jnp.exp(0.7j)),
-    ("polar", "theta", 0.7, lambda w: 0.8 * jnp.exp(1j * w)),
-    ("lru", "nu_log", -1.5, lambda w: jnp.exp(-jnp.exp(w) + 0.7j)),
-    ("lru", "theta_log", -0.4, lambda w: jnp.exp(-0.2 + 1j * jnp.exp(w))),
-]
-
-
-@pytest.mark.parametrize(("parametrization", "name", "at", "eigenvalue"), REAL_PARAMETERS)
-def test_eq_56_to_60_have_no_factor_from_wirtinger_calculus(
-    parametrization: str, name: str, at: float, eigenvalue: Map
-) -> None:
+@pytest.mark.parametrize("parametrization", ["real-imaginary", "polar", "lru"])
+def test_eq_56_to_60_have_no_factor_from_wirtinger_calculus(parametrization: str) -> None:
     """E|dh/dω|² = |dλ/dω|² E|dh/dλ|²; a quarter and a half of it are printed."""
-    rho, lags = 0.5, np.arange(STEPS)
+    rho, lags, z = 0.5, np.arange(STEPS), complex(np.log(0.8), 0.7)
+    point, log = maps(parametrization, z)
+    moment = moments(np.array([z]), Autocorrelation.from_rho(rho))
     with jax.enable_x64(True):
-        log = np.asarray(jnp.log(eigenvalue(jnp.array(at)) + 0j))
-        slopes = np.asarray(jax.jacfwd(lambda w: jnp.exp(lags * jnp.log(eigenvalue(w) + 0j)))(at))
-    wanted = brute_force.expectation(slopes, slopes, Autocorrelation.from_rho(rho)).real
-    logs = log.reshape(1)
-    moved = parametrize(logs, parametrization).derivatives[name].eigenvalue
-    moment = moments(logs, Autocorrelation.from_rho(rho))
-    found = parameter_sensitivity(moment, np.zeros(1, complex), moved).sensitivity[0]
-    assert found == pytest.approx(wanted, rel=1e-10)
-    right = abs(moved[0]) ** 2 * moment.sensitivity[0]
-    assert right == pytest.approx(wanted, rel=1e-10)
-    for printed in (right / 4, right / 2):
-        assert printed < 0.6 * wanted
+        slopes = jax.jacfwd(lambda w: jnp.exp(lags * log(w)))(np.array(list(point.values())))
+    for name, slope in zip(point, np.asarray(slopes).T, strict=True):
+        wanted = brute_force.expectation(slope, slope, Autocorrelation.from_rho(rho)).real
+        moved = parametrize(np.array([z]), parametrization).derivatives[name].eigenvalue
+        found = parameter_sensitivity(moment, np.zeros(1, complex), moved).sensitivity[0]
+        assert found == pytest.approx(wanted, rel=1e-10)
+        right = abs(moved[0]) ** 2 * moment.sensitivity[0]
+        assert right == pytest.approx(wanted, rel=1e-10)
+        assert right / 2 < 0.6 * wanted
 
 
 @pytest.mark.parametrize("modulus", [0.3, 0.9, 0.99])

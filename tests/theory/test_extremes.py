@@ -7,9 +7,10 @@ from itertools import product
 import mpmath
 import numpy as np
 import pytest
+from theory.brute_force import assert_close, closed_form
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.moments import Moments, Readout, moments
+from memcurse_cli.theory.moments import Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_rate, parametrize
 from memcurse_cli.theory.sensitivity import (
     parameter_sensitivity,
@@ -20,7 +21,6 @@ DECAYS = [5e-324, 1e-300, 1e-16, 1e-12, 1e-5, 1.0, 800.0]
 ANGLES = [0.0, 1e-300, 1e-9, 0.3, np.pi / 2, np.pi - 1e-9, np.pi]
 RHOS = [0.0, 1e-300, 0.5, 1 - 1e-12, 1 - 2.0**-53, 1.0]
 LOG_MODULI = [0.5, 1e-12, 0.0, -1e-12, -1e-5, -1.0]
-LARGEST = mpmath.mpf(np.finfo(float).max)
 
 
 def stationary(
@@ -33,15 +33,8 @@ def stationary(
     if frequency:
         ways = [stationary(log, rho * mpmath.expj(w), 0, digits) for w in (frequency, -frequency)]
         return tuple((one + other) / 2 for one, other in zip(*ways, strict=True))
-    with mpmath.workdps(digits):
-        a, r = mpmath.exp(mpmath.mpc(log)), mpmath.mpmathify(rho)
-        b = mpmath.conj(a)
-        s = a * b
-        u, p, q = 1 - s, 1 - r * a, 1 - r * b
-        white, f = 1 - r**2, (1 - r**2 * s) / (u * p * q)
-        cross = b * white / (u**2 * p * q) + r * (1 - r**2 * s) / (u * p**2 * q)
-        squared = white * (u * (1 - r**2 * s**2) + 2 * s * p * q) + r**2 * u**3
-        return f.real, cross, (squared / (u**3 * p**2 * q**2)).real
+    f, cross, _, squared = closed_form(log, log.conjugate(), rho, digits)
+    return f.real, cross, squared.real
 
 
 def finite(
@@ -70,22 +63,6 @@ def finite(
             "last": (p[1, 1].real, p[2, 1], p[2, 2].real),
             "every": (total[1, 1].real / k, total[2, 1] / k, total[2, 2].real / k),
         }
-
-
-def assert_close(
-    found: Moments, expected: tuple[mpmath.mpf, mpmath.mpc, mpmath.mpf], tolerance: float
-) -> None:
-    """As numbers of 64 bits, or as inf where there is none."""
-    f, c, s = (complex(value[0]) for value in found)
-    for value, right in ((f, expected[0]), (s, expected[2])):
-        if right > LARGEST:
-            assert np.isposinf(value.real)
-        else:
-            assert abs(value - right) <= tolerance * right
-    if np.isfinite(s):
-        assert abs(c - expected[1]) <= tolerance * mpmath.sqrt(expected[0] * expected[2])
-    else:
-        assert c == 0
 
 
 @pytest.mark.parametrize("rho", RHOS)

@@ -30,8 +30,9 @@ def blocks_of(
 def assert_is_the_sum(layer: Layer, autocorrelation: Autocorrelation, horizon: int | None) -> None:
     """The blocks are principal submatrices of H that hold all of it, and E|y|² is theirs."""
     steps = horizon or LONG
-    whole = expected(layer.responses(steps), autocorrelation, horizon)
-    output = expected(layer.read(layer.powers(steps)[0])[None], autocorrelation, horizon)[0, 0]
+    whole = expected(layer.responses(steps), autocorrelation, every=horizon is not None)
+    shown = layer.read(layer.powers(steps)[0])[None]
+    output = expected(shown, autocorrelation, every=horizon is not None)[0, 0]
     found = blocks_of(layer, autocorrelation, horizon)
     outputs = sum(blocks.output_second_moments.sum() for blocks in found)
     assert outputs == pytest.approx(output, rel=1e-11)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from theory.matrices import gram
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from memcurse_cli.diagnosis import hessian as hessian_module
@@ -206,13 +207,6 @@ def test_threads_that_the_user_has_chosen_stay(name: str, monkeypatch: pytest.Mo
         eigendecompose(np.eye(3))
         assert blas_threads() == {2}
     assert os.environ[name] == "2"
-
-
-def gram(order: int, rank: int, seed: int, spread: float = 2.0) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    responses = generator.normal(size=(order, rank))
-    responses *= generator.lognormal(sigma=spread, size=(order, 1))
-    return responses @ responses.T
 
 
 def of(whole: np.ndarray, **options: float) -> PartialCholesky:

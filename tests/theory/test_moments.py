@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from theory import brute_force
-from theory.brute_force import COSINES, MIXTURE
+from theory.brute_force import COSINES, MIXTURE, assert_close
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import (
@@ -45,27 +45,6 @@ def logs_of(eigenvalues: np.ndarray) -> np.ndarray:
 
 def at(log_eigenvalue: complex, rho: float, horizon: int | None = None) -> Moments:
     return moments(np.array([log_eigenvalue]), Autocorrelation.from_rho(rho), horizon)
-
-
-def exact(log_alpha: complex, log_beta: complex, rho: float) -> tuple[complex, ...]:
-    """f, ∂α f, ∂β f and ∂α∂β f in 80 digits, by the formulas of section 2 of the theory."""
-    with mpmath.workdps(80):
-        a, b, r = mpmath.exp(log_alpha), mpmath.exp(log_beta), mpmath.mpf(rho)
-        s = a * b
-        u, p, q = 1 - s, 1 - r * a, 1 - r * b
-        f = (1 - r**2 * s) / (u * p * q)
-        alpha = b * (1 - r**2) / (u**2 * p * q) + r * (1 - r**2 * s) / (u * p**2 * q)
-        beta = a * (1 - r**2) / (u**2 * p * q) + r * (1 - r**2 * s) / (u * p * q**2)
-        mixed = (1 - r**2) * (u * (1 - r**2 * s**2) + 2 * s * p * q) + r**2 * u**3
-        return tuple(complex(value) for value in (f, alpha, beta, mixed / (u**3 * p**2 * q**2)))
-
-
-def assert_close(found: Moments, expected: tuple[complex, complex, complex], tolerance: float):
-    f, c, s = (complex(value[0]) for value in found)
-    assert f == pytest.approx(expected[0], rel=tolerance)
-    assert s == pytest.approx(expected[2], rel=tolerance)
-    # E[s h̄] may pass through zero; Cauchy-Schwarz gives the scale that matters.
-    assert abs(c - expected[1]) <= tolerance * np.sqrt(abs(expected[0] * expected[2]))
 
 
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
@@ -134,9 +113,9 @@ def test_bilinear_for_any_pair(rho: float) -> None:
     logs = np.array([complex(-d, a) for d, a in product([2.0, 1e-3, 1e-10], [0.0, 0.3, -2.0])])
     found = bilinear(logs[:, None], logs[None, :], rho)
     for i, j in product(range(logs.size), repeat=2):
-        expected = exact(complex(logs[i]), complex(logs[j]), rho)
+        expected = brute_force.closed_form(complex(logs[i]), complex(logs[j]), rho)
         for value, right in zip(found, expected, strict=True):
-            assert abs(value[i, j] - right) <= 1e-12 * abs(right)
+            assert abs(complex(value[i, j]) - right) <= 1e-12 * abs(right)
 
 
 def test_one_minus_exp_keeps_every_digit_near_zero() -> None:
@@ -161,14 +140,16 @@ def test_the_numbers_of_the_papers_own_code(paper: Path) -> None:
 
 
 def by_sums(
-    eigenvalues: np.ndarray, autocorrelation: Autocorrelation, steps: int, *, conjugate: bool
-) -> PairMoments:
+    eigenvalues: np.ndarray, autocorrelation: Autocorrelation, steps: int, *, every: bool = False
+) -> list[PairMoments]:
+    """As they stand, and with the second of each pair conjugated."""
     responses = [brute_force.impulse_responses(value, steps) for value in eigenvalues]
     h, s = (np.array(part) for part in zip(*responses, strict=True))
-    lags = np.arange(float(steps))
-    covariance = autocorrelation.at(np.abs(lags[:, None] - lags))
-    turn = np.conj if conjugate else np.asarray
-    return PairMoments(*(a @ covariance @ turn(b).T for a, b in product((s, h), repeat=2)))
+    seen = brute_force.covariance(autocorrelation, steps, every=every)
+    return [
+        PairMoments(*(a @ seen @ turn(b).T for a, b in product((s, h), repeat=2)))
+        for turn in (np.asarray, np.conj)
+    ]
 
 
 def assert_same(found: PairMoments, wanted: PairMoments, tolerance: float) -> None:
@@ -176,23 +157,17 @@ def assert_same(found: PairMoments, wanted: PairMoments, tolerance: float) -> No
         assert_allclose(one, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
 
 
-@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("horizon", [None, 1, 2, 3, 40])
 @pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
-def test_pairs_of_an_infinite_sequence(autocorrelation: Autocorrelation, conjugate: bool) -> None:
-    found = pair_moments(logs_of(STABLE), autocorrelation, None)[conjugate]
-    assert_same(found, by_sums(STABLE, autocorrelation, 600, conjugate=conjugate), 1e-11)
-
-
-@pytest.mark.parametrize("horizon", [1, 2, 3, 40])
-@pytest.mark.parametrize("autocorrelation", INPUTS, ids=str)
-def test_pairs_of_a_finite_sequence(autocorrelation: Autocorrelation, horizon: int) -> None:
-    for readout in ("last", "every"):
-        found = pair_moments(logs_of(EVERY), autocorrelation, horizon, readout)
-        lengths = [horizon] if readout == "last" else range(1, horizon + 1)
-        for conjugate, tables in zip((False, True), found, strict=True):
-            each = [by_sums(EVERY, autocorrelation, t, conjugate=conjugate) for t in lengths]
-            wanted = PairMoments(*(sum(parts) / len(each) for parts in zip(*each, strict=True)))
-            assert_same(tables, wanted, 1e-11)
+def test_pairs_are_sums_over_responses(
+    autocorrelation: Autocorrelation, horizon: int | None
+) -> None:
+    eigenvalues = STABLE if horizon is None else EVERY
+    for readout in ("last", "every") if horizon else ("last",):
+        found = pair_moments(logs_of(eigenvalues), autocorrelation, horizon, readout)
+        wanted = by_sums(eigenvalues, autocorrelation, horizon or 600, every=readout == "every")
+        for one, other in zip(found, wanted, strict=True):
+            assert_same(one, other, 1e-11)
 
 
 @given(inner=st.floats(0, 0.9995), outer=st.floats(0, 0.9995))

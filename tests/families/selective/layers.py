@@ -53,14 +53,6 @@ def uniform(low: float, high: float, *shape: int) -> NDArray[np.float64]:
     return RANDOM.uniform(low, high, shape)
 
 
-def sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-x))
-
-
-def softplus(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.log1p(np.exp(x))
-
-
 def mamba2(directions: int = 1, *, bias: bool = True) -> Arrays:
     """Mamba-2's mixer, or Hydra's with two directions: 4 heads of 4 channels, a state of 3.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import check_derivatives, read_layer
+from families.oracles import sigmoid, softplus
 from families.selective.layers import (
     BASE,
     DECAY,
@@ -18,8 +19,6 @@ from families.selective.layers import (
     STILL,
     Arrays,
     Layer,
-    sigmoid,
-    softplus,
 )
 from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose

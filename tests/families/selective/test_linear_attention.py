@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import match_of, read_layer
+from families.oracles import sigmoid
 from families.selective.layers import (
     GATED_DELTA_NET,
     GATELOOP,
@@ -12,7 +13,6 @@ from families.selective.layers import (
     MESA_NET,
     SLOT_ATTENTION,
     hgrn,
-    sigmoid,
 )
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose

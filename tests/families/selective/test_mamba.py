@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import match_of, read_configured, read_layer
-from families.selective.layers import GGUF_MAMBA, mamba2, mamba3, softplus
+from families.oracles import softplus
+from families.selective.layers import GGUF_MAMBA, mamba2, mamba3
 from families.simulated_gates import check_bands, drive_of, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray

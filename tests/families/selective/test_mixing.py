@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import match_of, read_layer
-from families.selective.layers import min_rnn, sigmoid, sru
+from families.oracles import sigmoid
+from families.selective.layers import min_rnn, sru
 from families.simulated_gates import check_bands, gates_of, joint_drive_of
 from numpy.testing import assert_allclose
 

@@ -6,21 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from families.derivatives import read_layer
-from families.oracles import original_layer
-from families.selective.layers import HIPPOGRIFF, RG_LRU, TURNING, sigmoid, softplus
+from families.derivatives import read_found, read_layer
+from families.oracles import original_layer, sigmoid, softplus
+from families.selective.layers import HIPPOGRIFF, RG_LRU, TURNING
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.selective.mixing import RGLRU, Hawk
 
 
 def test_no_law_moves_a_layer_that_turns() -> None:
-    store = MemoryStore(TURNING)
-    drive = RGLRU().read(store, RGLRU().find(store.tensors)[0], ReadOptions(gates=True)).gate
-    assert isinstance(drive, NoDrive)
+    assert isinstance(read_found(TURNING, gates=True).gate, NoDrive)
 
 
 def test_the_gain_keeps_full_precision_where_the_state_hardly_decays() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import read_layer
-from families.oracles import assert_same_spectrum
+from families.derivatives import read_found, read_layer
+from families.oracles import assert_same_spectrum, sigmoid
 from families.selective.layers import (
     FORGET,
     INPUT,
@@ -17,14 +17,12 @@ from families.selective.layers import (
     SLSTM_CUDA,
     SLSTM_VANILLA,
     Arrays,
-    sigmoid,
 )
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells import gated_layer
-from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import HiddenSpectra
 from memcurse_cli.families.selective.xlstm import GATES, MLSTM, SLSTM
 
@@ -71,9 +69,7 @@ def plain(state: torch.Tensor) -> torch.Tensor:
 
 
 def spectra(arrays: Arrays) -> HiddenSpectra:
-    store = MemoryStore(arrays)
-    (match,) = SLSTM().find(store.tensors)
-    hidden = SLSTM().read(store, match, ReadOptions(spectra=True)).hidden
+    hidden = read_found(arrays, spectra=True).hidden
     assert hidden is not None
     return hidden
 
