@@ -298,9 +298,8 @@ class Written(GateLaw):
 class Overwrite(GateLaw):
     """``S' = S (I - β k kᵀ) + β v kᵀ`` with β = f σ(z) and a unit key k of any direction: DeltaNet.
 
-    A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``, since
-    ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²`` and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β
-    as of keys that stand still; d is infinite for keys that vanish.
+    A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``. So
+    ``λ = 1 - β/d``, and γ = β as of keys that stand still; d is infinite for keys that vanish.
     """
 
     width: float
@@ -459,7 +458,6 @@ class TrapezoidStep:
 
     softplus_rate: bool
     floor: float
-    bias: str = "dt_bias"
     symmetric = True
 
     def __call__(self, z: Array) -> JointValues:
@@ -472,7 +470,7 @@ class TrapezoidStep:
         slope = LOGISTIC(z[..., 0]).value
         by_bias = Motion(-turning * slope, xp.exp(-softplus(-z[..., 0]) - log_step))
         return JointValues(
-            -turning * xp.exp(log_step), log_step, {self.bias: by_bias}, LOGISTIC(z[..., 2]).value
+            -turning * xp.exp(log_step), log_step, {"dt_bias": by_bias}, LOGISTIC(z[..., 2]).value
         )
 
 
@@ -480,8 +478,6 @@ class TrapezoidStep:
 class Turn:
     """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop."""
 
-    real: str = "real"
-    imaginary: str = "imaginary"
     symmetric = False
 
     def __call__(self, z: Array) -> JointValues:
@@ -493,8 +489,8 @@ class Turn:
         cosine, sine = z[..., 0] / away, z[..., 1] / away
         outward, nothing = LOGISTIC(radius).complement, xp.zeros_like(radius)
         motions = {
-            self.real: Motion(outward * cosine - 1j * sine / away, nothing),
-            self.imaginary: Motion(outward * sine + 1j * cosine / away, nothing),
+            "real": Motion(outward * cosine - 1j * sine / away, nothing),
+            "imaginary": Motion(outward * sine + 1j * cosine / away, nothing),
         }
         return JointValues(
             -softplus(-radius) + 1j * xp.atan2(z[..., 1], z[..., 0]), nothing, motions
