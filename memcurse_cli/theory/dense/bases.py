@@ -409,8 +409,7 @@ def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
 def are_powers_lost(matrix: Floats, steps: int) -> bool:
     """Whether explicit powers up to A^T, one product at a time, are off by more than 1 %.
 
-    A^k is off by at most ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, here against the largest norm so far.
-    Powers that leave the range of a float are not lost: they diverge.
+    A^k is off by at most ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``. Powers beyond all floats diverge instead.
     """
     norms = np.empty(steps)
     power = np.eye(len(matrix))
@@ -490,9 +489,8 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
 def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> float:
     """The larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in steps.
 
-    ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)), which samples
-    and bisection narrow down; one after a fall and rise between samples can be missed. All |λ| < 1;
-    the basis is None where κ(P) is too large.
+    ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)); one after a
+    rise between samples can be missed. All |λ| < 1; the basis is None where κ(P) is too large.
     Raises ArithmeticError: a power leaves the range of a float, or rounding A changes it.
     """
     if basis is not None:

@@ -129,7 +129,8 @@ def sensitivity_by_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats]:
         other = None if mirrored is None else weight * mirrored
         answered += _apply(powers[:, None] / rest, weight * lagged, other)
     entries = np.outer(observability, second_moment)
-    entries += _stacked(weight * left).T @ answered
+    left = weight * left
+    entries += np.vstack([left.real, left.imag]).T @ answered
     return second_moment, entries
 
 
@@ -148,11 +149,7 @@ def _apply(kernel: PairTables, right: Complexes, mirrored: Complexes | None) -> 
         return np.vstack([answer.real, -answer.imag])
     of_real = np.vstack([conjugated.real + plain.real, -conjugated.imag - plain.imag])
     of_imaginary = np.vstack([conjugated.imag - plain.imag, conjugated.real - plain.real])
-    return np.asarray(np.hstack([of_real, of_imaginary]) @ _stacked(right))
-
-
-def _stacked(array: Complexes) -> Floats:
-    return np.vstack([array.real, array.imag])
+    return np.asarray(np.hstack([of_real, of_imaginary]) @ np.vstack([right.real, right.imag]))
 
 
 def sensitivity_without_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats | None]:
