@@ -241,8 +241,11 @@ def parametrize(
     log_gain, rates = np.zeros_like(log_eigenvalues), {}
     if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
         log_gain = normalizing_log_gain(log_eigenvalues)
-        by_radius = np.exp(log_eigenvalues.real) / np.expm1(2 * log_eigenvalues.real) + 0j
-        rates = {name: by_radius * radial for name, (radial, _) in turned_back.items()}
+        by_radius = np.exp(log_eigenvalues.real) / np.expm1(2 * log_eigenvalues.real)
+        rates = {
+            name: np.asarray(by_radius * radial, np.complex128)
+            for name, (radial, _) in turned_back.items()
+        }
     elif normalization == "lru":
         log_gain = normalizing_log_gain(log_eigenvalues)
         moved["gamma_log"] = np.zeros_like(log_eigenvalues)

@@ -37,7 +37,7 @@ def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
         return np.full(values.shape, largest / LARGEST_INTEGER)
     import ml_dtypes
 
-    form = ml_dtypes.finfo(dtype)
+    form = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     magnitude, end = np.abs(values), float(form.max)
     normal = np.maximum(magnitude, 2.0**form.minexp)
     power = (normal.view(np.int64) & EXPONENT_BITS).view(np.float64)  # of 2, at or below it

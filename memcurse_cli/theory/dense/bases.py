@@ -134,7 +134,8 @@ class Eigenbasis:
     @cached_property
     def rest(self) -> PairTables:
         """1 - λ_k λ̄_l and 1 - λ_k λ_l."""
-        return one_minus_exp(self.logs[:, None] + second_mode(self.logs.conj(), self.logs))
+        both = self.logs[:, None] + second_mode(self.logs.conj(), self.logs)
+        return np.asarray(one_minus_exp(both))
 
     def vector_products(self, readout: Floats | None = None) -> PairTables:
         """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l`` of a real C, or None for the identity."""
@@ -607,7 +608,7 @@ Resolvent = Callable[[Complexes, Complexes, bool], Complexes]
 def _norms_of(resolvent: Resolvent, points: Complexes, size: int) -> Floats:
     """(points,) lower bounds on ‖(z - A)⁻¹‖₂, by power iterations."""
     start = np.random.default_rng(0).normal(size=(size, 1))  # the same report every time
-    vector = start * np.ones(points.size, np.complex128)
+    vector = np.tile(start.astype(np.complex128), points.size)
     norm = np.zeros(points.size)
     for _ in range(ITERATIONS):
         vector /= np.linalg.norm(vector, axis=0)

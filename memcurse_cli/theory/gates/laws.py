@@ -458,6 +458,7 @@ class TrapezoidStep:
 
     softplus_rate: bool
     floor: float
+    bias: str = "dt_bias"
     symmetric = True
 
     def __call__(self, z: Array) -> JointValues:
@@ -470,7 +471,7 @@ class TrapezoidStep:
         slope = LOGISTIC(z[..., 0]).value
         by_bias = Motion(-turning * slope, xp.exp(-softplus(-z[..., 0]) - log_step))
         return JointValues(
-            -turning * xp.exp(log_step), log_step, {"dt_bias": by_bias}, LOGISTIC(z[..., 2]).value
+            -turning * xp.exp(log_step), log_step, {self.bias: by_bias}, LOGISTIC(z[..., 2]).value
         )
 
 
@@ -478,6 +479,8 @@ class TrapezoidStep:
 class Turn:
     """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop."""
 
+    real: str = "real"
+    imaginary: str = "imaginary"
     symmetric = False
 
     def __call__(self, z: Array) -> JointValues:
@@ -489,8 +492,8 @@ class Turn:
         cosine, sine = z[..., 0] / away, z[..., 1] / away
         outward, nothing = LOGISTIC(radius).complement, xp.zeros_like(radius)
         motions = {
-            "real": Motion(outward * cosine - 1j * sine / away, nothing),
-            "imaginary": Motion(outward * sine + 1j * cosine / away, nothing),
+            self.real: Motion(outward * cosine - 1j * sine / away, nothing),
+            self.imaginary: Motion(outward * sine + 1j * cosine / away, nothing),
         }
         return JointValues(
             -softplus(-radius) + 1j * xp.atan2(z[..., 1], z[..., 0]), nothing, motions
