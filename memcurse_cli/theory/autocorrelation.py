@@ -88,19 +88,14 @@ class Autocorrelation:
             )
         for weight, rho, frequency in self.parts:  # what is not in a domain may be nan
             if not 0 <= frequency <= math.pi:
-                _refuse(
-                    f"the frequency {frequency:g} is outside [0, π]",
-                    "give radians per step: 2π over the period, and 0 for a plain decay",
-                )
+                remedy = "give radians per step: 2π over the period, and 0 for a plain decay"
+                _refuse(f"the frequency {frequency:g} is outside [0, π]", remedy)
             if not 0 <= rho <= 1:
-                _refuse(
-                    f"rho = {rho:g} is outside [0, 1]", "0 is white noise and 1 a constant input"
-                )
+                remedy = "0 is white noise and 1 a constant input"
+                _refuse(f"rho = {rho:g} is outside [0, 1]", remedy)
             if not 0 <= weight < math.inf:
-                _refuse(
-                    f"the weight {weight:g} is not a finite number of at least 0",
-                    "a weight is the variance that its part of the input carries",
-                )
+                remedy = "a weight is the variance that its part of the input carries"
+                _refuse(f"the weight {weight:g} is not a finite number of at least 0", remedy)
         # Below the smallest normal number every product with it loses digits.
         if not sys.float_info.min <= self.variance < math.inf:
             _refuse(

@@ -49,17 +49,16 @@ def empirical_autocorrelation(
 ) -> EmpiricalAutocorrelation:
     """R̂(Δ) = Σ x(t) x(t+Δ) / (number of such products), over sequences, features and t.
 
-    Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12; unbiased for
-    wide-sense stationary sequences. The standard error treats sequences as independent and R̂ as
-    the ratio of two sums over them. Lags 0..K that no two samples are apart are NaN.
+    Zucchet & Orvieto 2024 (v2), eq. 75, averaged over features as in their figure 12. The standard
+    error is that of the ratio of two sums over independent sequences. Lags without a pair are NaN.
 
     The data are (N, T, F) real samples of any numeric type. ``padding`` leaves out the steps at
     either end of a sequence whose features all have this value; NaN every sample that is NaN.
     """
-    import scipy.fft
+    from scipy.fft import next_fast_len
 
     sequences, steps, features = data.shape
-    transform = scipy.fft.next_fast_len(steps + lags, real=True)
+    transform = next_fast_len(steps + lags, real=True)
     means = _means(data, transform, padding) if centred else np.zeros(features)
     sums = np.zeros((5, lags + 1))
     complete = features * (steps - np.arange(lags + 1.0))
@@ -68,13 +67,10 @@ def empirical_autocorrelation(
         products, counts = np.zeros((1, lags + 1)), np.zeros((1, lags + 1))
         for some in columns:
             block, seen = _samples(data, rows, some, padding)
-            block = block - means[some]
-            if seen is not None:
-                block[~seen] = 0.0
+            block = np.where(seen, block - means[some], 0.0)
+            if padding is not None:
                 counts = counts + np.rint(_correlate(seen.astype(np.float64), transform, lags))
-                observed += int(np.count_nonzero(seen))
-            else:
-                observed += block.size
+            observed += int(np.count_nonzero(seen))
             products = products + _correlate(block, transform, lags)
         if padding is None:
             counts = np.broadcast_to(complete, products.shape)
@@ -100,10 +96,8 @@ def gaussian_standard_error(
 
         Var R̂(Δ) = Σ_{|k|<m} (1-|k|/m) [ R(k)² + R(k+Δ) R(k-Δ) + 4μ² R(k) ] / (m · series)
 
-    by Isserlis' theorem; Bartlett's formula is its limit. A part with ρ = 1 is the square μ² of a
-    mean that is the same in every series; a cosine that outlasts the series is a sinusoid of one
-    amplitude, whose power takes the place of μ² with a factor cos²(ωΔ) cos(ωk). At most 48 lags are
-    summed, others lie on straight lines between them.
+    by Isserlis' theorem. A part with ρ = 1 is the square μ² of a mean that is the same in every
+    series; the power of a cosine that outlasts the series takes its place, times cos²(ωΔ) cos(ωk).
     """
 
     def is_line(part: Decay) -> bool:
@@ -143,11 +137,11 @@ def padded_steps(block: NDArray[Any], value: float) -> NDArray[np.bool_]:
 
 def _samples(
     data: NDArray[Any], rows: slice, columns: slice, padding: float | None
-) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """A block as float64, and where it is not masked; None where nothing can be."""
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """A block, and where it is not masked."""
     block = np.asarray(data[rows, :, columns], np.float64)
     if padding is None:
-        return block, None
+        return block, np.ones(block.shape, np.bool_)
     if np.isnan(padding):
         return block, ~np.isnan(block)
     # Whether a step is padding depends on all of its features.
@@ -161,8 +155,6 @@ def _means(data: NDArray[Any], transform: int, padding: float | None) -> Floats:
     for rows, columns in _blocks(data.shape, transform):
         for some in columns:
             block, seen = _samples(data, rows, some, padding)
-            if seen is None:
-                seen = np.ones(block.shape, np.bool_)
             total[some] += np.sum(block, axis=(0, 1), where=seen)
             count[some] += np.count_nonzero(seen, axis=(0, 1))
     return total / np.maximum(count, 1)
@@ -170,11 +162,9 @@ def _means(data: NDArray[Any], transform: int, padding: float | None) -> Floats:
 
 def _correlate(block: Floats, transform: int, lags: int) -> Floats:
     """(n, K+1) Σ_t x(t) x(t+Δ) of each sequence, summed over its features."""
-    import scipy.fft
-
-    spectrum = scipy.fft.rfft(block, transform, axis=1)
+    spectrum = np.fft.rfft(block, transform, axis=1)
     power = np.sum(spectrum.real**2 + spectrum.imag**2, axis=2)
-    return np.asarray(scipy.fft.irfft(power, transform, axis=1)[:, : lags + 1])
+    return np.fft.irfft(power, transform, axis=1)[:, : lags + 1]
 
 
 def _blocks(shape: tuple[int, ...], transform: int) -> Iterator[tuple[slice, list[slice]]]:
@@ -192,8 +182,8 @@ def fit_mixture(
 ) -> tuple[Autocorrelation, Floats]:
     """The mixture of fewest parts that chance does not tell from the nearest one, and the errors.
 
-    Of (K+1,) R̂(0..K) by the unbiased estimator, R̂(0) > 0, and how many products stand behind each
-    lag; ``standard_errors`` gives those of R̂ where the autocorrelation is a given one.
+    Of (K+1,) R̂(0..K) by the unbiased estimator, R̂(0) > 0, whose errors under a given
+    autocorrelation are ``standard_errors``.
     """
     fit, rounding = MixtureFit(values, pairs), ROUNDING * values[0]
 
@@ -381,8 +371,7 @@ class MixtureFit:
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """argmin ‖A w - b‖ over w ≥ 0, by the active sets of Lawson and Hanson (1974).
 
-    It ends as soon as a new column no longer lowers the residual: neighbouring decays are collinear
-    to rounding, where a column that enters may leave again at once.
+    It ends as soon as a new column no longer lowers the residual: neighbours are nearly collinear.
     """
     size = matrix.shape[1]
     weights, passive = np.zeros(size), np.zeros(size, np.bool_)

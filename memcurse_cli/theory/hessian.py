@@ -1,7 +1,4 @@
-"""The Hessian of the squared error at a perfect fit, over the parameters of a diagonal layer.
-
-`LayerHessian` has the equation; every scalar's `Entries` are pairs of vectors and two weights.
-"""
+"""The Hessian of the squared error at a perfect fit, over the parameters of a diagonal layer."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ def assemble(
 ) -> Floats:
     """(k, rows, columns) the real part of the four moments' weighted sum, for pairs of entries.
 
-    The weights are the scalar products of the vectors over outputs, and of those over inputs; the
-    columns have theirs conjugated where the (k, m, m') tables are.
+    The weights are the scalar products of the vectors over outputs, and of those over inputs.
     """
     ss, sh, hs, hh = pairs
     # Every vector is that of the entry's own eigenvalue.
@@ -247,11 +243,10 @@ class LayerHessian:
         M_ab = λ'_a λ'_b S + λ'_a η_b ∂αf + η_a λ'_b ∂βf + η_a η_b f
 
     where W = (l_a·l_b)(r_a·r_b) of the vectors over outputs and inputs, CᵀC ∘ BBᵀ for two
-    parameters of λ, and V likewise with the second ones conjugated; the second derivatives stand
-    conjugated beside V (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are
-    isotropic. A layer that mixes its inputs is one block; one of single-input channels (S4) has a
-    block per channel, or per set of channels that share a parameter. Scalars are numbered in the
-    order of the groups, those of λ and γ first.
+    parameters of λ, and V likewise with the second ones conjugated, as the second derivatives are
+    beside it (Zucchet & Orvieto 2024, eq. 119 and 128-131, corrected). The inputs are isotropic. A
+    layer of single-input channels (S4) has a block per set of channels that share a parameter.
+    Scalars are numbered in the order of the groups, those of λ and γ first.
     Raises ValueError: an infinite sequence and |λ| >= 1.
     """
 
@@ -370,15 +365,9 @@ class LayerHessian:
 
     def factors(self, batch: Sequence[Unit]) -> Factors:
         """The entries of units of one pattern."""
-        entry = np.stack([one.entries for one in batch])
-        unit = batch[0]
-        return Factors(
-            unit.places,
-            unit.left,
-            unit.right,
-            self.entries.derivative[entry],
-            self.entries.rate[entry],
-        )
+        entry, unit = np.stack([one.entries for one in batch]), batch[0]
+        weights = self.entries.derivative[entry], self.entries.rate[entry]
+        return Factors(unit.places, unit.left, unit.right, *weights)
 
 
 @dataclass(frozen=True)
@@ -487,8 +476,6 @@ class LargeBlock:
 
 def _numbers(found: Sequence[Unit]) -> Integers:
     """(N,) the scalars of a component, ascending."""
-    if len(found) == 1:
-        return found[0].numbers
     return np.unique(np.concatenate([unit.numbers for unit in found]))
 
 

@@ -146,7 +146,6 @@ def largest_eigenpairs(
 ) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a positive semi-definite H, descending, with unit eigenvectors.
 
-    By the implicitly restarted Lanczos iteration (Lehoucq, Sorensen & Yang 1998) from fixed starts.
     One start meets an eigenspace in one direction: others search beside the eigenvectors found.
     Raises ArithmeticError: the iteration has not converged.
     """
@@ -226,18 +225,14 @@ def largest_eigenvalue(
 
 @dataclass(frozen=True)
 class PartialCholesky:
-    """``H ≈ L Lᵀ``, where H - L Lᵀ is positive semi-definite again.
-
-    Its trace bounds the error of every eigenvalue: ``λ_k(L Lᵀ) ≤ λ_k(H) ≤ λ_k(L Lᵀ) +
-    tr(H - L Lᵀ)`` (Harbrecht, Peters & Schneider 2012).
-    """
+    """``H ≈ L Lᵀ``, where H - L Lᵀ is positive semi-definite (Harbrecht et al. 2012)."""
 
     factor: Floats  # (N, r) L
     residual: Floats  # (N,) the diagonal of H - L Lᵀ, non-negative
 
     @property
     def error(self) -> float:
-        """tr(H - L Lᵀ): no eigenvalue of H is further above that of L Lᵀ."""
+        """tr(H - L Lᵀ): ``λ_k(L Lᵀ) ≤ λ_k(H) ≤ λ_k(L Lᵀ) + tr(H - L Lᵀ)``."""
         return float(self.residual.sum())
 
 

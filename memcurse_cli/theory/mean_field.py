@@ -169,9 +169,8 @@ def elman_operating_point(
 
         V = N var W E φ(u)² + ν² R(0) + var b,    μ = mean b + N mean W E φ(u)
 
-    None where the variance grows without bound, as a ReLU's can. The slope √E φ'(u)² scales the
-    spectrum of W (n, n) in the Jacobian. U is (n, inputs), or None for no input, b (n,) summed over
-    the tensors that hold it, φ ``tanh`` or ``relu``, and R(0) that of each input.
+    None where the variance grows without bound, as a ReLU's can. U is None for no input, b summed
+    over the tensors that hold it, φ ``tanh`` or ``relu``, and R(0) that of each input.
     """
     of = GateStatistics.of(hidden, np.zeros((len(hidden), 0)) if readin is None else readin, bias)
     start = np.array([np.mean(bias), of.input_variance * input_variance + np.var(bias)])
@@ -205,14 +204,10 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Flo
 
 @dataclass(frozen=True)
 class GatedMeanField:
-    """Where a wide layer with random weights works, and what it makes of a small change.
-
-    One step maps second moments p_i = E δh_i² linearly, ``p_i' = D_i p_i + c_i mean(p)``: what a
-    unit keeps, and what it takes from the others. χ is the largest eigenvalue of that map.
-    """
+    """Where a wide layer with random weights works, and what it makes of a small change."""
 
     second_moment: float  # E h² of a unit
-    growth: float  # χ, what one step makes of the second moment of a perturbation
+    growth: float  # χ, the largest eigenvalue of p_i = E δh_i² ↦ D_i p_i + c_i mean(p), a step
     gates: Mapping[str, GateLevel]  # how far each is open
     # m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has two parts
     mean_squared_singular_value: float | None = None
@@ -265,9 +260,8 @@ def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> Gate
 class _GruStep:
     """One step of a GRU at given E h, E h², E rh and E r²h² (Gilboa et al. 2019, A.3.1).
 
-    A perturbation goes to ``D p + c mean(p)`` with D = E z², c = a₁ + a₂ + a₃ of
-    docs/theory/gates.md. The moments of the squared singular values of dh'/dh are ``m₁ = E Σ a_k``
-    and ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``, a₀ = z²: eq. 15 of the paper is misprinted.
+    With a₁, a₂ and a₃ of docs/theory/gates.md and a₀ = z² the squared singular values of dh'/dh
+    have ``m₁ = E Σ a_k`` and ``m₂ = E (Σ a_k)² + (E Σ a_k)² - (E a₀)²``; eq. 15 is misprinted.
     """
 
     def __init__(self, network: GatedNetwork, input_variance: float, moments: Floats) -> None:
@@ -401,19 +395,19 @@ class _GruStep:
 class _LstmCells:
     """The cells of an LSTM at given E h and E h² (Gilboa et al. 2019, A.3.3 and C).
 
-    The mean and variance of ``c' = f c + i g`` are closed, its distribution is drawn, from a
-    Gaussian of that mean and variance on; docs/theory/gates.md has what a perturbation obeys.
+    They are drawn, from a Gaussian of the closed mean and variance of ``c' = f c + i g`` on.
     """
 
     def __init__(
         self, network: GatedNetwork, draws: Floats, input_variance: float, moments: Floats
     ) -> None:
         first, second = map(float, moments)
-        self.statistics = {gate: network.statistics(gate) for gate in LSTM_GATES}
+        statistics = {gate: network.statistics(gate) for gate in LSTM_GATES}
         self.gates = {
             gate: Gaussian.of(one, first, second, input_variance)
-            for gate, one in self.statistics.items()
+            for gate, one in statistics.items()
         }
+        self.variances = {gate: one.hidden_variance for gate, one in statistics.items()}
         self.draws = draws
         self._start()
         self._draw()
@@ -447,9 +441,9 @@ class _LstmCells:
                 for gate, normal in zip(("forget", "input", "cell"), normals, strict=True)
             )
             f, i, g = sigmoid(f), sigmoid(i), np.tanh(g)
-            source = self._variance("forget") * (c * f * (1 - f)) ** 2
-            source += self._variance("input") * (g * i * (1 - i)) ** 2
-            source += self._variance("cell") * (i * (1 - g**2)) ** 2
+            source = self.variances["forget"] * (c * f * (1 - f)) ** 2
+            source += self.variances["input"] * (g * i * (1 - i)) ** 2
+            source += self.variances["cell"] * (i * (1 - g**2)) ** 2
             c = f * c + i * g
             bent = np.tanh(c)
             shown = self.output_square[:, None] * (1 - bent**2) ** 2
@@ -460,18 +454,15 @@ class _LstmCells:
         opened = output.average(sigmoid)
         self.moments = np.array([np.mean(opened * first), np.mean(self.output_square * second)])
         turned = output.average(squared_slope)
-        self.turned = self._variance("output") * float(np.mean(turned * second))
-
-    def _variance(self, gate: str) -> float:
-        return self.statistics[gate].hidden_variance
+        self.turned = self.variances["output"] * float(np.mean(turned * second))
 
     def result(self) -> GatedMeanField:
         """The figures at the fixed point."""
         flat = self.gates["cell"].average(lambda u: np.cosh(np.clip(u, -300, 300)) ** -4.0)
         turned = {gate: of.average(squared_slope) for gate, of in self.gates.items()}
-        mean_source = self._variance("forget") * self.cell_square * turned["forget"]
-        mean_source += self._variance("input") * self.candidate_square * turned["input"]
-        mean_source += self._variance("cell") * self.written_square * flat
+        mean_source = self.variances["forget"] * self.cell_square * turned["forget"]
+        mean_source += self.variances["input"] * self.candidate_square * turned["input"]
+        mean_source += self.variances["cell"] * self.written_square * flat
 
         def excess(chi: float) -> float:
             """E δh'² / χ S - 1, with p scaled by S: it starts where it stays on average."""
@@ -504,9 +495,8 @@ class GatedSimulation:
 def simulate_gated(network: GatedNetwork, input_variance: float = 1.0) -> GatedSimulation | None:
     """Run a layer on inputs N(0, R(0)), drawn anew for every step, sequence and component.
 
-    Every sequence carries a tangent vector of the state along, set back to norm 1 at every step.
-    The mean logarithm of its growth is the largest Lyapunov exponent; twice that is log χ. There
-    are as many steps as the size allows. None where products overflow.
+    The mean logarithm of the growth of a tangent vector, set back to norm 1 at every step, is the
+    largest Lyapunov exponent; twice that is log χ. None where products overflow.
     """
     size, width = network.size, next(iter(network.inputs.values())).shape[1]
     steps = int(min(LONGEST, max(SHORTEST, WORK / size**2)))

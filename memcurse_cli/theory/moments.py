@@ -322,9 +322,8 @@ def ring_moments(
         E|h|²     = R(0) log((1-r_min²) / (1-r_max²)) / (r_max²-r_min²)
         E|dh/dλ|² = R(0) (1 - r_min² r_max²) / ((1-r_min²)² (1-r_max²)²)
 
-    the first of which is Orvieto et al. 2023, proposition 3. ``log_inner`` is log r_min, -inf for a
-    disk, and ``log_outer`` log r_max, below 0 without a horizon; the variance is R(0), and
-    ``log_gain`` gives log γ of eigenvalues, by |λ| alone.
+    the first of which is Orvieto et al. 2023, proposition 3. log r_min is -inf for a disk, and
+    log r_max below 0 without a horizon; ``log_gain`` gives log γ of eigenvalues, by |λ| alone.
     """
 
     def at(log_modulus: float) -> Floats:

@@ -240,9 +240,10 @@ def parametrize(
         moved[name] = phase * value
     log_gain, rates = np.zeros_like(log_eigenvalues), {}
     if normalization == "coupled" or (normalization, parametrization) == ("lru", "optimal"):
-        log_gain, modulus = normalizing_log_gain(log_eigenvalues), np.exp(log_eigenvalues.real)
+        log_gain = normalizing_log_gain(log_eigenvalues)
+        by_radius = np.exp(log_eigenvalues.real) / np.expm1(2 * log_eigenvalues.real)
         rates = {
-            name: _normalizing_rate(log_eigenvalues, modulus * radial).astype(np.complex128)
+            name: np.asarray(by_radius * radial, np.complex128)
             for name, (radial, _) in turned_back.items()
         }
     elif normalization == "lru":
@@ -271,11 +272,6 @@ def normalizing_rate(log_eigenvalues: Complexes, eigenvalue_derivative: Complexe
     product = _eigenvalue(log_eigenvalues).conj() * eigenvalue_derivative
     # What only turns λ leaves a rounding behind that 1-|λ|² would enlarge.
     radial = np.where(np.abs(product.real) > ROUNDING * np.abs(product), product.real, 0.0)
-    return _normalizing_rate(log_eigenvalues, radial)
-
-
-def _normalizing_rate(log_eigenvalues: Complexes, radial: Floats) -> Floats:
-    """The same of radial = Re[λ̄ λ'] = ½ d|λ|²/dω."""
     return np.asarray(radial / np.expm1(2 * log_eigenvalues.real))
 
 
@@ -331,8 +327,7 @@ class Landscape:
     """The losses around a target log λ*, its angle in [0, π], in one of `INVERTIBLE`'s parameters.
 
     The gain is ``none`` for γ = 1, ``own`` for γ = √(1-|λ*|²) that is a parameter of its own, and
-    ``coupled`` for γ = √(1-|λ|²); input, horizon and readout are those of `moments`, and the step
-    size is Δ of ``s4``. ``centre`` has the parameters at the target, by name.
+    ``coupled`` for γ = √(1-|λ|²). ``centre`` has the parameters at the target, by name.
     """
 
     def __init__(

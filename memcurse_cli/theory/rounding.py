@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,24 +24,6 @@ MOST_DOUBLINGS = 48
 SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
 
 
-class _Format(NamedTuple):
-    """A binary floating-point format: bits of the fraction, exponents of 2, largest value."""
-
-    fraction_bits: int
-    smallest_exponent: int
-    largest: float
-
-
-_FORMATS: dict[Dtype, _Format] = {
-    "bfloat16": _Format(7, -126, 2.0**127 * (2 - 2.0**-7)),
-    "float16": _Format(10, -14, 2.0**15 * (2 - 2.0**-10)),
-    "float32": _Format(23, -126, 2.0**127 * (2 - 2.0**-23)),
-    # Without infinities, whose place finite numbers take; of all bits set only nan is left.
-    "float8_e4m3fn": _Format(3, -6, 448.0),
-    "float8_e5m2": _Format(2, -14, 57344.0),
-}
-
-
 def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
     """The distance between neighbours of a type at each value: its unit in the last place.
 
@@ -53,13 +35,15 @@ def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
         if largest is None:
             largest = float(np.abs(values).max(initial=0.0))
         return np.full(values.shape, largest / LARGEST_INTEGER)
-    form = _FORMATS[dtype]
-    magnitude = np.abs(values)
-    normal = np.maximum(magnitude, 2.0**form.smallest_exponent)
+    import ml_dtypes
+
+    form = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    magnitude, end = np.abs(values), float(form.max)
+    normal = np.maximum(magnitude, 2.0**form.minexp)
     power = (normal.view(np.int64) & EXPONENT_BITS).view(np.float64)  # of 2, at or below it
-    unit = power * 2.0**-form.fraction_bits
-    half_unit = math.ldexp(0.5, math.frexp(form.largest)[1] - 1 - form.fraction_bits)
-    return np.where(magnitude < form.largest + half_unit, unit, np.inf)
+    unit = power * 2.0**-form.nmant
+    half_unit = math.ldexp(0.5, math.frexp(end)[1] - 1 - form.nmant)
+    return np.where(magnitude < end + half_unit, unit, np.inf)
 
 
 def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
@@ -77,9 +61,8 @@ def rounding_steps(
 ) -> Floats:
     """δω = round(ω) - ω of every element when ω is stored in a type; not finite beyond its range.
 
-    Of values stored in the type already the error is uniform over one spacing, of variance
-    spacing²/12 whose root this is, and a zero was a zero. ``largest`` is that of the tensor, where
-    the values are a part of it.
+    Of values ``stored`` in it already, the root mean square of an error that is uniform over one
+    spacing; a zero was a zero.
     """
     if not stored:
         return np.asarray(rounded(values, dtype, largest) - values)
@@ -109,8 +92,7 @@ def state_change(
     """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``, inf where it diverges.
 
     On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
-    E[h_α h̄_β] at γ = 1 and g = γ'/γ, where a relative change of 1e-3 has ten digits left.
-    On a finite one nothing cancels.
+    E[h_α h̄_β] at γ = 1 and g = γ'/γ; on a finite one nothing cancels.
     """
 
     def joint(one: Complexes, other: Complexes) -> Complexes:

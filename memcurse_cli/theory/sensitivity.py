@@ -97,11 +97,10 @@ def parameter_sensitivity(
 def group_sensitivity(
     moments: Moments, log_gain: Complexes, jacobian: ParameterJacobian, weight: Floats | None = None
 ) -> Sensitivity:
-    """The sensitivities of every scalar of a parameter group.
+    """The sensitivities of every scalar of a parameter group, of drives of variance ``weight``.
 
-    A tied scalar moves several eigenvalues. Their squares add, in both parts of κ, with the
-    variance ‖b_i‖² of each state's drive as ``weight``: inf where an eigenvalue diverges, and 0
-    where the scalar moves no state that is driven.
+    The squares of what a tied scalar moves add, in both parts of κ: inf where an eigenvalue
+    diverges, and 0 where no state is driven.
     """
     eigenvalue = jacobian.eigenvalue
     if not _is_range(eigenvalue, log_gain.size):
@@ -202,9 +201,8 @@ def diagonal_shift(size: int, groups: Sequence[ParameterJacobian]) -> Eigenvalue
 def dense_shift(basis: Eigenbasis) -> EigenvalueShift:
     """The shift of each eigenvalue of `Eigenbasis.half` by a step on every entry of the matrix.
 
-    ``dλ/dA_jk = q̄_j p_k / (q* p)`` with right and left eigenvectors p and q (Wilkinson 1965,
-    chapter 2), so that the two are ``‖q‖₂‖p‖₂/|q* p|`` and ``‖q‖₁‖p‖₁/|q* p|``; inf where A has no
-    basis of eigenvectors.
+    ``dλ/dA_jk = q̄_j p_k / (q* p)`` (Wilkinson 1965, chapter 2) makes it ``‖q‖₂‖p‖₂/|q* p|`` and
+    ``‖q‖₁‖p‖₁/|q* p|``; inf where A has no basis of eigenvectors.
     """
     columns, rows = basis.columns, basis.rows  # q* p = 1: rows of P⁻¹ against columns of P
     with np.errstate(invalid="ignore", over="ignore"):
@@ -233,11 +231,10 @@ def effective_steps(
     beta2: float = 0.999,
     epsilon: float = 1e-8,
 ) -> Floats:
-    """Adam's ``lr / (√v̂ + ε)`` with ``v̂ = v / (1 - β₂ᵗ)``: the step per unit of a gradient g.
+    """Adam's ``lr / (√v̂ + ε)`` with ``v̂ = v / (1 - β₂ᵗ)``, or v without a step t, per unit of g.
 
     v̂ is the running mean of g² (Zucchet & Orvieto 2024, figure 4C-D); at a perfect fit with
-    residual noise σ², ``E g² = σ² H_ωω``. Without a step t, v stays as it is: right after many
-    steps.
+    residual noise σ², ``E g² = σ² H_ωω``.
     """
     correction = 1.0
     if step is not None and step > 0 and 0 < beta2 < 1:

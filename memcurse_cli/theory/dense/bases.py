@@ -1,6 +1,5 @@
 """The two bases of a dense matrix, its eigenvectors and its Schur form, and its transients.
 
-One eigenvector p of each conjugate pair is enough: r = Re p and r' = Im p span what its members do.
 Why a Schur form, and what rounding leaves of either, is in docs/theory/dense.md.
 """
 
@@ -44,16 +43,21 @@ TOO_UNCERTAIN = (
 )
 
 
-class PairTables(NamedTuple):
-    """A bilinear form T of two modes k and l, each one of a conjugate pair, (h, h) each."""
+PairTables = NDArray[np.complex128]
+"""(2, h, h) T(k, l̄) and T(k, l) of two modes of a bilinear form; equal where λ_l is real."""
 
-    conjugated: Complexes  # T(k, l̄)
-    plain: Complexes  # T(k, l). Equal to ``conjugated`` where λ_l is real
+
+def second_mode(conjugated: Complexes, plain: Complexes) -> PairTables:
+    """The (2, 1, h) factors of `PairTables` that the second mode has, as l̄ and as l."""
+    return np.stack([conjugated, plain])[:, None]
 
 
 @dataclass(frozen=True)
 class Eigenbasis:
-    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹."""
+    """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹.
+
+    One p of each conjugate pair is enough: r = Re p and r' = Im p span what its members do.
+    """
 
     log_eigenvalues: Complexes  # (n,) log λ; -inf for λ = 0
     vectors: Complexes  # (n, n) P, columns of norm 1, real where λ is
@@ -127,22 +131,23 @@ class Eigenbasis:
         """Whether κ(P) leaves half of float64's digits."""
         return self.condition < EIGENBASIS_CONDITION
 
+    @cached_property
+    def rest(self) -> PairTables:
+        """1 - λ_k λ̄_l and 1 - λ_k λ_l."""
+        both = self.logs[:, None] + second_mode(self.logs.conj(), self.logs)
+        return np.asarray(one_minus_exp(both))
+
     def vector_products(self, readout: Floats | None = None) -> PairTables:
         """``p_kᵀ CᵀC p̄_l`` and ``p_kᵀ CᵀC p_l`` of a real C, or None for the identity."""
-        if readout is None:
-            return self.tables(self._gram, 1j)
-        seen = readout @ self.real_vectors
+        seen = self.real_vectors if readout is None else readout @ self.real_vectors
         return self.tables(seen.T @ seen, 1j)
 
     def row_products(self, readin: Floats | None = None) -> PairTables:
         """``q_k B Bᵀ q̄_l`` and ``q_k B Bᵀ q_l`` of a real B, or None for the identity."""
-        gram = self._inverse_gram
-        if readin is not None:
-            driven = self.real_inverse @ readin
+        driven = self.real_inverse if readin is None else self.real_inverse @ readin
+        with np.errstate(over="ignore", invalid="ignore"):
             gram = driven @ driven.T
-        found = self.tables(gram, -1j)
-        both = np.outer(self.weight, self.weight)
-        return PairTables(found.conjugated / both, found.plain / both)
+        return self.tables(gram, -1j) / np.outer(self.weight, self.weight)
 
     def combine_vectors(self, tables: PairTables) -> Complexes:
         """(h, n) ``Σ_l T_kl p_lᵀ`` over all n modes l; T(k, l̄) goes with p̄_l."""
@@ -150,8 +155,7 @@ class Eigenbasis:
 
     def combine_rows(self, tables: PairTables) -> Complexes:
         """(h, n) ``Σ_l T_kl q_l`` over all n modes l; T(k, l̄) goes with q̄_l."""
-        tables = PairTables(tables.conjugated / self.weight, tables.plain / self.weight)
-        return self._combine(tables, -1j, self.real_inverse)
+        return self._combine(tables / self.weight, -1j, self.real_inverse)
 
     def modes(self, array: NDArray[np.inexact], turn: complex) -> Complexes:
         """(n, ...) rows r of `half`, then r' of the pairs → (h, ...) r + turn r'."""
@@ -166,7 +170,7 @@ class Eigenbasis:
     def tables(self, array: Floats, turn: complex) -> PairTables:
         """The same along both axes of an (n, n) array, and with the second one conjugated."""
         first = self.modes(array, turn).T
-        return PairTables(self.modes(first, -turn).T, self.modes(first, turn).T)
+        return np.stack([self.modes(first, -turn).T, self.modes(first, turn).T])
 
     def _combine(self, tables: PairTables, turn: complex, real: Floats) -> Complexes:
         """Σ_l T_kl v_l with v = r + turn r' of real rows, as one real product."""
@@ -181,18 +185,8 @@ class Eigenbasis:
         product.real, product.imag = (left.reshape(2 * size, -1) @ real).reshape(2, size, -1)
         return product
 
-    @cached_property
-    def _gram(self) -> Floats:
-        return self.real_vectors.T @ self.real_vectors
-
-    @cached_property
-    def _inverse_gram(self) -> Floats:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.real_inverse @ self.real_inverse.T
-
 
 def _norm(matrix: Floats) -> float:
-    """‖M‖₂."""
     if len(matrix) <= DIRECT_NORM:
         return float(np.linalg.norm(matrix, 2))
     scale = float(np.abs(matrix).max())
@@ -256,10 +250,7 @@ class ModalStein:
     """By the eigenbasis: an elementwise division by ``1 - λ_k λ_l``, exact near the unit circle."""
 
     def __init__(self, basis: Eigenbasis) -> None:
-        logs = basis.logs
         self._basis = basis
-        self._plain = one_minus_exp(logs[:, None] + logs[None, :])
-        self._conjugated = one_minus_exp(logs[:, None] + logs.conj()[None, :])
 
     def forward(self, source: Floats) -> Floats:
         """X = A X Aᵀ + F, with F in the basis that P spans."""
@@ -274,8 +265,7 @@ class ModalStein:
     def _divide(self, array: Floats, sign: int) -> Floats:
         """From real pairs (r, r') to modes ``r ± i r'``, divided there, and back."""
         paired, turn = self._basis.paired, sign * 1j
-        found = self._basis.tables(array, turn)
-        plain, conjugated = found.plain / self._plain, found.conjugated / self._conjugated
+        conjugated, plain = self._basis.tables(array, turn) / self._basis.rest
         columns = np.hstack([plain, (plain - conjugated)[:, paired] / (2 * turn)])
         columns[:, paired] = 0.5 * (plain + conjugated)[:, paired]
         return np.vstack([columns.real, sign * columns.imag[paired]])
@@ -420,8 +410,7 @@ def within_rounding(matrix: Floats, basis: Eigenbasis) -> float | None:
 def are_powers_lost(matrix: Floats, steps: int) -> bool:
     """Whether explicit powers up to A^T, one product at a time, are off by more than 1 %.
 
-    A^k is off by at most ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``, here against the largest norm so far.
-    Powers that leave the range of a float are not lost: they diverge.
+    A^k is off by at most ``‖E‖ Σ_j ‖A^j‖ ‖A^(k-1-j)‖``. Powers beyond all floats diverge instead.
     """
     norms = np.empty(steps)
     power = np.eye(len(matrix))
@@ -501,9 +490,8 @@ def transient_growth(matrix: Floats) -> TransientGrowth:
 def memory(matrix: Floats, basis: Eigenbasis | None, time_constant: float) -> float:
     """The larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in steps.
 
-    ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)), which samples
-    and bisection narrow down; one after a fall and rise between samples can be missed. All |λ| < 1;
-    the basis is None where κ(P) is too large.
+    ``|λ|^k <= ‖A^k‖ <= κ(P) |λ|^k`` puts the last k between τ and τ (1 + log κ(P)); one after a
+    rise between samples can be missed. All |λ| < 1; the basis is None where κ(P) is too large.
     Raises ArithmeticError: a power leaves the range of a float, or rounding A changes it.
     """
     if basis is not None:
@@ -596,7 +584,7 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
     """
     if np.array_equal(matrix, matrix.T):
         return 1.0  # as of every normal matrix
-    norms = _resolvents_by_schur(matrix) if basis is None else _resolvents_by_eigenbasis(basis)
+    resolvent = _resolvent_by_schur(matrix) if basis is None else _resolvent_by_eigenbasis(basis)
     best = 1.0  # of |z| → ∞
     # A is real: the lower half plane repeats the upper one.
     log_radius, angle = np.log(0.1), np.pi / 2
@@ -605,7 +593,7 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
         excess = np.exp(np.linspace(log_radius - width[0], log_radius + width[0], GRID_RADII))
         angles = np.linspace(angle - width[1], angle + width[1], GRID_ANGLES >> (zoom > 0))
         grid = ((1 + excess)[:, None] * np.exp(1j * angles)).ravel()
-        found = (np.abs(grid) - 1) * norms(grid)
+        found = (np.abs(grid) - 1) * _norms_of(resolvent, grid, len(matrix))
         place = int(np.argmax(found))
         best = max(best, float(found[place]))
         log_radius, angle = np.log(np.abs(grid[place]) - 1), float(np.angle(grid[place]))
@@ -613,45 +601,49 @@ def kreiss_bound(matrix: Floats, basis: Eigenbasis | None) -> float:
     return best
 
 
-def _resolvents_by_eigenbasis(basis: Eigenbasis) -> Callable[[Complexes], Floats]:
-    """(points,) z → lower bounds on ‖(z - A)⁻¹‖₂, by a power iteration for all points at once."""
+Resolvent = Callable[[Complexes, Complexes, bool], Complexes]
+"""(points,) z and (n, points) v → ``(z - A)⁻¹ v``, or its adjoint's product, of every point."""
+
+
+def _norms_of(resolvent: Resolvent, points: Complexes, size: int) -> Floats:
+    """(points,) lower bounds on ‖(z - A)⁻¹‖₂, by power iterations."""
+    start = np.random.default_rng(0).normal(size=(size, 1))  # the same report every time
+    vector = np.tile(start.astype(np.complex128), points.size)
+    norm = np.zeros(points.size)
+    for _ in range(ITERATIONS):
+        vector /= np.linalg.norm(vector, axis=0)
+        image = resolvent(points, vector, False)
+        norm = np.maximum(norm, np.linalg.norm(image, axis=0))
+        vector = resolvent(points, image, True)
+    return norm
+
+
+def _resolvent_by_eigenbasis(basis: Eigenbasis) -> Resolvent:
     right, left, eigenvalues = basis.vectors, basis.inverse, np.exp(basis.log_eigenvalues)
 
-    def norms(points: Complexes) -> Floats:
+    def resolvent(points: Complexes, vector: Complexes, adjoint: bool) -> Complexes:
         gap = points[None, :] - eigenvalues[:, None]
-        generator = np.random.default_rng(0)  # the same report every time
-        start = generator.normal(size=(len(gap), 1)) * np.ones(points.size)
-        vector = start.astype(np.complex128)
-        norm = np.zeros(points.size)
-        for _ in range(ITERATIONS):
-            vector /= np.linalg.norm(vector, axis=0)
-            image = right @ ((left @ vector) / gap)
-            norm = np.maximum(norm, np.linalg.norm(image, axis=0))
-            vector = left.conj().T @ ((right.conj().T @ image) / gap.conj())
-        return norm
+        if adjoint:
+            return left.conj().T @ ((right.conj().T @ vector) / gap.conj())
+        return right @ ((left @ vector) / gap)
 
-    return norms
+    return resolvent
 
 
-def _resolvents_by_schur(matrix: Floats) -> Callable[[Complexes], Floats]:
-    """The same as ‖(z - T)⁻¹‖₂ of the complex Schur form, point by point."""
+def _resolvent_by_schur(matrix: Floats) -> Resolvent:
+    """That of T, of the same norms."""
     from scipy.linalg import rsf2csf, solve_triangular
 
     # The 2x2 blocks of the real form by rotations of their own.
     triangle = rsf2csf(*schur_form(matrix), check_finite=False)[0]
 
-    def norms(points: Complexes) -> Floats:
-        size, found = len(triangle), np.empty(points.size)
+    def resolvent(points: Complexes, vector: Complexes, adjoint: bool) -> Complexes:
+        image = np.empty_like(vector)
         for place, point in enumerate(points.tolist()):
-            shifted = point * np.eye(size) - triangle
-            vector = np.random.default_rng(0).normal(size=size).astype(np.complex128)
-            norm = 0.0
-            for _ in range(ITERATIONS):
-                vector /= np.linalg.norm(vector)
-                image = solve_triangular(shifted, vector, check_finite=False)
-                norm = max(norm, float(np.linalg.norm(image)))
-                vector = solve_triangular(shifted, image, trans="C", check_finite=False)
-            found[place] = norm
-        return found
+            shifted, trans = point * np.eye(len(triangle)) - triangle, "C" if adjoint else "N"
+            image[:, place] = solve_triangular(
+                shifted, vector[:, place], trans=trans, check_finite=False
+            )
+        return image
 
-    return norms
+    return resolvent

@@ -1,7 +1,4 @@
-"""The Hessian of a dense linear recurrence at a perfect fit, without its n²×n² matrix.
-
-Its products with a change of A cost a few of n×n matrices, which docs/theory/dense.md derives.
-"""
+"""The Hessian of a dense linear recurrence at a perfect fit, by products: docs/theory/dense.md."""
 
 from __future__ import annotations
 
@@ -83,9 +80,8 @@ class StationaryHessian:
     def squared_norm(self) -> float | None:
         """‖H‖_F² for white noise and a well-conditioned eigenbasis, else None.
 
-        With ``K = 1/(1 - λ_a λ_b)`` the operator is ``𝒜 + 𝒜ᵀ - W ⊗ Σ`` and
-        ``𝒜[X] = Σ_ab K_ab q_aᵀ (p_aᵀW X p_b) q_bΣ``, so that the traces of 𝒜𝒜ᵀ and 𝒜² are
-        ``Σ (KᵀMK) ∘ N`` with the Gram matrices of its factors.
+        H is ``𝒜 + 𝒜ᵀ - W ⊗ Σ`` with ``𝒜[X] = Σ_ab K_ab q_aᵀ (p_aᵀW X p_b) q_bΣ`` and
+        ``K = 1/(1 - λ_a λ_b)``: traces of 𝒜𝒜ᵀ and 𝒜² are ``Σ (KᵀMK) ∘ N`` of Gram matrices.
         """
         if self._basis is None or self._coloured or self._basis.condition > NORM_CONDITION:
             return None
@@ -139,12 +135,12 @@ class HorizonHessian:
             largest = self._growth[-1, 0, 0] ** 2
         if not np.isfinite(self.output_second_moment * largest):
             raise OverflowError("the state leaves the range of a float")
-        from scipy import fft
+        from scipy.fft import next_fast_len
 
-        self._length = fft.next_fast_len(max(2 * horizon - 3, 1), real=True)
+        self._length = next_fast_len(max(2 * horizon - 3, 1), real=True)
         self._left = powers(tilted.T, readout.T, self._steps).transpose(0, 2, 1).copy()
         self._right = right[: self._steps]
-        self._spectrum = fft.rfft(self._right, self._length, axis=0)
+        self._spectrum = np.fft.rfft(self._right, self._length, axis=0)
         size, inputs = readin.shape
         #: About the floating-point operations of `apply`, most of them in complex products.
         self.cost = 4.0 * horizon * len(readout) * size * (size + 4 * inputs)
@@ -155,22 +151,18 @@ class HorizonHessian:
             return np.zeros_like(change)
         if self._transposed:
             change = change.T
-        from scipy import fft
-
         size = len(change)
         moved = (self._left.reshape(-1, size) @ change).reshape(self._left.shape)
-        transformed = fft.rfft(moved, self._length, axis=0) @ self._spectrum
-        response = fft.irfft(transformed, self._length, axis=0)[: self._steps]
+        transformed = np.fft.rfft(moved, self._length, axis=0) @ self._spectrum
+        response = np.fft.irfft(transformed, self._length, axis=0)[: self._steps]
         return self._returned(self._tilted_covariance_of(response))
 
     def _returned(self, seen: Floats) -> Floats:
         """(n, n) Σ_m L_mᵀ Σ_m' M(m+m'+1) Z_m'ᵀ of (T-1, outputs, inputs) responses M."""
-        from scipy import fft
-
         size = self._left.shape[2]
-        transformed = fft.rfft(seen, self._length, axis=0)
+        transformed = np.fft.rfft(seen, self._length, axis=0)
         transformed = transformed @ self._spectrum.conj().transpose(0, 2, 1)
-        returned = fft.irfft(transformed, self._length, axis=0)[: self._steps]
+        returned = np.fft.irfft(transformed, self._length, axis=0)[: self._steps]
         result = self._left.reshape(-1, size).T @ returned.reshape(-1, size)
         return np.asarray(result.T if self._transposed else result)
 
@@ -199,24 +191,21 @@ class HorizonHessian:
 
     @cached_property
     def _gram_pairs(self) -> tuple[Floats, Floats, Floats] | None:
-        """Eigenvalues and eigenvectors w of R JᵀJ Rᵀ, descending, and R with ``G = RᵀR``.
+        """Eigenvalues of R JᵀJ Rᵀ, ``G = RᵀR``, descending, its eigenvectors w, and R.
 
-        They are those of ``H = J G Jᵀ``, whose eigenvectors are ``J Rᵀ w``. JᵀJ is the
-        two-dimensional convolution of ``L_m L_pᵀ`` and ``Z_m'ᵀ Z_p'``.
+        ``H = J G Jᵀ`` has the eigenvectors ``J Rᵀ w``; JᵀJ convolves ``L_m L_pᵀ``, ``Z_m'ᵀ Z_p'``.
         """
         steps, (outputs, inputs) = self._steps, self._channels
         order = steps * outputs * inputs
         if order > GRAM_ORDER:
             return None
-        from scipy import fft
-
         shape = (self._length, self._length)
         left = np.einsum("moi,pqi->oqmp", self._left, self._left, optimize=True)
         right = np.einsum("miu,piv->uvmp", self._right, self._right, optimize=True)
-        spectra = [fft.rfft2(table, shape) for table in (left, right)]
+        spectra = [np.fft.rfft2(table, shape) for table in (left, right)]
         gram = np.empty((outputs, inputs, outputs, inputs, steps, steps))
         for o, q, u, v in np.ndindex(outputs, outputs, inputs, inputs):
-            product = fft.irfft2(spectra[0][o, q] * spectra[1][u, v], shape)
+            product = np.fft.irfft2(spectra[0][o, q] * spectra[1][u, v], shape)
             gram[o, u, q, v] = product[:steps, :steps]
         variances, axes = np.linalg.eigh(self._tilted_covariance_of(np.eye(steps)))
         root = np.sqrt(np.maximum(variances, 0))[:, None] * axes.T
@@ -299,14 +288,11 @@ class DenseHessian:
 def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
     """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``, s the scale.
 
-    The basis is not used past κ(P) = 1e6: products with P⁻¹ lose four digits. To be read at
-    ``every`` step is for a loss that is the mean over them, at the ``last`` for one at step T.
-
     Raises:
         ValueError: an infinite sequence and |λ| >= 1.
         OverflowError: a figure leaves the range of a float.
         ArithmeticError: the memory of an infinite sequence is too long for so ill-conditioned a P,
-            or A is so far from normal that its rounding changes the Hessian.
+            or rounding A changes the Hessian.
     """
     basis = system.basis
     if system.horizon is None and basis.log_radius >= 0:
@@ -341,10 +327,7 @@ def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
 def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list[Eigenpair]] | None:
     """The scores, from products with H alone, and the eigenpairs of the ten largest eigenvalues.
 
-    ‖H‖_F² is exact where `DenseHessian.squared_norm` is, and up to 1024 entries of A where all
-    columns of H take seconds. Otherwise its share outside the top eigenvectors, E‖H z‖² over random
-    signs z there, is estimated by its mean over 16 draws (Meyer et al. 2021, Hutch++). None where H
-    is zero.
+    None where H is zero.
     Raises ArithmeticError: the Lanczos iteration has not converged, or ‖H‖_F is lost in rounding.
     """
     if not hessian.trace > 0:
@@ -378,7 +361,10 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
 
 
 def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
-    """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean."""
+    """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean.
+
+    From H itself where that is small, else over random signs z (Meyer et al. 2021, Hutch++).
+    """
     order, cost = hessian.order, hessian.operator.cost
     if order <= FORMED_ORDER and order * cost <= FORMED_FLOPS:
         return float(np.sum(hessian.to_matrix() ** 2)), 0.0

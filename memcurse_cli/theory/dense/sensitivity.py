@@ -1,8 +1,4 @@
-"""How sensitive the state of a dense linear recurrence is to the entries of its matrix.
-
-An infinite sequence: by its eigenbasis, by a sum over lags or by an integral over frequencies. The
-equations are in docs/theory/dense.md.
-"""
+"""How sensitive the state of a dense linear recurrence is to its matrix: docs/theory/dense.md."""
 
 from __future__ import annotations
 
@@ -29,6 +25,7 @@ from memcurse_cli.theory.dense.bases import (
     resolvents,
     rounding_of,
     schur_form,
+    second_mode,
 )
 from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import Readout, innovations, one_minus_exp, pair_moments
@@ -92,30 +89,23 @@ def sensitivity_by_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats]:
     ``(G A^d)_ii = Σ_k L_ik λ_k^d`` and ``(A^d Σ)_jj = Σ_l C_jl λ_l^d`` give ``Σ_d = L K Cᵀ`` with
     ``K_kl = λ_k λ_l / (1 - λ_k λ_l)``.
     """
-    basis, logs = system.basis, system.basis.logs
+    basis, logs, rest = system.basis, system.basis.logs, system.basis.rest
     eigenvalues = np.exp(logs)
-    rest = PairTables(
-        one_minus_exp(logs[:, None] + logs.conj()[None, :]),
-        one_minus_exp(logs[:, None] + logs[None, :]),
-    )
     drive = basis.row_products(system.readin)
-    factor = PairTables(np.zeros_like(rest.conjugated), np.zeros_like(rest.plain))
+    factor = np.zeros_like(rest)
     coloured: list[tuple[Complexes, Complexes, Complexes | None]] = []
     for share, rho, frequency in system.autocorrelation.parts:
         if rho == 0:
-            for table, u in zip(factor, rest, strict=True):
-                table += share / u
+            factor += share / rest
             continue
         innovation = (1 - rho) * (1 + rho)
         # 1 - ρλ without cancellation, of λ turned by ω and by -ω.
         forth = (1 - rho) + rho * one_minus_exp(logs + 1j * frequency)
         back = (1 - rho) + rho * one_minus_exp(logs - 1j * frequency)
-        for table, u, p, q in zip(
-            factor, rest, (forth.conj(), back), (back.conj(), forth), strict=True
-        ):
-            # The second of a pair turns the other way, so that the product of both stays.
-            turned = 1 / np.outer(forth, p) + 1 / np.outer(back, q)
-            table += (0.5 * share) * (innovation / u + rho**2) * turned
+        # The second of a pair turns the other way, so that the product of both stays.
+        turned = 1 / (forth[:, None] * second_mode(forth.conj(), back))
+        turned += 1 / (back[:, None] * second_mode(back.conj(), forth))
+        factor += (0.5 * share) * (innovation / rest + rho**2) * turned
         carried = _carried(basis, drive, forth, back)
         scale = share * rho * eigenvalues
         if frequency == 0:
@@ -125,27 +115,22 @@ def sensitivity_by_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats]:
         turn = 0.5 * complex(math.cos(frequency), math.sin(frequency))
         coloured.append((scale * turn / forth, carried, turned_back))
         coloured.append((scale * turn.conjugate() / back, turned_back, carried))
-    covariance = PairTables(factor.conjugated * drive.conjugated, factor.plain * drive.plain)
-    right = basis.columns.T * basis.combine_vectors(covariance)  # (h, n) Cᵀ
+    right = basis.columns.T * basis.combine_vectors(factor * drive)  # (h, n) Cᵀ
     second_moment = basis.weight @ right.real
 
     gram = basis.vector_products(system.readout)
-    observed = PairTables(gram.conjugated / rest.conjugated, gram.plain / rest.plain)
-    left = basis.rows * basis.combine_rows(observed)  # (h, n) Lᵀ
+    left = basis.rows * basis.combine_rows(gram / rest)  # (h, n) Lᵀ
     observability = basis.weight @ left.real
 
     weight = basis.weight[:, None]
-    kernel = PairTables(
-        np.outer(eigenvalues, eigenvalues.conj()) / rest.conjugated,
-        np.outer(eigenvalues, eigenvalues) / rest.plain,
-    )
+    kernel = eigenvalues[:, None] * second_mode(eigenvalues.conj(), eigenvalues) / rest
     answered = _apply(kernel, weight * right, None)
     for powers, lagged, mirrored in coloured:
-        kernel = PairTables(powers[:, None] / rest.conjugated, powers[:, None] / rest.plain)
         other = None if mirrored is None else weight * mirrored
-        answered += _apply(kernel, weight * lagged, other)
+        answered += _apply(powers[:, None] / rest, weight * lagged, other)
     entries = np.outer(observability, second_moment)
-    entries += _stacked(weight * left).T @ answered
+    left = weight * left
+    entries += np.vstack([left.real, left.imag]).T @ answered
     return second_moment, entries
 
 
@@ -153,8 +138,7 @@ def _carried(
     basis: Eigenbasis, drive: PairTables, turned: Complexes, mirrored: Complexes
 ) -> Complexes:
     """(h, n) the modes of ``Q (I - ρAᵀ)⁻¹``, from 1 - ρλ and 1 - ρ̄λ at a complex ρ."""
-    tables = PairTables(drive.conjugated / mirrored.conj(), drive.plain / turned)
-    return basis.columns.T * basis.combine_vectors(tables)
+    return basis.columns.T * basis.combine_vectors(drive / second_mode(mirrored.conj(), turned))
 
 
 def _apply(kernel: PairTables, right: Complexes, mirrored: Complexes | None) -> Floats:
@@ -165,17 +149,13 @@ def _apply(kernel: PairTables, right: Complexes, mirrored: Complexes | None) -> 
         return np.vstack([answer.real, -answer.imag])
     of_real = np.vstack([conjugated.real + plain.real, -conjugated.imag - plain.imag])
     of_imaginary = np.vstack([conjugated.imag - plain.imag, conjugated.real - plain.real])
-    return np.asarray(np.hstack([of_real, of_imaginary]) @ _stacked(right))
-
-
-def _stacked(array: Complexes) -> Floats:
-    return np.vstack([array.real, array.imag])
+    return np.asarray(np.hstack([of_real, of_imaginary]) @ np.vstack([right.real, right.imag]))
 
 
 def sensitivity_without_eigenbasis(system: DenseSystem) -> tuple[Floats, Floats | None]:
     """The same by lags where no power of A is large, else by frequencies; None if `TOO_LONG`.
 
-    Raises ArithmeticError: neither is to be had; it says why.
+    Raises ArithmeticError: neither is to be had.
     """
     if remembered_lags(system.matrix).growth > GROWN:
         return sensitivity_by_frequencies(system)
@@ -579,9 +559,7 @@ def total_within_horizon(system: DenseSystem) -> tuple[Floats, float]:
     for weight, rho, echo in echoes(system.autocorrelation, lags):
         answers = _modal_answers(basis.logs, echo)
         shared = answers * innovations(lags, rho, system.steps, system.read_at)[:, None]
-        covariance = PairTables(
-            (shared.T @ answers.conj()) * drive.conjugated, (shared.T @ answers) * drive.plain
-        )
+        covariance = drive * (shared.T @ np.stack([answers.conj(), answers]))
         modal = basis.columns.T * basis.combine_vectors(covariance)
         second_moment += weight * (basis.weight @ modal.real)
         states.append((weight, rho, _traces(basis, answers, vectors, drive)))
@@ -664,8 +642,8 @@ def _traces(
     basis: Eigenbasis, answers: Complexes, vectors: PairTables, rows: PairTables
 ) -> _Products:
     """tr Z_a Z_bᵀ = Σ_kl z_ak (p_kᵀp̄_l) (q_k BBᵀ q̄_l) z̄_bl; k runs over one of each pair."""
-    conjugated = vectors.conjugated * rows.conjugated
-    plain = np.where(basis.weight == 2, vectors.plain * rows.plain, 0)  # a real λ has no partner
+    conjugated, plain = vectors * rows
+    plain = np.where(basis.weight == 2, plain, 0)  # a real λ has no partner
     seen = answers.conj() @ conjugated.T + answers @ plain.T
     weighted = answers * basis.weight
     return _Products(

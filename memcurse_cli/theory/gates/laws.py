@@ -298,9 +298,8 @@ class Written(GateLaw):
 class Overwrite(GateLaw):
     """``S' = S (I - β k kᵀ) + β v kᵀ`` with β = f σ(z) and a unit key k of any direction: DeltaNet.
 
-    A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``, since
-    ``‖S (I - β k kᵀ)‖² = ‖S‖² - β (2-β) ‖S k‖²`` and E k kᵀ = I/d. So ``λ = 1 - β/d``, and γ = β
-    as of keys that stand still; d is infinite for keys that vanish.
+    A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``. So
+    ``λ = 1 - β/d``, and γ = β as of keys that stand still; d is infinite for keys that vanish.
     """
 
     width: float

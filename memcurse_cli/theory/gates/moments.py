@@ -43,11 +43,10 @@ class Preactivation:
 
 
 def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Floats, Floats]:
-    """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit at once.
+    """Nodes u and weights w with ``E f(z) = Σ w f(b + σ u)`` for every unit, of the largest σ.
 
-    The trapezoidal rule on the real line. For an f that is analytic in a strip of half width a its
-    error is e^(η²/2 - 2πη/h) with any η ≤ a/σ, where η²/2 is what the Gaussian grows by. The
-    largest σ decides; an f that is not ``smooth``, analytic for |Im z| < π/2, takes a fine step.
+    The trapezoidal rule, of the error e^(η²/2 - 2πη/h) with any η ≤ a/σ for an f that is analytic
+    in a strip of half width a. A ``smooth`` one is for |Im z| < π/2; others take a fine step.
     """
     widest = float(np.max(np.asarray(spread), initial=0.0))
     if widest == 0:
@@ -156,10 +155,9 @@ def _at_nodes(function: Callable[[Array], Any], gate: Preactivation, smooth: boo
 
 
 def _with_write(law: Expectations, write: Write, gate: Preactivation) -> Expectations:
-    """γ k in place of γ, with an independent k: E of products of both are products of E.
+    """γ k in place of γ, with an independent k.
 
-    A delta rule has λ (1 - k c) in place of λ, too, with c and c² of mean 1/d, independent of both
-    gates: as well a c that is 1 at the share 1/d and else 0.
+    A delta rule has λ (1 - k c) in place of λ, too, with a c that is 1 at the share 1/d and else 0.
     """
     xp, share = array_namespace(gate.mean), 1 / write.width
     lost: Array = 0.0
@@ -244,9 +242,8 @@ def gated_moments(
         E hs = (E[λd] E h² + E[λe] a + E[γλ] y + E[γd] a + E[γe]) / (1 - m₂)
         E s² = (E d² E h² + E e² + 2 E[λd] E hs + 2 E[λe] y + 2 E[de] a) / (1 - m₂)
 
-    and a mixture sums them with its weights. At σ = 0 it is the theory of a constant λ (Zucchet &
-    Orvieto 2024, appendix D.2). ``write`` is a further factor of γ, whose parameter is then among
-    those of the moments, of a pre-activation independent of z.
+    and a mixture sums them with its weights; Zucchet & Orvieto 2024, appendix D.2, at σ = 0.
+    ``write`` is a further factor of γ, of a pre-activation independent of z.
     """
 
     def found(law: GateLaw, gate: Preactivation, write_gate: Preactivation | None) -> GatedMoments:
@@ -258,11 +255,10 @@ def gated_moments(
     of_pieces = (
         (units, found(its, z, z_write)) for units, its, z, z_write in pieces(law, gate, write_gate)
     )
-    return gathered(gate.mean.size, of_pieces)
+    return _gathered(gate.mean.size, of_pieces)
 
 
-def gathered(size: int, parts: Iterable[tuple[Integers, GatedMoments]]) -> GatedMoments:
-    """The moments of all units from those of some at a time: their indices, and theirs."""
+def _gathered(size: int, parts: Iterable[tuple[Integers, GatedMoments]]) -> GatedMoments:
     found = list(parts)
     figures = np.zeros((len(found[0][1].figures), size))
     for units, of in found:
@@ -332,10 +328,7 @@ def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelati
 
 
 class _MeanResponse(NamedTuple):
-    """E[h|x] and E[s|x]: a tone off resonance moves a slow state little, and sums would cancel.
-
-    What is left are fluctuations about this mean, of covariances in the place of products.
-    """
+    """E[h|x] and E[s|x], about which a state fluctuates: at a tone off resonance sums cancel."""
 
     figures: list[Array]  # as those of `figures_of`
     covariances: Array  # (..., n, k, k) of g
@@ -449,7 +442,7 @@ class JointPreactivations:
         return JointPreactivations(self.mean[units], self.covariance[units])
 
     def at(self, normal: Floats) -> Floats:
-        """(…, n, gates) from independent normal draws (…, n, gates), or (…, 1, gates) for all."""
+        """(…, n, gates) from normal draws (…, n, gates), or (…, 1, gates) for all."""
         factor = np.zeros_like(self.covariance)
         for gate in range(self.mean.shape[1]):
             done = factor[:, :, :gate]
@@ -475,8 +468,7 @@ class Drawn(NamedTuple):
 def normal_points(count: int, gates: int) -> tuple[Floats, Floats]:
     """(count, replicates, gates) independent normal draws, and their weights (count, replicates).
 
-    A lattice in the unit cube, shifted at random: its error falls about as 1/count, a power of two.
-    Its points become draws `WIDTH` times too wide, with the ratio of both densities as weights.
+    A lattice in the unit cube, shifted at random; the weights are for draws `WIDTH` times too wide.
     """
     from scipy.special import ndtri
 
@@ -498,9 +490,8 @@ def drawn_gates(
 ) -> Drawn:
     """The bands and the second moments of ``h[t+1] = λ h[t] + γ x[t+1]``, gates anew at every step.
 
-    Of n units, each with all kinds of states, in the given shares, that its |λ| drives in turn;
-    R(Δ) is that of x, and that of a complex state has two parts like it. Bands are at ``shares`` of
-    the steps; ``parameters`` are those of the law whose E|s|² is finite.
+    Of n units, each with all ``kinds`` of states in these shares; bands are at ``shares`` of the
+    steps, and ``parameters`` are those of the law whose E|s|² is finite.
     """
     size = len(gates.mean) // len(kinds)
     log_moduli, parts = np.empty((len(shares), size)), []
@@ -525,7 +516,7 @@ def drawn_gates(
         _refined(bands, gates, size, CHUNK),
         _refined(moments, gates, size, CHUNK // len(kinds)),
     )
-    return Drawn(log_moduli, gathered(size, parts), max(errors))
+    return Drawn(log_moduli, _gathered(size, parts), max(errors))
 
 
 def _refined(
@@ -625,12 +616,10 @@ def evenly_taken(size: int) -> Integers:
 def run_own_states(
     preactivations: Callable[[float], JointPreactivations], step: OwnStep, projection: float = 1.0
 ) -> tuple[Floats, float | None]:
-    """Units in `REPLICATES` chains of random inputs, from a zero state.
+    """(chains, steps, units) z of the gate that keeps the state, from 0, and the mean of h² shown.
 
-    What such a gate keeps decides what it keeps next. ``preactivations`` is what gates have beside
-    their own state, given the mean of h² over all that run, which a projection multiplies. Gives
-    (chains, steps, units) z of the gate that keeps the state, and the mean of h², or None where
-    none is shown.
+    ``preactivations`` is what gates have beside their own state, given the mean of h² over all that
+    run, which a projection multiplies.
     """
     still = preactivations(0.0)
     some = evenly_taken(len(still.mean))
@@ -662,8 +651,7 @@ def averaged_variance(
 
         g' = a ρ g + (1-a),    v' = a² v + 2 a (1-a) Re(ρ g) + (1-a)²
 
-    from v = g = 1 after the first step, along drawn gates: the mean over drives is exact. λ and γ
-    have pre-activations independent in time and of each other.
+    from v = g = 1 after the first step, along drawn gates independent in time and of each other.
     """
     size = gate.mean.size
     some = evenly_taken(size)
