@@ -111,8 +111,7 @@ def predict(
         step_size=step_size,
         ring=ring,
     )
-    document = prediction.document if as_json else prediction
-    show(document, "prediction", choose_format(as_json=as_json), output, with_plot=plot)
+    show(prediction, "prediction", choose_format(as_json=as_json), output, with_plot=plot)
 
 
 def landscape(

@@ -33,6 +33,7 @@ from memcurse_cli.schema.theory import (
     ParameterPrediction,
     Prediction,
     PredictionRow,
+    PredictionSettings,
     RingPrediction,
 )
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -143,17 +144,18 @@ def predict(
         moment = moments(logs, source, horizon, settings.state_readout)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
     mixture = None if _single_rho(inputs[0]) is not None else components_of(inputs[0])
-    variance = inputs[0].variance
-    return Prediction(
+    assumed = PredictionSettings(
         parametrization=parametrization,
         normalization=normalization,
         step_size=step_size if parametrization == "s4" else None,
         horizon=horizon,
         readout=settings.readout,
         autocorrelation=mixture,
-        rows=tuple(rows),
-        ring=None if radii is None else _average(radii, variance, settings, normalization),
     )
+    average = None
+    if radii is not None:
+        average = _average(radii, inputs[0].variance, settings, normalization)
+    return Prediction(assumed, tuple(rows), average)
 
 
 def _rows(
@@ -273,13 +275,13 @@ class BeyondHorizon:
 
 def beyond_horizon(prediction: Prediction, rows: Sequence[PredictionRow]) -> BeyondHorizon | None:
     """Those among rows of one input; None where the horizon is infinite or reaches past all."""
-    horizon = math.inf if prediction.horizon is None else prediction.horizon
+    horizon = math.inf if prediction.settings.horizon is None else prediction.settings.horizon
     longer = {memory: row for row in rows if (memory := row.time_constant or 0.0) > horizon}
     if not longer:
         return None
     time_constant = max(longer)
     longest = longer[time_constant]
-    source = Autocorrelation.from_components(prediction.autocorrelation or WHITE)
+    source = Autocorrelation.from_components(prediction.settings.autocorrelation or WHITE)
     if longest.rho is not None:
         source = Autocorrelation.from_rho(longest.rho)
     log = np.array([complex(-1 / time_constant, longest.angle)])
@@ -304,7 +306,7 @@ def chrono_biases(prediction: Prediction) -> list[ChronoBias]:
         for row in prediction.rows
         if row.time_constant and row.time_constant > LEAST_CHRONO
     ]
-    if prediction.parametrization != "sigmoid-gate" or not memories:
+    if prediction.settings.parametrization != "sigmoid-gate" or not memories:
         return []
     # T = 1/(1 - λ) of λ = e^(-1/τ), longer than τ by about half a step, needs σ(b) = 1 - 1/T
     # (Tallec & Ollivier 2018); Zucchet & Orvieto 2024, section 3.2, print log T, that of T + 1.

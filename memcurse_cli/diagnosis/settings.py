@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import components_of
+from memcurse_cli.schema.figures import Components, components_of
 from memcurse_cli.schema.report import InputAssumption
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.finite_sums import Readout
@@ -254,17 +255,10 @@ def _from_file(path: str) -> Autocorrelation:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != AutocorrelationDocument.SCHEMA:
         raise wrong(f"its schema is {str(schema)[:40]!r}, not {AutocorrelationDocument.SCHEMA!r}")
-    components = []
     try:
-        for part in document["components"]:
-            figures = (part["weight"], part["rho"], part.get("frequency", 0.0))
-            if not {*map(type, figures)} <= {int, float}:
-                raise TypeError
-            components.append(tuple(map(float, figures)))
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        components = msgspec.convert(document.get("components") or None, Components)
+    except msgspec.ValidationError as error:
         raise wrong('its "components" are not weights and rhos') from error
-    if not components:
-        raise wrong('its "components" are empty')
     return Autocorrelation.from_components(components)
 
 

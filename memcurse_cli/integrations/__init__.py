@@ -9,7 +9,7 @@ from typing import Any
 from memcurse_cli.diagnosis.inspection import inspect
 from memcurse_cli.errors import NoRecurrenceError, UsageError
 from memcurse_cli.schema.figures import Verdict
-from memcurse_cli.schema.report import Report, scalars
+from memcurse_cli.schema.report import Report
 
 LOGGER = logging.getLogger("memcurse")
 
@@ -66,4 +66,4 @@ class Monitor:
             self._told = True
             LOGGER.info("%s", said)
         self.report = report
-        return scalars(report, self._prefix)
+        return report.scalars(self._prefix)

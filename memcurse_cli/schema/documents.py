@@ -60,7 +60,7 @@ DOCUMENTS = (
     Document("check", "derived:Check", "check PATH"),
     Document("comparison", "derived:Comparison", "compare BEFORE AFTER"),
     Document("tracking", "derived:Tracking", "track PATH"),
-    Document("prediction", "theory:PredictionDocument", "predict"),
+    Document("prediction", "theory:Prediction", "predict"),
     Document("landscape", "theory:LandscapeReport", "landscape"),
     Document("hessian", "hessian:HessianReport", "hessian PATH"),
     Document("autocorrelation", "theory:AutocorrelationDocument", "autocorrelation DATA"),

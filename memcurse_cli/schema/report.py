@@ -1,7 +1,7 @@
 """The schema `memcurse.report/2`: everything that a report says, before it is drawn.
 
 Every record turns into the JSON object of the same fields. A number that does not exist is None
-here and null there; inf and nan never stand in a report. `scalars` flattens a report for a logger.
+here and null there; inf and nan never stand in a report.
 """
 
 from __future__ import annotations
@@ -376,12 +376,54 @@ class Report(Record, frozen=True):
     ] = None
 
     def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:
-        """The figures as a flat dictionary for a logger; see `scalars`."""
-        return scalars(self, prefix)
+        """The figures as a flat dictionary for a logger, each name with a prefix.
+
+        A few of the whole report, then those of each layer and group. A verdict is 0 for ok, 1 for
+        not judged, 2 for watch, 3 for cursed. A figure that diverges or does not exist is left
+        out, and so is the worst of several where one of them diverges. Of the whole report:
+        ``verdict``, ``unstable`` (eigenvalues with |λ| >= 1), ``memory`` (the longest, in steps),
+        ``step_effect`` (the worst), ``learning_rate`` (the largest), ``usable_rate`` (the
+        smallest). Of each layer the same and those of `layer_figures` under ``<layer>/``.
+        """
+        layers = [(f"{layer.name}/", layer_figures(layer)) for layer in self.layers]
+        found = {
+            "verdict": float(ORDER.index(self.verdict)),
+            "unstable": sum(numbers["unstable"] for _, numbers in layers),
+        }
+        whole = {"memory": max, "step_effect": max, "learning_rate": max, "usable_rate": min}
+        for name, choose in whole.items():
+            known = [numbers[name] for _, numbers in layers if name in numbers]
+            if known:
+                found[name] = choose(known)
+        for layer, numbers in layers:
+            found |= {layer + name: number for name, number in numbers.items()}
+        return {prefix + name: number for name, number in found.items() if math.isfinite(number)}
 
     def groups(self, parameters: Iterable[tuple[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Parameter groups with their learning rates, as `torch.optim` takes them; see `groups`."""
-        return groups(self, parameters)
+        """Parameter groups as `torch.optim` takes them: recurrent tensors at their usable rates.
+
+        A rate above that of the network is not given; a layer that was not judged stays with the
+        rest. A tensor that several layers share, or of which only a part is recurrent, is one
+        parameter. Without ``model.named_parameters()`` the groups hold names of tensors, and that
+        of the rest, the last one, none.
+
+        Raises:
+            UsageError: a recurrent tensor is not among the parameters, or may be several of them.
+        """
+        named = None if parameters is None else dict(parameters)
+        rates: dict[str, float] = {}
+        for layer in self.layers:
+            usable = None if layer.usable_rate is None else layer.usable_rate.rate
+            if usable is not None and usable < layer.learning_rate:
+                for one in layer.parameters:
+                    name = one.tensor if named is None else _parameter(one.tensor, named)
+                    rates[name] = min(usable, rates.get(name, usable))
+        slow: dict[float, list[Any]] = {}
+        for name, rate in rates.items():
+            slow.setdefault(rate, []).append(name if named is None else named[name])
+        rest = [one for name, one in (named or {}).items() if name not in rates]
+        found = [{"params": params, "lr": rate} for rate, params in slow.items()]
+        return [*found, {"params": rest, "lr": self.input.learning_rate}]
 
     def __str__(self) -> str:
         """The page of `memcurse inspect`, 80 columns wide."""
@@ -395,38 +437,6 @@ class Report(Record, frozen=True):
 def _reports(module: str) -> Any:
     """A module of the reports, by its name: imports never run from here to there."""
     return importlib.import_module(f"memcurse_cli.reports.{module}")
-
-
-def groups(
-    report: Report, parameters: Iterable[tuple[str, Any]] | None = None
-) -> list[dict[str, Any]]:
-    """Parameter groups: every recurrent tensor at its layer's usable rate, the rest at its own.
-
-    A rate above that of the network is not given; a layer that was not judged stays with the rest.
-    A tensor that several layers share, or of which only a part is recurrent, is one parameter.
-
-    Args:
-        report: whose usable rates to take.
-        parameters: ``model.named_parameters()``; without it the groups hold names of tensors, and
-            that of the rest, the last one, none.
-
-    Raises:
-        UsageError: a recurrent tensor is not among the parameters, or may be several of them.
-    """
-    named = None if parameters is None else dict(parameters)
-    rates: dict[str, float] = {}
-    for layer in report.layers:
-        usable = None if layer.usable_rate is None else layer.usable_rate.rate
-        if usable is not None and usable < layer.learning_rate:
-            for one in layer.parameters:
-                name = one.tensor if named is None else _parameter(one.tensor, named)
-                rates[name] = min(usable, rates.get(name, usable))
-    slow: dict[float, list[Any]] = {}
-    for name, rate in rates.items():
-        slow.setdefault(rate, []).append(name if named is None else named[name])
-    rest = [one for name, one in (named or {}).items() if name not in rates]
-    found = [{"params": params, "lr": rate} for rate, params in slow.items()]
-    return [*found, {"params": rest, "lr": report.input.learning_rate}]
 
 
 def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
@@ -443,34 +453,6 @@ def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
         where="groups",
         remedy="give model.named_parameters() of the model that the checkpoint is of",
     )
-
-
-def scalars(report: Report, prefix: str = "memcurse/") -> dict[str, float]:
-    """Names and numbers: a few of the whole report, then those of each layer and group.
-
-    A verdict is 0 for ok, 1 for not judged, 2 for watch, 3 for cursed. A figure that diverges or
-    does not exist is left out, and so is the worst of several where one of them diverges. Of the
-    whole report: ``verdict``, ``unstable`` (eigenvalues with |λ| >= 1), ``memory`` (the longest,
-    in steps), ``step_effect`` (the worst), ``learning_rate`` (the largest), ``usable_rate`` (the
-    smallest). Of each layer the same and those of `layer_figures` under ``<layer>/``.
-
-    Args:
-        report: what to flatten.
-        prefix: stands before every name.
-    """
-    layers = [(f"{layer.name}/", layer_figures(layer)) for layer in report.layers]
-    found = {
-        "verdict": float(ORDER.index(report.verdict)),
-        "unstable": sum(numbers["unstable"] for _, numbers in layers),
-    }
-    whole = {"memory": max, "step_effect": max, "learning_rate": max, "usable_rate": min}
-    for name, choose in whole.items():
-        known = [numbers[name] for _, numbers in layers if name in numbers]
-        if known:
-            found[name] = choose(known)
-    for layer, numbers in layers:
-        found |= {layer + name: number for name, number in numbers.items()}
-    return {prefix + name: number for name, number in found.items() if math.isfinite(number)}
 
 
 def layer_figures(layer: LayerReport) -> dict[str, float]:

@@ -50,7 +50,7 @@ class PredictionSettings(Record, frozen=True):
     autocorrelation: Annotated[Components | None, "the input where it is a mixture, else null."]
 
 
-class PredictionDocument(Record, frozen=True):
+class Prediction(Record, frozen=True):
     """What the theory says of some eigenvalues."""
 
     SCHEMA: ClassVar = "memcurse.prediction/1"
@@ -60,19 +60,6 @@ class PredictionDocument(Record, frozen=True):
     ring: Annotated[
         RingPrediction | None, "the averages over a ring; null where none was asked for."
     ] = None
-
-
-class Prediction(PredictionSettings, frozen=True):
-    """What the theory says of some eigenvalues: the rows and the ring, beside what was assumed."""
-
-    rows: tuple[PredictionRow, ...]
-    ring: RingPrediction | None = None
-
-    @property
-    def document(self) -> PredictionDocument:
-        """The prediction as JSON has it, with what was assumed in an object of its own."""
-        assumed = {name: getattr(self, name) for name in PredictionSettings.__struct_fields__}
-        return PredictionDocument(PredictionSettings(**assumed), self.rows, self.ring)
 
 
 Gain = Literal["none", "own", "coupled"]
@@ -220,7 +207,7 @@ class AutocorrelationDocument(Record, frozen=True):
 
     data: Annotated[SampleData, "where it comes from."]
     estimator: Annotated[
-        Literal["unbiased", "biased"],
+        Estimator,
         "``unbiased`` divides by the number of products, ``biased`` by that of samples.",
     ]
     centred: Annotated[bool, "whether each feature's mean was taken away."]

@@ -11,7 +11,6 @@ from diagnosis.build import SAMPLES, drawn_lru
 from memcurse_cli import Report, inspect
 from memcurse_cli.diagnosis.comparison import compare, match_eigenvalues
 from memcurse_cli.schema.derived import SpectrumMove
-from memcurse_cli.schema.report import scalars
 
 UNITS = 12
 
@@ -101,7 +100,7 @@ def test_every_figure_stands_on_both_sides_under_the_name_of_its_scalar() -> Non
     (layer,) = compare(before, after).layers
     changes = {one.figure: one for one in layer.changes}
     for side, given in (("before", before), ("after", after)):
-        found = scalars(given, prefix="")
+        found = given.scalars("")
         for name, change in changes.items():
             assert getattr(change, side) == found.get(f"{layer.name}/{name}"), name
     assert (changes["memory"].after, changes["memory"].divergent_after) == (None, True)

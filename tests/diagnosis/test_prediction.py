@@ -48,7 +48,7 @@ def test_a_mixture_has_no_single_rho() -> None:
     prediction = predict(autocorrelation=text, modulus=0.99)
     assert prediction == predict(autocorrelation=Autocorrelation.parse(text), modulus=0.99)
     assert prediction.rows[0].rho is None
-    assert [*map(tuple, prediction.autocorrelation)] == [(0.332, 0.0), (0.044, 0.997)]
+    assert [*map(tuple, prediction.settings.autocorrelation)] == [(0.332, 0.0), (0.044, 0.997)]
     parts = predict(rho=[0.0, 0.997], modulus=0.99).rows
     expected = 0.332 * parts[0].sensitivity + 0.044 * parts[1].sensitivity
     assert prediction.rows[0].sensitivity == pytest.approx(expected, rel=1e-14)
@@ -84,7 +84,7 @@ def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:
     assert [row.modulus for row in found.rows] == [0.9, 0.999]
     assert found.ring == predict(ring=(0.9, 0.999), time_constant=10.0).ring
     assert [row.modulus for row in predict(ring=(0.9, 0.999), modulus=0.5).rows] == [0.5]
-    assert to_json(found.document)["ring"]["second_moment"] == pytest.approx(
+    assert to_json(found)["ring"]["second_moment"] == pytest.approx(
         np.log(0.19 / (1 - 0.999**2)) / (0.999**2 - 0.81)
     )
     mixed = predict(ring=(0, 0.9), autocorrelation="0.5:0.9,1.5:0").ring

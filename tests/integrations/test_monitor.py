@@ -11,7 +11,6 @@ import pytest
 
 from memcurse_cli import MemcurseError, inspect
 from memcurse_cli.integrations import Monitor
-from memcurse_cli.schema.report import scalars
 
 
 def dense(modulus: float) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def dense(modulus: float) -> dict[str, Any]:
 
 def test_scalars_are_the_reports_figures_without_what_diverges() -> None:
     report = inspect(dense(0.99), horizon=200, learning_rate=1e-3)
-    found = scalars(report)
+    found = report.scalars()
     (layer,) = report.layers
     assert found["memcurse/verdict"] == 0
     assert found["memcurse/memory"] == report.memory
@@ -28,7 +27,7 @@ def test_scalars_are_the_reports_figures_without_what_diverges() -> None:
     assert found["memcurse/learning_rate"] == 1e-3
     assert found[f"memcurse/{layer.name}/step_effect/A"] == layer.parameters[0].step_effect
     assert found[f"memcurse/{layer.name}/diagonality"] == layer.hessian.diagonality
-    unstable = scalars(inspect(dense(1.5), horizon=np.inf), prefix="")
+    unstable = inspect(dense(1.5), horizon=np.inf).scalars("")
     assert (unstable["unstable"], unstable["verdict"]) == (2, 1)
     assert not {"memory", "step_effect"} & set(unstable)
     assert all(type(number) is float and math.isfinite(number) for number in found.values())

@@ -16,7 +16,6 @@ from tracking.build import state
 from memcurse_cli import inspect
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Tracking
-from memcurse_cli.schema.report import scalars
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.tracking.track import Tracker
@@ -68,7 +67,7 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
     assert callback.report is not None
     assert len(callback.report.layers) == 2
     assert callback.report.input.learning_rate == 1e-3
-    assert scalars(callback.report).items() <= logged[-1].items()
+    assert callback.report.scalars().items() <= logged[-1].items()
     trainer.save_model()
     trainer.save_state()  # the folder itself is now a checkpoint of step 4 too
     run = track(tmp_path)
@@ -116,7 +115,7 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
     assert [int(line[head.index("step")]) for line in lines] == [2, 4, 6]
     assert callback.report is not None
     end = inspect(module.state_dict(), horizon=HORIZON, learning_rate=0.3)
-    assert scalars(callback.report) == scalars(end)
+    assert callback.report.scalars() == end.scalars()
     run = track(folder)
     assert told(run) == [(2, "metadata"), (4, "metadata"), (6, "metadata")]
     memories = [one.report.memory for one in run.steps if one.report]

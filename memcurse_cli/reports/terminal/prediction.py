@@ -80,21 +80,22 @@ def lines(prediction: Prediction, screen: Screen, *, with_plot: bool = False) ->
 
 
 def _assumed(prediction: Prediction) -> Iterator[tuple[str, str]]:
-    gain = GAINS[prediction.normalization]
-    if prediction.normalization == "lru":
-        owned = prediction.parametrization != "optimal"
+    assumed = prediction.settings
+    gain = GAINS[assumed.normalization]
+    if assumed.normalization == "lru":
+        owned = assumed.parametrization != "optimal"
         gain += ", learnt as exp(gamma_log)" if owned else ", tied to omega_nu"
     yield "state", f"h[t+1] = λ h[t] + γ x[t+1], {gain}"
-    size = prediction.step_size
+    size = assumed.step_size
     step = "" if size is None else f"; step size Δ = {setting(size)}"
-    yield "lambda", MAPS[prediction.parametrization] + step
+    yield "lambda", MAPS[assumed.parametrization] + step
     inputs = [
         InputAssumption(
-            prediction.autocorrelation or (Component(1.0, rho or 0.0),),
-            prediction.horizon,
+            assumed.autocorrelation or (Component(1.0, rho or 0.0),),
+            assumed.horizon,
             None,
             STEP,
-            prediction.readout,
+            assumed.readout,
         )
         for rho in dict.fromkeys(row.rho for row in prediction.rows)
     ]
@@ -123,7 +124,7 @@ def _costs(prediction: Prediction, groups: Mapping[str, Rows]) -> Iterator[str]:
         prefix = f"{heading}: " if heading else ""
         yield from (prefix + sentence for sentence in _meaning(rows))
         yield from (prefix + sentence for sentence in _cut_off(prediction, rows))
-    horizon, ring = prediction.horizon, prediction.ring
+    horizon, ring = prediction.settings.horizon, prediction.ring
     if ring is not None:
         inner, outer = (f"{radius:.6g}" for radius in (ring.inner_modulus, ring.outer_modulus))
         after = "" if horizon is None else "at this horizon "
@@ -199,13 +200,13 @@ def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
 
 def _cut_off(prediction: Prediction, rows: Rows) -> Iterator[str]:
     """That the horizon ends before the longest memory of these rows, and what that hides."""
-    found = beyond_horizon(prediction, rows)
+    found, settings = beyond_horizon(prediction, rows), prediction.settings
     if found is None:
         return
     of = "one time constant" if found.count == 1 else f"{found.count} time constants"
-    which = "every step" if prediction.readout == "every" else "the last step"
+    which = "every step" if settings.readout == "every" else "the last step"
     said = (
-        f"The horizon matters: it cuts off {of} beyond {prediction.horizon} steps, and the figures "
+        f"The horizon matters: it cuts off {of} beyond {settings.horizon} steps, and the figures "
         f"are those of {which} of such a sequence."
     )
     if found.factor is not None:
