@@ -44,7 +44,7 @@ def sections(
     report: Report, layer: LayerReport, tables: Sequence[LayerTable | SharedTable]
 ) -> Iterator[Part]:
     """The tables that this layer has something to say in, without the columns that say nothing."""
-    page = Page(Screen(FILE_WIDTH), replace(report, layers=(layer,)))
+    page = Page(Screen(FILE_WIDTH), structs.replace(report, layers=(layer,)))
     for table in tables:
         columns = table.columns
         rows = [cells(columns, one) for one in table.entries(layer)]
