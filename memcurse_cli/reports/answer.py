@@ -14,7 +14,6 @@ from memcurse_cli.reports.numbers import (
     count,
     decay_words,
     number,
-    number_or_absent,
     percent,
     setting,
 )
@@ -100,7 +99,7 @@ def reasons(report: Report) -> tuple[list[Told], int]:
 
 def steps(memory: float | None) -> str:
     """A memory: `38 steps`, or that it never ends."""
-    return "never" if memory is None else number(memory, 2)
+    return number(memory, 2, absent="never")
 
 
 def memory_words(report: Report) -> str:
@@ -263,4 +262,4 @@ def by_depth(report: Report) -> list[tuple[int, LayerReport | None]]:
 
 def rate_words(rate: float | None) -> str:
     """A usable rate, with the two digits that it is good to."""
-    return number_or_absent(rate, 2)
+    return number(rate, 2)

@@ -17,13 +17,15 @@ ABSENT = "-"
 Level = Literal["min", "p50", "p90", "p99", "max"]
 
 
-def number(value: float, digits: int = 3, *, shift: int = 0) -> str:
-    """A measured number: `1.23`, `1000`, `1.2e5`.
+def number(value: float | None, digits: int = 3, *, shift: int = 0, absent: str = ABSENT) -> str:
+    """A measured number: `1.23`, `1000`, `1.2e5`; what it says where there is none.
 
     From 0.001 up to 99999 it is written out, with ``digits`` significant digits; beyond, it has
     an exponent and no trailing zeros. It is first multiplied by 10^shift, in decimal, so that no
     float overflows on the way.
     """
+    if value is None:
+        return absent
     mantissa, _, exponent_text = f"{value:.{digits - 1}e}".partition("e")
     exponent, rounded = int(exponent_text) + shift, Decimal(mantissa)
     if rounded == 0:
@@ -33,25 +35,15 @@ def number(value: float, digits: int = 3, *, shift: int = 0) -> str:
     return f"{rounded.normalize():f}e{exponent}"
 
 
-def number_or_absent(value: float | None, digits: int = 3) -> str:
-    """A measured number, or that there is none."""
-    return ABSENT if value is None else number(value, digits)
-
-
 def span(values: Sequence[float], digits: int = 3) -> str:
     """One measured number, or the range of several: `1.2`, `0.3 - 40`."""
     low, high = number(min(values), digits), number(max(values), digits)
     return low if low == high else f"{low} - {high}"
 
 
-def percent(fraction: float, digits: int = 3) -> str:
-    """A fraction in per cent: `220 %`."""
-    return f"{number(fraction, digits, shift=2)} %"
-
-
-def percent_or_absent(fraction: float | None) -> str:
-    """A fraction in per cent, or that there is none."""
-    return ABSENT if fraction is None else percent(fraction)
+def percent(fraction: float | None, digits: int = 3, *, absent: str = ABSENT) -> str:
+    """A fraction in per cent: `220 %`; what it says where there is none."""
+    return absent if fraction is None else f"{number(fraction, digits, shift=2)} %"
 
 
 def setting(value: float) -> str:
@@ -64,17 +56,16 @@ def quantile(level: Level) -> Callable[[Quantiles], str]:
     """What writes one quantile; `divergent` where it is infinite."""
 
     def said(quantiles: Quantiles) -> str:
-        value = getattr(quantiles, level)
-        return number(value) if value is not None else DIVERGENT if quantiles.divergent else ABSENT
+        return number(
+            getattr(quantiles, level), absent=DIVERGENT if quantiles.divergent else ABSENT
+        )
 
     return said
 
 
 def effect(fraction: float | None, *, divergent: int) -> str:
     """A step's relative change of the state; without a value it diverges or does not exist."""
-    if fraction is not None:
-        return percent(fraction)
-    return DIVERGENT if divergent else ABSENT
+    return percent(fraction, absent=DIVERGENT if divergent else ABSENT)
 
 
 def count(items: int, noun: str) -> str:

@@ -11,12 +11,9 @@ from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_w
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, name_column
 from memcurse_cli.reports.numbers import (
-    ABSENT,
     count,
     number,
-    number_or_absent,
     percent,
-    percent_or_absent,
     size,
 )
 from memcurse_cli.reports.plots import heat_map
@@ -137,10 +134,8 @@ def _group_columns(trace: float) -> tuple[Column, ...]:
         GUTTER_COLUMN,
         name_column("group", lambda group: Cell(group.name, NAME)),
         figure("N", "size", write=str),
-        figure(
-            "tr H", "scores.trace", 2, lambda own: ABSENT if own is None else _share(own / trace)
-        ),
-        figure("diagonal", "scores.diagonality", 1, percent_or_absent),
+        figure("tr H", "scores.trace", 2, lambda own: _share(own / trace)),
+        figure("diagonal", "scores.diagonality", 1, percent),
         figure("Adam left", "scores", 4, at_least("adam_residual")),
         figure("spread", "scores.concentration", 5),
         figure("λ_max", "scores", 3, at_least("sharpness")),
@@ -185,7 +180,7 @@ def _eigenvector_columns(groups: Sequence[str]) -> list[Column]:
     return [
         Column("", lambda row: Cell(f"v{row[0]}", LABEL), align="left"),
         Column("eigenvalue", lambda row: number(row[1].eigenvalue)),
-        Column("spread", lambda row: number_or_absent(row[1].concentration), leaves=2),
+        Column("spread", lambda row: number(row[1].concentration), leaves=2),
         name_column("groups", lambda row: weights(row[1])),
         name_column("where in the layer", lambda row: _place(row[1]), leaves=1),
     ]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from rich.text import Text
 
+from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
-from memcurse_cli.reports.numbers import ABSENT, number, number_or_absent, percent, setting
+from memcurse_cli.reports.numbers import ABSENT, number, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
-from memcurse_cli.reports.terminal.report import describe_horizon, describe_input
 from memcurse_cli.reports.terminal.steps import title
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
@@ -45,7 +44,6 @@ def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cel
     return lambda row: Cell(write(row.one), VERDICT_STYLES[_verdict(row.one.steps_across)])
 
 
-_two_digits = partial(number_or_absent, digits=2)
 _WHICH = [
     Column("written as", lambda row: "" if row.place else title(row.view), align="left"),
     Column("parameter", lambda row: Cell(row.one.name, NAME), align="left", shrinks=True),
@@ -59,9 +57,9 @@ COLUMNS = explained(
     *_WHICH,
     figure("at", "one.value", 3),
     figure("κ", "one.relative_sensitivity", 1),
-    figure("max SGD lr", "one.max_stable_lr", 2, _two_digits),
-    Column("basin", _judged(lambda one: number_or_absent(one.basin))),
-    Column("steps", _judged(lambda one: _two_digits(one.steps_across))),
+    figure("max SGD lr", "one.max_stable_lr", 2, rate_words),
+    Column("basin", _judged(lambda one: number(one.basin))),
+    Column("steps", _judged(lambda one: rate_words(one.steps_across))),
 )
 START_COLUMNS = explained(
     {
@@ -75,8 +73,8 @@ START_COLUMNS = explained(
     figure("from", "one.start", 2),
     figure("to", "one.value", 3),
     figure("gradient", "one.gradient", 1),
-    figure("Adam", "one.adam_steps", 0, _two_digits),
-    figure("SGD", "one.sgd_steps", 0, _two_digits),
+    figure("Adam", "one.adam_steps", 0, rate_words),
+    figure("SGD", "one.sgd_steps", 0, rate_words),
 )
 
 

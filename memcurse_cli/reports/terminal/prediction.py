@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 
 from rich.text import Text
@@ -233,10 +234,7 @@ def _modulus(row: PredictionRow) -> str:
     return f"1-{number(_gap(row))}"
 
 
-def _figure(value: float | None) -> str:
-    return DIVERGENT if value is None else number(value)
-
-
+_figure = partial(number, absent=DIVERGENT)
 Value = Callable[[PredictionRow], "float | None"]
 
 

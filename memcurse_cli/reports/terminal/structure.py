@@ -14,7 +14,6 @@ from memcurse_cli.reports.numbers import (
     DIVERGENT,
     number,
     percent,
-    percent_or_absent,
     quantile,
     setting,
 )
@@ -40,8 +39,6 @@ def at_least(name: str) -> Callable[[Any], str]:
     """What writes a score as a lower bound, where its error shows in the digits."""
 
     def said(scores: Any) -> str:
-        if scores is None:
-            return ABSENT
         value, error = getattr(scores, name), getattr(scores, f"{name}_error")
         return f"≥{number(value)}" if error > 0.005 * value else number(value)
 
@@ -72,16 +69,12 @@ HESSIAN = LayerTable(
         figure("spread", "concentration", 3),
         Column("sharpness", at_least("sharpness"), leaves=2),
         figure("SGD limit", "max_stable_lr", 1, rate_words),
-        figure("output", "output_step_effect", 4, percent_or_absent),
+        figure("output", "output_step_effect", 4, percent),
     ),
     entries=lambda layer: [layer.hessian] if layer.hessian else [],
     rank=attrgetter("hessian.adam_residual"),
     more=" with less left to Adam",
 )
-
-
-def _normality(condition: float | None) -> str:
-    return "not diagonalisable" if condition is None else number(condition)
 
 
 DENSE = LayerTable(
@@ -95,7 +88,7 @@ DENSE = LayerTable(
             "E‖dh/dA‖²": "E‖dh/dA‖²: over all entries.",
             "κ(A)": "κ(A): that over E‖h‖².",
         },
-        figure("κ(P)", "eigenvector_condition", write=_normality),
+        Column("κ(P)", lambda one: number(one.eigenvector_condition, absent="not diagonalisable")),
         figure("departure", "henrici_departure", write=percent),
         figure("memory", "memory"),
         figure("E‖dh/dA‖²", "sensitivity", 2),
@@ -134,13 +127,13 @@ STRUCTURE = LayerTable(
             "max ‖A^k‖": "Max ‖A^k‖: the growth before the decay, at step k, at least the Kreiss "
             "constant.",
         },
-        figure("λ part", "eigenvalue_part", 1, percent_or_absent),
-        figure("P part", "eigenvector_part", 2, percent_or_absent),
-        figure("both", "cross_part", 3, percent_or_absent),
+        figure("λ part", "eigenvalue_part", 1, percent),
+        figure("P part", "eigenvector_part", 2, percent),
+        figure("both", "cross_part", 3, percent),
         figure("cond λ p50", "eigenvalue_condition.p50", 5),
         figure("cond λ max", "eigenvalue_condition.max"),
         figure("max ‖A^k‖", "transient_growth"),
-        figure("k", "transient_step", 4, lambda step: ABSENT if step is None else str(step)),
+        figure("k", "transient_step", 4, str),
         figure("Kreiss ≥", "kreiss_bound", 6),
     ),
     entries=_structures,
@@ -153,7 +146,7 @@ def _jacobian_memory(spectrum: HiddenSpectrum) -> str:
     """A gate's matrix is no step, so it has no memory of its own."""
     if spectrum.name != JACOBIAN:
         return ABSENT
-    return DIVERGENT if spectrum.time_constant is None else number(spectrum.time_constant)
+    return number(spectrum.time_constant, absent=DIVERGENT)
 
 
 HIDDEN = LayerTable(
@@ -204,11 +197,6 @@ def _gate(gate: GateAtWork) -> str:
     return f"{gate.name[:1]} {mean}±{spread}"
 
 
-def _decay(row: WorkRow) -> str:
-    steps = row[1].time_constant
-    return "no decay" if steps is None else number(steps)
-
-
 def _work_notes(page: Page) -> Iterator[str]:
     """What mean field theory rests on, where the two disagree, and what has no figure."""
     points = [(layer.name, layer.operating_point) for layer in page.layers if layer.operating_point]
@@ -247,7 +235,7 @@ STATE_AT_WORK = LayerTable(
         Column("gates", lambda row: " ".join(map(_gate, row[1].gates)), align="left", leaves=1),
         Column("s²", lambda row: row[2], optional=True, leaves=2),
         Column("χ", lambda row: number(row[1].growth)),
-        Column("τ", _decay),
+        Column("τ", lambda row: number(row[1].time_constant, absent="no decay")),
     ),
     entries=_states,
     rank=lambda layer: _states(layer)[-1][1].growth,

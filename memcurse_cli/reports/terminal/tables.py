@@ -23,7 +23,7 @@ from memcurse_cli.reports.grid import (
     name_column,
     paragraph,
 )
-from memcurse_cli.reports.numbers import count, effect, number_or_absent
+from memcurse_cli.reports.numbers import ABSENT, count, effect, number
 from memcurse_cli.reports.ranking import shared
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import LayerReport, Report
@@ -39,14 +39,14 @@ NAME_COLUMN = name_column("layer", optional=True)
 
 
 def figure(
-    heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number_or_absent
+    heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number
 ) -> Column:
     """The column of an attribute of its entries, or of one of an attribute that may be None."""
 
     def value(entry: Any) -> str:
         for part in name.split("."):
             entry = None if entry is None else getattr(entry, part)
-        return write(entry)
+        return ABSENT if entry is None else write(entry)
 
     return Column(heading, value, leaves=leaves)
 
