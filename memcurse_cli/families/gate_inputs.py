@@ -167,21 +167,24 @@ def mixing_drive(
 
 
 def peephole_drive(
-    plain: GateDrive, state: HiddenState, peepholes: Mapping[str, Floats], reason: str
+    seen: Mapping[str, GateInput],
+    opening: Opening,
+    projection: Floats | None,
+    peepholes: Mapping[str, Floats],
+    reason: str,
 ) -> OwnStateDrive:
     """``c' = σ(f + p_f c) c + σ(i + p_i c) tanh(g)``, ``h = σ(o + p_o c') tanh(c')``.
 
-    ``plain`` drives the LSTM without its (n,) ``peepholes`` p, by gate, of those that are there;
-    its ``state`` has an output gate, and ``reason`` says why there are no moments.
+    ``seen`` is what the gates of the LSTM see without its (n,) ``peepholes`` p, by gate, of those
+    that are there; ``projection`` as of `HiddenState`, and ``reason`` why there are no moments.
     """
-    seen = (plain.gate, plain.write_gate, state.candidate, state.output)
-    none, opening = np.zeros_like(plain.gate.bias), state.opening
+    gates = [seen[gate] for gate in ("forget", "input", "cell", "output")]
+    none = np.zeros_like(gates[0].bias)
     by_forget, by_input, by_output = (
         peepholes.get(gate, none) for gate in ("forget", "input", "output")
     )
 
     def preactivations(inputs: float, held: float) -> JointPreactivations:
-        gates = [gate for gate in seen if gate is not None]
         variances = np.stack([gate.variance(inputs, held) for gate in gates], axis=-1)
         means = np.stack([gate.centre for gate in gates], axis=-1)
         return JointPreactivations(means, variances[..., None] * np.eye(len(gates)))
@@ -194,8 +197,8 @@ def peephole_drive(
         shown = opening(output + by_output[units] * after).value * np.tanh(after)
         return OwnState(kept, after, shown)
 
-    projection = 1.0 if state.projection is None else float(np.mean(state.projection))
-    return OwnStateDrive(preactivations, step, opening, reason, projection, plain.sees)
+    shown = 1.0 if projection is None else float(np.mean(projection))
+    return OwnStateDrive(preactivations, step, opening, reason, shown)
 
 
 @dataclass(frozen=True)

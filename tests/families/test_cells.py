@@ -12,13 +12,11 @@ from numpy.testing import assert_allclose
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.families.cells import gated_layer
-from memcurse_cli.families.cells.gated_layer import open_gate
 from memcurse_cli.families.detect import detect, named_family
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.gate_inputs import GateDrive, OwnStateDrive
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.theory.gates.laws import Clipped
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -163,9 +161,14 @@ def test_a_jacobian_that_is_too_large_is_left_out_with_its_reason(
 
 
 def test_a_hard_gate_saturates_and_no_bias_moves_it_there() -> None:
-    gate = open_gate(Clipped(0.2, 0.5), np.array([-2.5, -9.0, 2.5, 9.0]))
-    assert_allclose(gate.value, [0, 0, 1, 1], rtol=0)
-    assert_allclose(gate.log_value, [-LARGEST_DECAY, -LARGEST_DECAY, 0, 0], rtol=1e-15)
-    assert_allclose(gate.log_opposite, [0, 0, -LARGEST_DECAY, -LARGEST_DECAY], rtol=1e-15)
-    for derivative in (gate.derivative, gate.log_derivative, gate.log_opposite_derivative):
-        assert_allclose(derivative, 0, rtol=0)
+    arrays = {f"l/{name}": np.zeros((4, 12)) for name in ("kernel", "recurrent_kernel")}
+    arrays["l/bias"] = np.array([-2.5, -9.0, 2.5, 9.0, *np.zeros(8)])
+    store = MemoryStore(arrays)
+    ((family, match),) = detect(store.tensors)
+    found = family.read(store, match, ReadOptions(assume={"recurrent_activation": "hard_sigmoid"}))
+    shut, opened = [-LARGEST_DECAY] * 2, [0.0, 0.0]
+    assert_allclose(found.log_eigenvalues, [*shut, *opened], rtol=1e-15)
+    assert_allclose(found.log_gain, [*opened, *shut], rtol=1e-15)
+    for group in found.parameters:
+        assert not np.any(group.eigenvalue_derivative)
+        assert group.log_gain_derivative is None or not np.any(group.log_gain_derivative)

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from memcurse_cli.families.gate_inputs import GateDrive, peephole_drive
 from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    log_of_eigenvalues,
-    log_sigmoid,
-    parameter_group,
     sigmoid,
 )
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
-from memcurse_cli.theory.gates.laws import LOGISTIC, Opening
+from memcurse_cli.families.recurrence import Floats, HiddenSpectra
+from memcurse_cli.families.selective.law import Slot
 from memcurse_cli.theory.linalg import eigenvalues
 
 LARGEST_JACOBIAN = 1024  # the largest order of one that is taken: that of an LSTM of 512 units
 WITHOUT_BIAS = (
     "the layer has no bias: at zero input its gates stand at 1/2 and only the weights move them, "
     "so no parameter is listed"
-)
-PEEPHOLES = (
-    "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
-    "λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)"
-)
-_OWN_STATE = (
-    "peepholes let its gates see their own unit's state, which stays from step to step, where the"
-    " theory has gates drawn anew; the band is that of its forget gate, drawn"
 )
 
 # The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight.
@@ -136,40 +123,12 @@ def gru_step(
     return step
 
 
-class OpenGate(NamedTuple):
-    """A gate of H units: logarithms cut at `LARGEST_DECAY`, derivatives by the bias."""
-
-    value: Floats
-    log_value: Floats
-    log_opposite: Floats  # log(1 - value)
-    derivative: Floats
-    log_derivative: Floats
-    log_opposite_derivative: Floats
-
-
-def open_gate(opening: Opening, bias: Floats) -> OpenGate:
-    """The gate at a bias; where a hard one is shut or open, no bias moves it."""
-    value, opposite, slope = opening(bias)
-    if opening == LOGISTIC:
-        return OpenGate(value, log_sigmoid(bias), log_sigmoid(-bias), slope, opposite, -value)
-    smallest, still = np.exp(-LARGEST_DECAY), slope == 0
-    return OpenGate(
-        value,
-        np.log(np.maximum(value, smallest)),
-        np.log(np.maximum(opposite, smallest)),
-        slope,
-        slope / np.where(still, 1.0, value),
-        -slope / np.where(still, 1.0, opposite),
-    )
-
-
 class Part(NamedTuple):
-    """What one tensor holds of a gate: its role, the tensor, (H,) values and the stored type."""
+    """What one tensor holds of a gate: its role, the tensor and (H,) values."""
 
     role: str
     tensor: str
     values: Floats
-    dtype: str
 
 
 @dataclass(frozen=True)
@@ -179,16 +138,14 @@ class GateBias:
     total: Floats
     parts: tuple[Part, ...] = ()
 
-    def groups(
-        self, gate: str, eigenvalue_derivative: Floats, log_gain_derivative: Floats | None = None
-    ) -> tuple[ParameterGroup, ...]:
-        """One parameter group per tensor, called after its role and, if not "", after the gate."""
+    def slots(self, gate: str, moves: str = "") -> tuple[Slot, ...]:
+        """One slot per tensor, called after its role and, if not "", after the gate."""
         return tuple(
-            parameter_group(
+            Slot(
                 f"{part.role}[{gate}]" if gate else part.role,
-                *part[1:],
-                eigenvalue_derivative,
-                log_gain_derivative,
+                part.values,
+                moves or gate,
+                tensor=part.tensor,
             )
             for part in self.parts
         )
@@ -198,50 +155,3 @@ class GateBias:
         zero = np.zeros_like(self.total)
         inside = sum((part.values for part in self.parts if part.role == inner), zero)
         return sum((part.values for part in self.parts if part.role != inner), zero), inside
-
-
-def with_peepholes(
-    recurrence: Recurrence,
-    biases: Mapping[str, GateBias],
-    peepholes: Mapping[str, Part],
-    opening: Opening,
-) -> Recurrence:
-    """An LSTM's recurrence with its peepholes' term in λ, its derivatives and what moves its gates.
-
-    ``c' = σ(b_f + p_f c) c + σ(b_i + p_i c) tanh(b_g)`` at zero input and h = 0. The slope at c = 0
-    is λ = σ(b_f) + p_i σ'(b_i) tanh(b_g): p_f multiplies c², and p_o acts on the output alone.
-    """
-    plain = recurrence.gate
-    if isinstance(plain, GateDrive) and plain.state is not None and peepholes:
-        seen = {gate: peephole.values for gate, peephole in peepholes.items()}
-        drive = peephole_drive(plain, plain.state, seen, _OWN_STATE)
-        recurrence = replace(recurrence, gate=drive)
-    if "input" not in peepholes:
-        return recurrence
-    peephole = peepholes["input"]
-    opened = open_gate(opening, biases["input"].total)
-    slope = opened.derivative
-    curvature = slope * (1 - 2 * opened.value) if opening.smooth else 0.0
-    candidate = np.tanh(biases["cell"].total)
-    bent = curvature * peephole.values * candidate
-    groups = [
-        replace(group, eigenvalue_derivative=group.eigenvalue_derivative + bent)
-        if group.name.endswith("[input]")
-        else group
-        for group in recurrence.parameters
-    ]
-    groups += biases["cell"].groups("cell", slope * peephole.values * (1 - candidate**2))
-    groups.append(parameter_group(*peephole, slope * candidate))
-    added = peephole.values * slope * candidate
-    # log(σ + added), as log σ + log1p(added / σ) where that keeps digits next to the unit circle.
-    kept = np.exp(recurrence.log_eigenvalues.real)
-    ratio = np.divide(added, kept, out=np.full_like(added, np.inf), where=kept > 0)
-    precise = np.abs(ratio) < 0.5
-    logs = recurrence.log_eigenvalues + np.log1p(np.where(precise, ratio, 0.0))
-    return replace(
-        recurrence,
-        log_eigenvalues=np.where(precise, logs, log_of_eigenvalues(kept + added)),
-        parameters=tuple(groups),
-        stable_by_construction=False,
-        assumptions=(*recurrence.assumptions, PEEPHOLES),
-    )

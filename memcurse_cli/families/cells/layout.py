@@ -9,39 +9,42 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec
+from memcurse_cli.families import family
 from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
     Part,
     gru_step,
     lstm_step,
-    open_gate,
     step_spectra,
-    with_peepholes,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import (
-    Assumption,
-    Layer,
-    LayoutFamily,
-    Match,
-)
+from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import (
-    GateDrive,
     GateInput,
     HiddenState,
     NoDrive,
+    peephole_drive,
     squared_rows,
 )
 from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
-from memcurse_cli.families.recurrence import Floats, HiddenSpectra, ParameterGroup, Recurrence
-from memcurse_cli.theory.gates.laws import LOGISTIC, Keep, Mix, Opening, Write
+from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.theory.gates.laws import (
+    LOGISTIC,
+    GateLaw,
+    GateValues,
+    Keep,
+    Mix,
+    Motion,
+    Opening,
+    Write,
+)
 from memcurse_cli.theory.gates.moments import TANH, Candidate
 from memcurse_cli.theory.mean_field import GatedNetwork
 
@@ -273,7 +276,7 @@ class Cell:
 
     def _part(self, role: str, name: str, values: Floats) -> Part:
         tensor = self.layer.names[role]
-        return Part(name, tensor, values, self.layer.store.tensors[tensor].dtype)
+        return Part(name, tensor, values)
 
     def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
@@ -301,8 +304,16 @@ class Cell:
         return found
 
 
-CellStep = tuple[NDArray[Any], Floats, tuple[ParameterGroup, ...], GateDrive | None]
-"""log λ, log γ, what moves them, and what drives them beside the biases."""
+class Gated(NamedTuple):
+    """How the gates of a cell make λ and γ, for `Layer.gated`."""
+
+    law: GateLaw
+    at: Floats  # (n,) the pre-activation of λ at zero input and zero state
+    slots: tuple[Slot, ...]
+    seen: Seen = None  # what drives it beside the biases
+    write: Write | None = None
+    state: HiddenState | None = None
+    nominal: GateLaw | None = None
 
 
 @dataclass(frozen=True)
@@ -320,7 +331,7 @@ class Variant:
     seen: Callable[[Cell], Mapping[str, GateInput]] = Cell.seen
     undriven: NoDrive | None = None
     # λ and γ from what its gates see, where they are not those of an LSTM or of `mix`.
-    recur: Callable[[Cell, Variant, Mapping[str, GateInput]], CellStep] | None = None
+    recur: Callable[[Cell, Variant, Mapping[str, GateInput]], Gated] | None = None
     activation: str = "tanh"  # of an Elman network: ``linear``, ``tanh`` or ``relu``
     matrix: Callable[[Floats], Floats] = np.asarray  # its dense matrix from the stored one
 
@@ -337,7 +348,7 @@ def without_jacobian(
     return spectra
 
 
-def elman(layer: Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
+def elman(layer: family.Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
     return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
 
@@ -358,6 +369,14 @@ def stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., H
 
 
 PLAIN = Variant()
+PEEPHOLES = (
+    "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
+    "λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)"
+)
+_OWN_STATE = (
+    "peepholes let its gates see their own unit's state, which stays from step to step, where the"
+    " theory has gates drawn anew; the band is that of its forget gate, drawn"
+)
 _HARD = "the gates are hard sigmoids, for which they are not taken"
 _CONVOLVED = "its hidden weights are kernels of a convolution, for which they are not taken"
 _CHANNELS = (
@@ -367,7 +386,7 @@ _CHANNELS = (
 
 
 @dataclass(eq=False)
-class CellFamily(LayoutFamily):
+class CellFamily(LawFamily):
     """A library's cell: what it is recognised by, where its gates are, and what is odd about it."""
 
     name: str
@@ -427,63 +446,84 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
     undriven = variant.undriven if options.gates else None
     seen = variant.seen(cell) if options.gates and undriven is None else {}
     recur = variant.recur or (_lstm if "forget" in biases else mix)
-    log_kept, log_gain, groups, drive = recur(cell, variant, seen)
-    found = layer.recurrence(
-        log_kept,
-        groups,
-        log_gain=log_gain,
-        input_dependent=True,
-        stable_by_construction=variant.opening.smooth,
-        also=variant.assumptions if groups else (*variant.assumptions, WITHOUT_BIAS),
+    law, at, slots, drive, write, state, nominal = recur(cell, variant, seen)
+    peeped = () if nominal is None else (PEEPHOLES,)
+    return layer.gated(
+        law,
+        at,
+        slots,
+        gates=lambda: undriven or drive,
+        nominal=nominal,
+        write=write,
+        state=state,
+        tensors=tuple(layer.names.values()),
+        assumptions=(*variant.assumptions, *(() if slots else (WITHOUT_BIAS,)), *peeped),
+        stable=variant.opening.smooth and nominal is None,
         hidden_feedback=True,
         hidden=_spectra(cell, options.device, variant) if options.spectra else None,
-        gate=undriven or drive,
     )
-    return with_peepholes(found, biases, cell.peepholes, variant.opening)
 
 
-def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+@dataclass(frozen=True)
+class _Peeped(GateLaw):
+    """The slope of ``c' = σ(b_f + p_f c) c + σ(b_i + p_i c) tanh(b_g)`` at c = 0, γ = 1.
+
+    λ = σ(b_f) + p_i σ'(b_i) tanh(b_g): p_f multiplies c², and p_o acts on the output alone.
+    """
+
+    opening: Opening
+    entered: Floats  # (n,) b_i
+    candidate: Floats  # (n,) b_g
+    peephole: Floats  # (n,) p_i
+
+    def __call__(self, z: Floats) -> GateValues:
+        """dλ/db_i = p_i σ''(b_i) tanh(b_g), and the others likewise."""
+        kept, written = self.opening(z), self.opening(self.entered)
+        candidate = np.tanh(self.candidate)
+        curvature = written.slope * (1 - 2 * written.value) if self.opening.smooth else 0.0
+        added = written.slope * self.peephole * candidate
+        slopes = {
+            "forget": kept.slope,
+            "input": curvature * self.peephole * candidate,
+            "cell": written.slope * self.peephole * (1 - candidate**2),
+            "peephole": written.slope * candidate,
+        }
+        motions = {name: Motion(slope, np.zeros_like(z)) for name, slope in slopes.items()}
+        return GateValues(kept.value + added, kept.complement - added, np.ones_like(z), motions)
+
+
+def _lstm(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
     """``c' = σ(f) c + σ(i) tanh(g)``: the state is c, λ = σ(b_f) and γ = σ(b_i)."""
-    forget, entered, opening = cell.biases["forget"], cell.biases["input"], variant.opening
-    kept, written = open_gate(opening, forget.total), open_gate(opening, entered.total)
-    groups = {
-        "forget": forget.groups("forget", kept.derivative),
-        "input": entered.groups("input", np.zeros(cell.size), written.log_derivative),
-    }
-    drive = None
+    biases, opening = cell.biases, variant.opening
+    slots = (*biases["forget"].slots("forget"), *biases["input"].slots("input"))
+    drive: Seen = None
+    state = nominal = None
+    peepholes = {gate: part.values for gate, part in cell.peepholes.items()}
     if seen:
         projected = None if cell.projection is None else squared_rows(cell.projection)
-        drive = GateDrive(
-            law=Keep(opening),
-            gate=seen["forget"],
-            write=Write(opening),
-            write_gate=seen["input"],
-            state=HiddenState(
-                seen["cell"], output=seen["output"], opening=opening, projection=projected
-            ),
-            motions={group.name: (gate, 1.0) for gate in groups for group in groups[gate]},
+        drive = seen["forget"], seen["input"]
+        if peepholes:
+            drive = peephole_drive(seen, opening, projected, peepholes, _OWN_STATE)
+        state = HiddenState(
+            seen["cell"], output=seen["output"], opening=opening, projection=projected
         )
-    return kept.log_value, written.log_value, (*groups["forget"], *groups["input"]), drive
+    if "input" in peepholes:
+        role, tensor, peephole = cell.peepholes["input"]
+        slots += (*biases["cell"].slots("cell"), Slot(role, peephole, "peephole", tensor=tensor))
+        nominal = _Peeped(opening, biases["input"].total, biases["cell"].total, peephole)
+    write = Write(opening)
+    return Gated(Keep(opening), biases["forget"].total, slots, drive, write, state, nominal)
 
 
-def mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
-    """``h' = λ h + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ.
-
-    dλ/db = ±σ'(b) and d log γ/db = ∓σ'(b) / (1-λ), the upper sign where the gate keeps the state.
-    """
+def mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
+    """``h' = λ h + (1-λ) u`` with λ = σ(b), or 1 - σ(b), and γ = 1 - λ."""
     layout, gate, opening = cell.layout, cell.layout.gate, variant.opening
-    bias, sign = cell.biases[gate], 1.0 if layout.keeps else -1.0
-    kept = open_gate(opening, sign * bias.total)
-    groups = bias.groups(gate, sign * kept.derivative, sign * kept.log_opposite_derivative)
-    state = drive = None
+    state = None
     if "new" in seen and any(gate in gates for gates in layout.hidden.values()):
         reset = seen.get("reset", seen[gate]) if layout.resets else None
         state = HiddenState(seen["new"], variant.candidate, reset=reset, opening=opening)
-    if gate in seen:
-        motions = {group.name: ("update", 1.0) for group in groups}
-        law = Mix(keeps=layout.keeps, opening=opening)
-        drive = GateDrive(law=law, gate=seen[gate], state=state, motions=motions)
-    return kept.log_value, kept.log_opposite, groups, drive
+    law, bias = Mix(layout.keeps, opening), cell.biases[gate]
+    return Gated(law, bias.total, bias.slots(gate, law.parameter), seen.get(gate), state=state)
 
 
 def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from memcurse_cli.families.cells.layout import (
     ZRN,
     Cell,
     CellFamily,
-    CellStep,
+    Gated,
     Layout,
     Variant,
     called,
@@ -30,9 +30,11 @@ from memcurse_cli.families.cells.layout import (
     without_jacobian,
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Layer, Match
+from memcurse_cli.families.family import Assumption, Match
 from memcurse_cli.families.gate_inputs import GateInput
-from memcurse_cli.families.recurrence import Floats, ParameterGroup
+from memcurse_cli.families.recurrence import Floats
+from memcurse_cli.families.selective.law import Layer
+from memcurse_cli.theory.gates.laws import GateLaw, GateValues, Motion
 
 # The last rows are those of a highway, which gates the output and not the cell.
 HIGHWAY = (*IFGO, "highway")
@@ -153,25 +155,37 @@ def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]
     return found
 
 
+@dataclass(frozen=True)
+class _Halves(GateLaw):
+    """λ = λ₁ λ₂ and γ = 1 - λ of two steps of `Mix`, the second of which stands at ``after``."""
+
+    law: GateLaw
+    after: Floats
+
+    def __call__(self, z: Floats) -> GateValues:
+        """1 - λ₁ λ₂ = λ₂ γ₁ + γ₂, without cancellation."""
+        first, second = self.law(z), self.law(self.after)
+        lost = second.eigenvalue * first.gain + second.gain
+        slopes = {
+            name: one.motions["update"].eigenvalue * other.eigenvalue
+            for name, one, other in (("first", first, second), ("second", second, first))
+        }
+        motions = {name: Motion(slope, -slope) for name, slope in slopes.items()}
+        return GateValues(first.eigenvalue * second.eigenvalue, lost, lost, motions)
+
+
 def _halves(layer: Layer) -> Variant:
     """A step of two halves decays by the product of both."""
     if not VERTICAL.matrices <= layer.names.keys():
         return PLAIN
 
-    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
-        kept, gain, groups, _ = mix(cell, variant, seen)
-        kept_again, gain_again, groups_again, _ = mix(Cell(layer, VERTICAL), variant, seen)
-        # γ = 1 - λ₁ λ₂ = λ₂ γ₁ + γ₂, without cancellation.
-        log_gain: Floats = np.logaddexp(kept_again + gain, gain_again)
-
-        def whole(group: ParameterGroup, log_other: Floats) -> ParameterGroup:
-            by = group.eigenvalue_derivative * np.exp(log_other)
-            by_gain = -by / np.exp(log_gain)
-            return replace(group, eigenvalue_derivative=by, log_gain_derivative=by_gain)
-
-        first = (whole(group, kept_again) for group in groups)
-        second = (whole(group, kept) for group in groups_again)
-        return kept + kept_again, log_gain, (*first, *second), None
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
+        first, second = mix(cell, variant, seen), mix(Cell(layer, VERTICAL), variant, seen)
+        slots = (
+            *(slot._replace(moves="first") for slot in first.slots),
+            *(slot._replace(moves="second") for slot in second.slots),
+        )
+        return first._replace(law=_Halves(first.law, second.at), slots=slots)
 
     return Variant(recur=recur)
 

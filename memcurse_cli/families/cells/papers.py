@@ -24,7 +24,7 @@ from memcurse_cli.families.cells.layout import (
     PLAIN,
     Cell,
     CellFamily,
-    CellStep,
+    Gated,
     Layout,
     Variant,
     mix,
@@ -41,24 +41,31 @@ from memcurse_cli.families.cells.torch import (
     split_hidden_weight,
     title_of,
 )
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Match, Shapes
+from memcurse_cli.families.family import Assumption, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import (
-    GateDrive,
     GateInput,
     HiddenState,
     NoDrive,
     squared_rows,
 )
 from memcurse_cli.families.reading import (
-    log_of_eigenvalues,
-    log_sigmoid,
     read_finite,
     read_real,
     sigmoid,
 )
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
-from memcurse_cli.theory.gates.laws import FlooredMix, Mix, Written
+from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
+from memcurse_cli.theory.gates.laws import (
+    LOGISTIC,
+    TANH,
+    FlooredMix,
+    GateLaw,
+    GateValues,
+    Mix,
+    Motion,
+    Written,
+)
 
 SCALE, FLOOR = "zeta", "nu"
 _GATE, _UPDATE = "bias_gate", "bias_update"
@@ -121,7 +128,7 @@ class _EdgeCell(Cell):
         return {"shared": layer.real(outer, (self.size, len(below))) @ below}
 
 
-class FastGRNN(LayoutFamily):
+class FastGRNN(LawFamily):
     """``h' = z h + (σ(ζ)(1-z) + σ(ν)) tanh(u + b_h)``, ``z = σ(u + b_z)``, ``u = W x + U h``."""
 
     name = "fast_grnn"
@@ -139,46 +146,28 @@ class FastGRNN(LayoutFamily):
 def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Variant:
     """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ, or a tanh if the gate is ``bent``.
 
-    One ζ and one ν move the gain of every unit: d log γ/db_z = -σ(ζ) a'(b_z) / γ,
-    d log γ/dζ = σ'(ζ) (1-λ) / γ and d log γ/dν = σ'(ν) / γ. ``block`` is what the gate's block of a
-    bias is called, or "".
+    One ζ and one ν move the gain of every unit. ``block`` is what the gate's block of a bias is
+    called, or "".
     """
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
+    opening = TANH if bent else LOGISTIC
+    law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR, opening)
     opened = sigmoid(scale)
 
-    def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+    def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> Gated:
         gate, candidate = cell.biases["gate"], cell.biases["new"].total
-        bias = gate.total
-        # 1 - tanh(b) = 2σ(-2b), without cancellation.
-        stretch = 2.0 if bent else 1.0
-        lost = stretch * sigmoid(-stretch * bias)
-        log_kept = log_of_eigenvalues(np.tanh(bias)) if bent else log_sigmoid(bias)
-        slope = lost * stretch * sigmoid(stretch * bias)
-        log_lost = np.log(stretch) + log_sigmoid(-stretch * bias)
-        log_gain = np.logaddexp(log_sigmoid(scale) + log_lost, log_sigmoid(floor))
-        gain = np.exp(log_gain)
-        groups = gate.groups(block, slope, -opened * slope / gain)
-        by_scale = opened * sigmoid(-scale) * lost / gain
-        by_floor = sigmoid(floor) * sigmoid(-floor) / gain
-        drive = None
-        if seen:
-            law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR)
-            drive = GateDrive(
-                law=law,
-                gate=replace(seen["shared"], bias=bias),
-                state=HiddenState(
-                    replace(seen["shared"], bias=candidate),
-                    convex=False,
-                    written=Written(law, candidate - bias),
-                ),
-                motions={group.name: ("gate", 1.0) for group in groups}
-                | {role: (role, 1.0) for role in (SCALE, FLOOR)},
-            )
-        own = (
-            layer.group(SCALE, scale, 0.0, by_scale, scalar=0),
-            layer.group(FLOOR, floor, 0.0, by_floor, scalar=0),
+        every = np.zeros(cell.size, dtype=np.intp)
+        own = (Slot(SCALE, scale, SCALE, scalar=every), Slot(FLOOR, floor, FLOOR, scalar=every))
+        plain = Gated(law, gate.total, (*gate.slots(block, "gate"), *own))
+        if not seen:
+            return plain
+        shared = seen["shared"]
+        state = HiddenState(
+            replace(shared, bias=candidate),
+            convex=False,
+            written=Written(law, candidate - gate.total),
         )
-        return log_kept, log_gain, (*groups, *own), drive
+        return plain._replace(seen=replace(shared, bias=gate.total), state=state)
 
     def step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
         gate, new = (z["shared"] + z[part] for part in ("gate", "new"))
@@ -224,7 +213,7 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
     """
     step = layer.assumed.positive(STEP, most=1)
 
-    def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> CellStep:
+    def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> Gated:
         slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
         bias = GateBias(
             np.concatenate([slow.total, fast.total]),
@@ -233,21 +222,13 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
                 for of_y, of_z in zip(slow.parts, fast.parts, strict=True)
             ),
         )
-        opened, closed = step * sigmoid(bias.total), sigmoid(-bias.total)
-        # 1 - dt σ(b) = σ(-b) + (1-dt) σ(b), without cancellation.
-        kept = closed + (1 - step) * sigmoid(bias.total)
-        precise = np.log1p(-np.minimum(opened, 0.5))
-        log_kept = np.where(opened < 0.5, precise, log_of_eigenvalues(kept))
-        groups = bias.groups("steps", -opened * closed, closed)
-        drive = None
-        if seen:  # both steps see x and y; what z takes in sees them too, and y takes in x and z
-            drive = GateDrive(
-                law=Mix(keeps=False, parameter="steps", largest=step),
-                gate=_both(seen["step of y"], seen["step of z"]),
-                state=HiddenState(_both(seen["y"], seen["z"]), cascade=cell.size),
-                motions={group.name: ("steps", 1.0) for group in groups},
-            )
-        return log_kept, np.log(opened), groups, drive
+        law, slots = Mix(keeps=False, parameter="steps", largest=step), bias.slots("steps")
+        if not seen:
+            return Gated(law, bias.total, slots)
+        # Both steps see x and y; what z takes in sees them too, and y takes in x and z.
+        gate = _both(seen["step of y"], seen["step of z"])
+        state = HiddenState(_both(seen["y"], seen["z"]), cascade=cell.size)
+        return Gated(law, bias.total, slots, gate, state=state)
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
         return step_spectra(cell.hidden, _whole_step(cell, step, delayed), 2 * cell.size, device)
@@ -422,27 +403,36 @@ def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
 
 
-def _star(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
-    """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state.
+@dataclass(frozen=True)
+class _Star(GateLaw):
+    """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state, c = tanh(b_x).
 
     With T = tanh(k c): dλ/db_k = -k (1-k) s (1 + 2T (1-k) c), d log γ/db_k = (1-k) (1 - 2T k c),
     and both logarithms have the slope -2T k (1 - c²) by b_x.
     """
+
+    candidate: Floats  # (n,) c
+
+    def __call__(self, z: Floats) -> GateValues:
+        """1 - λ = k + (1-k) T², without cancellation."""
+        (opened, shut, _), c = LOGISTIC(z), self.candidate
+        bent, slope = np.tanh(opened * c), np.cosh(opened * c) ** -2.0
+        kept, gain = shut * slope, opened * slope
+        by_new = -2 * bent * opened * (1 - c**2)
+        motions = {
+            "gate": Motion(
+                -opened * kept * (1 + 2 * bent * shut * c),
+                shut * gain * (1 - 2 * bent * opened * c),
+            ),
+            "new": Motion(kept * by_new, gain * by_new),
+        }
+        return GateValues(kept, opened + shut * bent**2, gain, motions)
+
+
+def _star(cell: Cell, _: Variant, __: Mapping[str, GateInput]) -> Gated:
     gate, new = cell.biases["gate"], cell.biases["new"]
-    opened, shut, candidate = sigmoid(gate.total), sigmoid(-gate.total), np.tanh(new.total)
-    bent, log_slope = np.tanh(opened * candidate), -2 * np.log(np.cosh(opened * candidate))
-    slope = np.exp(log_slope)
-    by_new = -2 * bent * opened * (1 - candidate**2)
-    groups = (
-        *gate.groups(
-            "gate",
-            -opened * shut * slope * (1 + 2 * bent * shut * candidate),
-            shut * (1 - 2 * bent * opened * candidate),
-        ),
-        *new.groups("new", shut * slope * by_new, by_new),
-    )
-    log_kept, log_gain, *_ = mix(cell, variant, seen)
-    return log_kept + log_slope, log_gain + log_slope, groups, None
+    slots = (*gate.slots("gate"), *new.slots("new"))
+    return Gated(_Star(np.tanh(new.total)), gate.total, slots)
 
 
 _MINIMAL = _layout(("latent",), ("update",))
@@ -466,19 +456,16 @@ def _minimal_rnn(layer: Layer) -> Variant:
 
         return step_spectra({"state": weights}, step, size, device)
 
-    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
-        log_kept, log_gain, own, drive = mix(cell, variant, seen)
-        total = cell.biases["update"].total
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
+        plain = mix(cell, variant, seen)
         unit, source = np.indices((size, size))  # of every entry of V
-        slope, by_gain = (sigmoid(total) * sigmoid(-total))[unit], -sigmoid(total)[unit]
-        by_latent, by_entry = mixed * (1 - shown**2)[source], shown[source]
-        ((role, _, values, _),) = latent.parts
-        by_bias, by_mixed = ((slope * by, by_gain * by) for by in (by_latent, by_entry))
-        groups = (
-            layer.group(role, values, *by_bias, scalar=source, eigenvalue=unit),
-            layer.group("weight_mm", mixed, *by_mixed, eigenvalue=unit),
+        by_latent = mixed * (1 - shown**2)[source]
+        ((role, _, values),) = latent.parts
+        slots = (
+            Slot(role, values, "update", by_latent, source, unit),
+            Slot("weight_mm", mixed, "update", shown[source], eigenvalue=unit),
         )
-        return log_kept, log_gain, (*own, *groups), drive
+        return plain._replace(slots=(*plain.slots, *slots))
 
     return Variant(
         added={"update": mixed @ shown},

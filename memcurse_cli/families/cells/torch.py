@@ -25,7 +25,7 @@ from memcurse_cli.families.cells.layout import (
     ZRN,
     Cell,
     CellFamily,
-    CellStep,
+    Gated,
     Layout,
     Variant,
     called,
@@ -37,13 +37,12 @@ from memcurse_cli.families.cells.layout import (
 from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
 from memcurse_cli.families.reading import (
-    log_sigmoid,
     misfit,
     shown_shape,
-    sigmoid,
     split_name,
 )
 from memcurse_cli.families.recurrence import Floats
+from memcurse_cli.families.selective.law import Slot
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.gates.moments import RELU
 
@@ -486,21 +485,14 @@ def _offset(plain: Variant, layer: Layer) -> Variant:
     def step(_: Cell, z: dict[str, Any], h: Any) -> Any:
         return dual_sigmoid(z["gate"]) * h + dual_sigmoid(offset - z["gate"]) * dual_tanh(z["new"])
 
-    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
-        log_kept, _, groups, drive = mix(cell, variant, seen)
-        bias = cell.biases["gate"].total
-        shut = sigmoid(bias - offset)
-        by_bias = (-shut).astype(np.complex128)
-        if drive is not None and drive.state is not None:
-            drive = replace(
-                drive,
-                law=OffsetMix(float(offset[0])),
-                state=replace(drive.state, convex=False),
-                motions={**drive.motions, OFFSET: (OFFSET, 1.0)},
-            )
-        groups = tuple(replace(group, log_gain_derivative=by_bias) for group in groups)
-        own = layer.group(OFFSET, offset, 0.0, shut, scalar=0)
-        return log_kept, log_sigmoid(offset - bias), (*groups, own), drive
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
+        plain = mix(cell, variant, seen)
+        slot = Slot(OFFSET, offset, OFFSET, scalar=np.zeros(cell.size, dtype=np.intp))
+        return plain._replace(
+            law=OffsetMix(float(offset[0])),
+            slots=(*plain.slots, slot),
+            state=plain.state and replace(plain.state, convex=False),
+        )
 
     return replace(plain, spectra=stepped(step), recur=recur)
 
@@ -573,13 +565,11 @@ def _light_variant(layer: Layer) -> Variant:
             for name, gate in gates.items()
         }
 
-    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> CellStep:
-        log_kept, log_gain, groups, drive = mix(cell, variant, seen)
-        total, moved, own = cell.biases["update"].total, share[cell.size :], scale[cell.size :]
-        kept = sigmoid(total)
-        by_scale = kept * sigmoid(-total) * moved, -kept * moved
-        group = layer.group(_SCALE, own, *by_scale, name=f"{_SCALE}[update]")
-        return log_kept, log_gain, (*groups, group), drive
+    def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
+        plain = mix(cell, variant, seen)
+        name, own = f"{_SCALE}[update]", slice(cell.size, None)
+        slot = Slot(name, scale[own], "update", share[own], driven=False)
+        return plain._replace(slots=(*plain.slots, slot))
 
     normalised = _STATE_BIAS in layer.names
     return Variant(
@@ -681,7 +671,7 @@ def _dreamer_variant(layer: Layer) -> Variant:
         """Whatever the input and the state, the normalisation puts out a variance of 1."""
         if scale is None:
             return {}
-        ((_, _, stored, _),) = cell.biases["update"].parts
+        ((_, _, stored),) = cell.biases["update"].parts
         return {"update": GateInput(stored + shift, fixed=_update(scale) ** 2)}
 
     linear = split_name(split_name(names["weight"])[0])[1]

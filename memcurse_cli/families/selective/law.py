@@ -23,6 +23,7 @@ from memcurse_cli.families.reading import (
     ancestors,
     beside,
     first_name,
+    log_of_eigenvalues,
     log_sigmoid,
     misfit,
     require_finite,
@@ -32,6 +33,7 @@ from memcurse_cli.families.reading import (
 )
 from memcurse_cli.families.recurrence import Floats, Integers, Recurrence
 from memcurse_cli.theory.gates.laws import (
+    LOGISTIC,
     Exponential,
     GateLaw,
     JointLaw,
@@ -72,6 +74,7 @@ class Slot(NamedTuple):
     eigenvalue: Integers | None = None
     keeps_stable: bool = False  # as of `ParameterGroup`
     tensor: str = ""  # where the name does not tell it
+    driven: bool = True  # whether what it moves is known beside zero input too
 
 
 class Layer(family.Layer):
@@ -172,19 +175,19 @@ class Layer(family.Layer):
                 log, still = values.log_eigenvalue, values.nominal
             else:
                 still, lost = values, values.complement
-                log = np.where(
-                    lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(still.eigenvalue)
-                )
+                precise = np.log1p(-np.minimum(lost, 0.5))
+                log = np.where(lost < 0.5, precise, log_of_eigenvalues(still.eigenvalue))
         if slots:
             require_finite(np.asarray(still.eigenvalue), of_slots[0], "λ")
-        gain = np.maximum(still.gain, np.finfo(np.float64).tiny)
+        gain = np.maximum(still.gain, np.exp(-LARGEST_DECAY))
         log_gain = np.log(gain)
         motions = {name: (of.eigenvalue, of.gain / gain) for name, of in still.motions.items()}
         if write is not None:
             biases = [slot.values for slot in slots if slot.moves == write.parameter]
             factor, slope = _log_factor(write, sum(biases, np.zeros(len(at))))
             log_gain = log_gain + factor
-            motions[write.parameter] = np.zeros(len(at)), slope
+            moved, _ = motions.get(write.parameter, (np.zeros(len(at)), 0.0))
+            motions[write.parameter] = moved, slope
         seen = gates() if gates is not None and self.options.gates else None
         gate, write_gate = seen if isinstance(seen, tuple) else (seen, None)
         drive = None if isinstance(gate, GateInput) else gate
@@ -200,7 +203,7 @@ class Layer(family.Layer):
                 write=write,
                 write_gate=write_gate,
                 state=state,
-                motions={slot.name: (slot.moves, slot.scale) for slot in slots},
+                motions={slot.name: (slot.moves, slot.scale) for slot in slots if slot.driven},
                 sees=sees,
             )
 
@@ -275,7 +278,11 @@ class LawFamily(family.LayoutFamily):
 
 def _log_factor(write: Write, at: Floats) -> tuple[Floats, Floats]:
     """log of the factor and its slope by the pre-activation, where the factor may overflow."""
-    if not isinstance(write.opening, Exponential):
+    if isinstance(write.opening, Exponential):
+        cap = write.opening.cap
+        return (at, np.ones_like(at)) if cap is None else soft_cap(at, cap)
+    if write.opening == LOGISTIC:
         return np.log(write.factor) + log_sigmoid(at), sigmoid(-at)
-    cap = write.opening.cap
-    return (at, np.ones_like(at)) if cap is None else soft_cap(at, cap)
+    opened = write(at)
+    floored = np.maximum(opened.value, np.exp(-LARGEST_DECAY))
+    return np.log(floored), opened.slope / floored

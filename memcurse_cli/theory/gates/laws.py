@@ -121,7 +121,22 @@ class Exponential:
         return Openness(value, -xp.expm1(capped), value * slope)
 
 
-Opening = Logistic | Clipped | CappedLogistic | Exponential
+@dataclass(frozen=True)
+class Tanh:
+    """tanh(z), which may turn the sign of the state: torchrecurrent's FastGRNN."""
+
+    smooth = False
+
+    def __call__(self, z: Array) -> Openness:
+        """The gate; 1 - tanh(z) = 2σ(-2z), without cancellation, and their slope 4σ(2z)σ(-2z)."""
+        opened = LOGISTIC(2 * z)
+        return Openness(array_namespace(z).tanh(z), 2 * opened.complement, 4 * opened.slope)
+
+
+TANH = Tanh()
+
+
+Opening = Logistic | Clipped | CappedLogistic | Exponential | Tanh
 """A function that opens a gate, with whether it is ``smooth`` as a `GateLaw` may be."""
 
 
@@ -229,17 +244,18 @@ class Mix(GateLaw):
 
 @dataclass(frozen=True)
 class FlooredMix(GateLaw):
-    """λ = σ(z) and γ = σ(ζ) (1 - λ) + σ(ν), of ``scale`` ζ and ``floor`` ν: FastGRNN."""
+    """λ = a(z) and γ = σ(ζ) (1 - λ) + σ(ν), of ``scale`` ζ, ``floor`` ν and a = σ: FastGRNN."""
 
     scale: float
     floor: float
     bias: str = "bias_gate"
     scale_parameter: str = "zeta"
     floor_parameter: str = "nu"
+    opening: Opening = LOGISTIC
 
     def __call__(self, z: Array) -> GateValues:
-        """dλ/db = σ'(z) with dγ/db = -σ(ζ) σ'(z), dγ/dζ = σ'(ζ) (1 - λ) and dγ/dν = σ'(ν)."""
-        xp, kept = array_namespace(z), LOGISTIC(z)
+        """dλ/db = a'(z) with dγ/db = -σ(ζ) a'(z), dγ/dζ = σ'(ζ) (1 - λ) and dγ/dν = σ'(ν)."""
+        xp, kept = array_namespace(z), self.opening(z)
         scale, floor = (LOGISTIC(xp.asarray(value)) for value in (self.scale, self.floor))
         nothing = 0 * kept.slope
         motions = {
