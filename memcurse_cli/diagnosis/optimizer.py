@@ -129,8 +129,8 @@ def _steps(
     moment: NDArray[Any] | None
     try:
         moment = source.load(slot.second_moment, group.tensor)
-        if found.values is not None:  # the weight was read, and counted, with its layer
-            moment = align(found.values, store.entries[group.tensor].load(), moment)
+        if found.values is not None:  # the weight was read with its layer
+            moment = align(found.values, store.read(group.tensor), moment)
         elif np.iscomplexobj(moment):
             moment = np.stack([moment.real, moment.imag])
     except CheckpointError as error:
