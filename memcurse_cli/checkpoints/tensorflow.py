@@ -16,13 +16,7 @@ from typing import TypeVar
 from memcurse_cli.checkpoints.onnx.graph import LENGTH, message_of
 from memcurse_cli.checkpoints.open import INDEX_SUFFIX
 from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
-from memcurse_cli.checkpoints.store import (
-    LazyTensor,
-    TensorStore,
-    elements_at,
-    file_store,
-    spec_of,
-)
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, file_store, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
     Bytes,

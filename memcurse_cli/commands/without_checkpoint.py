@@ -347,9 +347,7 @@ def schema(
 
 
 def settings(
-    context: typer.Context,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    context: typer.Context, as_json: JsonOption = False, output: OutputOption = None
 ) -> None:
     """Show every default in force, and where it comes from.
 

@@ -14,12 +14,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import step_effect
 from memcurse_cli.families.reading import time_constants
 from memcurse_cli.families.recurrence import DenseDynamics, Recurrence
-from memcurse_cli.schema.figures import (
-    ParameterSummary,
-    Rounding,
-    StateSummary,
-    quantiles,
-)
+from memcurse_cli.schema.figures import ParameterSummary, Rounding, StateSummary, quantiles
 from memcurse_cli.schema.layer import DenseStructure, DenseSummary, OperatingPoint
 from memcurse_cli.schema.report import finite
 from memcurse_cli.theory.dense.bases import (

@@ -22,12 +22,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.figures import (
-    TIME_CONSTANT_EDGES,
-    EigenvalueSummary,
-    Verdict,
-    quantiles,
-)
+from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, EigenvalueSummary, Verdict, quantiles
 from memcurse_cli.schema.layer import HiddenSpectrum
 from memcurse_cli.schema.report import (
     LayerReport,

@@ -12,14 +12,7 @@ from msgspec import structs
 from memcurse_cli.diagnosis.diagonal import is_stored, leaves_disk
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.wording import (
-    about,
-    count,
-    number,
-    percent,
-    rounded_down,
-    share_having,
-)
+from memcurse_cli.diagnosis.wording import about, count, number, percent, rounded_down, share_having
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, diverges
 from memcurse_cli.schema.layer import GateSummary, jacobian_of

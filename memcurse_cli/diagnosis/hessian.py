@@ -487,10 +487,7 @@ def _scores(found: DiagonalityScores | None) -> HessianScores | None:
 
 
 def _spectrum(
-    order: int,
-    top: Sequence[Eigenpair],
-    spectra: tuple[Floats, Floats] | None,
-    largest_block: int,
+    order: int, top: Sequence[Eigenpair], spectra: tuple[Floats, Floats] | None, largest_block: int
 ) -> tuple[HessianSpectrum, Conditioning | None]:
     """Every eigenvalue where all were kept, else the largest ones."""
     if spectra is None:

@@ -47,10 +47,7 @@ from memcurse_cli.theory.parametrization import (
     normalizing_log_gain,
     parametrize,
 )
-from memcurse_cli.theory.sensitivity import (
-    parameter_sensitivity,
-    state_second_moment,
-)
+from memcurse_cli.theory.sensitivity import parameter_sensitivity, state_second_moment
 
 Numbers = float | Iterable[float]
 

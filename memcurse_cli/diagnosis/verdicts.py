@@ -14,12 +14,7 @@ import numpy as np
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.figures import (
-    Direction,
-    HessianSummary,
-    ParameterSummary,
-    quantiles,
-)
+from memcurse_cli.schema.figures import Direction, HessianSummary, ParameterSummary, quantiles
 from memcurse_cli.schema.report import UsableRate, known_rate
 
 ALIGNMENT = 0.5

@@ -10,13 +10,7 @@ from string import digits
 
 from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
 from memcurse_cli.diagnosis.policy import DTYPES
-from memcurse_cli.reports.numbers import (
-    count,
-    decay_words,
-    number,
-    percent,
-    setting,
-)
+from memcurse_cli.reports.numbers import count, decay_words, number, percent, setting
 from memcurse_cli.reports.ranking import Told, endless, shared, together, told_once
 from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import InputAssumption, LayerReport, Report, by_rate

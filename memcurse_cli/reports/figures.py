@@ -60,9 +60,7 @@ def check_figure(path: Path) -> str:
         import matplotlib  # noqa: F401, only whether it is there
     except ImportError as error:
         raise UsageError(
-            "matplotlib is not installed",
-            where="--plot",
-            remedy="pip install 'memcurse-cli[plot]'",
+            "matplotlib is not installed", where="--plot", remedy="pip install 'memcurse-cli[plot]'"
         ) from error
     return name
 

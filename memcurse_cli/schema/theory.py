@@ -207,8 +207,7 @@ class AutocorrelationDocument(Record, frozen=True):
 
     data: Annotated[SampleData, "where it comes from."]
     estimator: Annotated[
-        Estimator,
-        "``unbiased`` divides by the number of products, ``biased`` by that of samples.",
+        Estimator, "``unbiased`` divides by the number of products, ``biased`` by that of samples."
     ]
     centred: Annotated[bool, "whether each feature's mean was taken away."]
     centring_bias: Annotated[

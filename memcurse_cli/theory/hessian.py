@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import FactoredBlock, largest
-from memcurse_cli.theory.linalg import (
-    Complexes,
-    Floats,
-    Integers,
-    partial_cholesky,
-)
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers, partial_cholesky
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
 from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 

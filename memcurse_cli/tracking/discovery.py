@@ -22,16 +22,8 @@ from memcurse_cli.checkpoints.optimizer import number
 from memcurse_cli.checkpoints.registry import FORMATS
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.torch.pickled_tensors import PickledArray
-from memcurse_cli.checkpoints.untrusted.names import (
-    is_url,
-    printable,
-    shown_place,
-)
-from memcurse_cli.checkpoints.untrusted.source import (
-    LocalDirectory,
-    matching,
-    unreadable,
-)
+from memcurse_cli.checkpoints.untrusted.names import is_url, printable, shown_place
+from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, matching, unreadable
 from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.schema.derived import StepSource
 

@@ -38,12 +38,7 @@ from memcurse_cli.checkpoints.safetensors import read_index
 from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path, select, unique
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.untrusted.archive import Archive
-from memcurse_cli.checkpoints.untrusted.names import (
-    MAX_NAME_LENGTH,
-    about,
-    parse_object,
-    printable,
-)
+from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, about, parse_object, printable
 from memcurse_cli.checkpoints.untrusted.source import File, InlineBytes, Part
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"

@@ -45,12 +45,7 @@ from memcurse_cli.checkpoints.store import (
     spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.archive import check_ratio, decompress_zstd, inflate
-from memcurse_cli.checkpoints.untrusted.names import (
-    MAX_JSON_BYTES,
-    about,
-    parse_object,
-    printable,
-)
+from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, about, parse_object, printable
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,

@@ -19,11 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import (
-    ByteRange,
-    Bytes,
-    Cursor,
-)
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, Cursor
 
 MAX_OPCODES = 10_000_000
 MAX_TEXT = 1 << 26

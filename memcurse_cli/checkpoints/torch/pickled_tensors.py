@@ -27,12 +27,7 @@ from memcurse_cli.checkpoints.store import (
     elements_at,
     spec_of,
 )
-from memcurse_cli.checkpoints.torch.pickle_machine import (
-    Constructor,
-    EscapedBytes,
-    Global,
-    Record,
-)
+from memcurse_cli.checkpoints.torch.pickle_machine import Constructor, EscapedBytes, Global, Record
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, InlineBytes, naturals
 from memcurse_cli.errors import CheckpointError

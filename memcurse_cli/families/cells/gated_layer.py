@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memcurse_cli.families.reading import (
-    sigmoid,
-)
+from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra
 from memcurse_cli.families.selective.law import Slot
 from memcurse_cli.theory.linalg import eigenvalues
@@ -100,9 +98,7 @@ def lstm_step(
 
 
 def gru_step(
-    weights: Mapping[str, Floats],
-    biases: Mapping[str, Floats],
-    inner_bias: Floats | None,
+    weights: Mapping[str, Floats], biases: Mapping[str, Floats], inner_bias: Floats | None
 ) -> Step:
     """``h' = σ(z) h + (1 - σ(z)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``.
 

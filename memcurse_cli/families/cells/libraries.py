@@ -480,14 +480,7 @@ TENSORFLOW_RNN = CellFamily(
     equation="λ = eig(kernelᵀ) of the last H rows",
     source="tf.compat.v1.nn.rnn_cell.BasicRNNCell; Elman 1990",
     layouts=(
-        stacked(
-            STATE,
-            "kernel",
-            "kernel",
-            "bias",
-            whole=True,
-            module=called("basic_rnn_cell"),
-        ),
+        stacked(STATE, "kernel", "kernel", "bias", whole=True, module=called("basic_rnn_cell")),
     ),
     variant=elman,
     assumptions=(ACTIVATION,),

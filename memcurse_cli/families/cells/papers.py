@@ -43,17 +43,8 @@ from memcurse_cli.families.cells.torch import (
 )
 from memcurse_cli.families.family import Assumption, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
-from memcurse_cli.families.gate_inputs import (
-    GateInput,
-    HiddenState,
-    NoDrive,
-    squared_rows,
-)
-from memcurse_cli.families.reading import (
-    read_finite,
-    read_real,
-    sigmoid,
-)
+from memcurse_cli.families.gate_inputs import GateInput, HiddenState, NoDrive, squared_rows
+from memcurse_cli.families.reading import read_finite, read_real, sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import (

@@ -36,11 +36,7 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
-from memcurse_cli.families.reading import (
-    misfit,
-    shown_shape,
-    split_name,
-)
+from memcurse_cli.families.reading import misfit, shown_shape, split_name
 from memcurse_cli.families.recurrence import Floats
 from memcurse_cli.families.selective.law import Slot
 from memcurse_cli.theory.gates.laws import OffsetMix

@@ -16,12 +16,7 @@ from memcurse_cli.families.cells.layout import STATE, CellFamily, Variant
 from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
-from memcurse_cli.families.reading import (
-    complex_roles,
-    misfit,
-    read_matrix,
-    shown_shape,
-)
+from memcurse_cli.families.reading import complex_roles, misfit, read_matrix, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))

@@ -54,10 +54,7 @@ def verdict_cell(verdict: Verdict) -> Cell:
 
 
 def figure(
-    value: float | None,
-    write: Callable[[float], str] = number,
-    *,
-    divergent: object = False,
+    value: float | None, write: Callable[[float], str] = number, *, divergent: object = False
 ) -> Cell:
     """A number; without one it diverges, above all others, or does not exist, below them."""
     if value is not None:

@@ -12,15 +12,7 @@ from msgspec.structs import replace
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
 from memcurse_cli.reports.grid import Column
-from memcurse_cli.reports.html.page import (
-    BEYOND,
-    Cell,
-    Table,
-    figure,
-    render,
-    row,
-    verdict_cell,
-)
+from memcurse_cli.reports.html.page import BEYOND, Cell, Table, figure, render, row, verdict_cell
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
 from memcurse_cli.reports.terminal.tracking import COLUMNS, choose, worst_effect
 from memcurse_cli.schema.derived import TrackedStep, Tracking

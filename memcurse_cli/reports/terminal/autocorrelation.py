@@ -147,10 +147,7 @@ def _curves(estimate: AutocorrelationDocument, *, oscillates: bool) -> list[Curv
         values, fitted = tuple(map(abs, values)), tuple(map(abs, fitted))
         names = "empirical |R(Δ)|", "|the mixture|"
     variance = estimate.empirical.values[0]
-    return [
-        Curve(names[0], _points(values, variance)),
-        Curve(names[1], _points(fitted, variance)),
-    ]
+    return [Curve(names[0], _points(values, variance)), Curve(names[1], _points(fitted, variance))]
 
 
 def _points(values: Sequence[float], variance: float) -> list[Point]:

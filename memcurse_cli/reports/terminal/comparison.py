@@ -12,13 +12,7 @@ from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, NAME_COLUMN, verdict_cell
-from memcurse_cli.schema.derived import (
-    Change,
-    Compared,
-    Comparison,
-    LayerComparison,
-    SpectrumMove,
-)
+from memcurse_cli.schema.derived import Change, Compared, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.report import InputAssumption
 
 AGREE = 0.01  # the relative change up to which a figure has stayed

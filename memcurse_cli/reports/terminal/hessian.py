@@ -10,12 +10,7 @@ from rich.text import Text
 from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, name_column
-from memcurse_cli.reports.numbers import (
-    count,
-    number,
-    percent,
-    size,
-)
+from memcurse_cli.reports.numbers import count, number, percent, size
 from memcurse_cli.reports.plots import heat_map
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend

@@ -12,15 +12,7 @@ from rich.text import Text
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import CODE, LABEL, NAME
 from memcurse_cli.reports.grid import Cell, Column, name_column
-from memcurse_cli.reports.numbers import (
-    ABSENT,
-    count,
-    number,
-    percent,
-    quantile,
-    setting,
-    span,
-)
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent, quantile, setting, span
 from memcurse_cli.reports.ranking import grouped, layer_rank
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,

@@ -9,14 +9,7 @@ from typing import Any
 
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.grid import Column, name_column
-from memcurse_cli.reports.numbers import (
-    ABSENT,
-    DIVERGENT,
-    number,
-    percent,
-    quantile,
-    setting,
-)
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, quantile, setting
 from memcurse_cli.reports.ranking import grouped, hidden_rank
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.layer import (

@@ -15,13 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import (
-    Complexes,
-    Floats,
-    Integers,
-    bisected,
-    largest_eigenvalue,
-)
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers, bisected, largest_eigenvalue
 from memcurse_cli.theory.moments import one_minus_exp
 
 Kept = TypeVar("Kept")

@@ -317,10 +317,7 @@ def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
     if not np.isfinite(float(np.sum(diagonal**2))):
         raise OverflowError("the squares of a Hessian's elements have no finite sum")
     return DenseHessian(
-        operator,
-        diagonal,
-        operator.output_second_moment / scale**2 if scale else 0.0,
-        squared_norm,
+        operator, diagonal, operator.output_second_moment / scale**2 if scale else 0.0, squared_norm
     )
 
 
