@@ -471,7 +471,8 @@ class LargeBlock:
 
 def _numbers(found: Sequence[Unit]) -> Integers:
     """(N,) the scalars of a component, ascending."""
-    return np.unique(np.concatenate([unit.numbers for unit in found]))
+    numbers = np.sort(np.concatenate([unit.numbers for unit in found]))
+    return numbers[np.diff(numbers, prepend=-1) > 0]  # np.unique would import numpy.ma
 
 
 def _batches(found: Sequence[Unit]) -> Iterator[Sequence[Unit]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -22,6 +21,15 @@ LARGEST_INTEGER = 127  # int8 without -128, so that it is symmetric
 ROUNDING = 1e-18  # share of a sum of squares below which a further half adds nothing
 MOST_DOUBLINGS = 48
 SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
+# Bits of the fraction, exponents of the smallest and the largest power of 2, largest number. From
+# here rather than from ml_dtypes, whose import costs a fortieth of a small report's time.
+FORMATS: dict[Dtype, tuple[int, int, int, float]] = {
+    "bfloat16": (7, -126, 127, 2.0**128 - 2.0**120),
+    "float16": (10, -14, 15, 65504.0),
+    "float32": (23, -126, 127, 2.0**128 - 2.0**104),
+    "float8_e4m3fn": (3, -6, 8, 448.0),
+    "float8_e5m2": (2, -14, 15, 57344.0),
+}
 
 
 def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
@@ -35,14 +43,12 @@ def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
         if largest is None:
             largest = float(np.abs(values).max(initial=0.0))
         return np.full(values.shape, largest / LARGEST_INTEGER)
-    import ml_dtypes
-
-    form = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    magnitude, end = np.abs(values), float(form.max)
-    normal = np.maximum(magnitude, 2.0**form.minexp)
+    fraction_bits, smallest, greatest, end = FORMATS[dtype]
+    magnitude = np.abs(values)
+    normal = np.maximum(magnitude, 2.0**smallest)
     power = (normal.view(np.int64) & EXPONENT_BITS).view(np.float64)  # of 2, at or below it
-    unit = power * 2.0**-form.nmant
-    half_unit = math.ldexp(0.5, math.frexp(end)[1] - 1 - form.nmant)
+    unit = power * 2.0**-fraction_bits
+    half_unit = 2.0 ** (greatest - fraction_bits - 1)
     return np.where(magnitude < end + half_unit, unit, np.inf)
 
 
