@@ -44,22 +44,25 @@ def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
             largest = float(np.abs(values).max(initial=0.0))
         return np.full(values.shape, largest / LARGEST_INTEGER)
     fraction_bits, smallest, greatest, end = FORMATS[dtype]
-    magnitude = np.abs(values)
-    normal = np.maximum(magnitude, 2.0**smallest)
-    power = (normal.view(np.int64) & EXPONENT_BITS).view(np.float64)  # of 2, at or below it
-    unit = power * 2.0**-fraction_bits
-    half_unit = 2.0 ** (greatest - fraction_bits - 1)
-    return np.where(magnitude < end + half_unit, unit, np.inf)
+    unit = np.abs(values, out=np.empty(values.shape))
+    np.maximum(unit, 2.0**smallest, out=unit)
+    beyond = ~(unit < end + 2.0 ** (greatest - fraction_bits - 1))
+    bits = unit.view(np.int64)
+    bits &= EXPONENT_BITS  # leaves the power of 2 at or below it
+    unit *= 2.0**-fraction_bits
+    unit[beyond] = np.inf
+    return unit
 
 
 def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
     """The nearest number of a type, of two alike the even one; inf beyond its range."""
     unit = spacing(values, dtype, largest)
-    lost = np.isinf(unit) | (unit == 0)  # int8 has no unit where all is 0
-    if not lost.any():
-        return np.asarray(np.rint(values / unit) * unit)
-    nearest = np.rint(values / np.where(lost, 1.0, unit)) * np.where(lost, 1.0, unit)
-    return np.where(np.isinf(unit), np.copysign(np.inf, values), nearest)
+    beyond = np.isinf(unit)
+    unit[beyond | (unit == 0)] = 1.0  # int8 has no unit where all is 0
+    nearest = values / unit
+    np.rint(nearest, out=nearest)
+    nearest *= unit
+    return np.where(beyond, np.copysign(np.inf, values), nearest) if beyond.any() else nearest
 
 
 def rounding_steps(
