@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import convert
 from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
@@ -249,22 +250,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     Example: memcurse families --json
     """
     from memcurse_cli.families.registry import all_families
-    from memcurse_cli.schema.listings import AssumptionDocument, FamiliesDocument, FamilyDocument
+    from memcurse_cli.schema.listings import FamiliesDocument, FamilyDocument
 
-    listed = tuple(
-        FamilyDocument(
-            family.name,
-            family.title,
-            family.recognised_by,
-            family.equation,
-            family.source,
-            tuple(
-                AssumptionDocument(one.key, one.default, one.choices, one.meaning)
-                for one in family.assumptions
-            ),
-        )
-        for family in all_families()
-    )
+    listed = convert(all_families(), tuple[FamilyDocument, ...], from_attributes=True)
     if as_json:
         emit_json(FamiliesDocument(listed), output)
     else:
@@ -285,18 +273,26 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.checkpoints.registry import FORMATS
     from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
 
-    listed = [FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS]
+    listed = convert(FORMATS, tuple[FormatDocument, ...], from_attributes=True)
+    rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
+    heads = "format", "extensions", "recognised by"
+    _list(FormatsDocument(listed), heads, rows, as_json, output)
+
+
+def _list(
+    document: Any,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """The JSON of a document, or its rows as a table."""
     if as_json:
-        emit_json(FormatsDocument(tuple(listed)), output)
+        emit_json(document, output)
     else:
-        rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
-        _list(("format", "extensions", "recognised by"), rows, output)
+        from memcurse_cli.reports.terminal.listing import listing
 
-
-def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
-    from memcurse_cli.reports.terminal.listing import listing
-
-    emit_page(partial(listing, heads, rows), output)
+        emit_page(partial(listing, heads, rows), output)
 
 
 def rule(
@@ -315,14 +311,13 @@ def rule(
     from memcurse_cli.schema.listings import RulesDocument
 
     rules = tuple(RULES.values()) if code is None else find_rules(code)
-    if as_json:
-        emit_json(RulesDocument(rules), output)
-    elif len(rules) == 1:
+    if len(rules) == 1 and not as_json:
         from memcurse_cli.reports.terminal.listing import rule_lines
 
         emit_page(partial(rule_lines, rules[0]), output)
     else:
-        _list(("code", "finding"), [(one.code, one.title) for one in rules], output)
+        rows = [(one.code, one.title) for one in rules]
+        _list(RulesDocument(rules), ("code", "finding"), rows, as_json, output)
 
 
 def schema(
@@ -361,11 +356,8 @@ def settings(
     file = settings_of(context)
     said = (*_options(file), *_limits(file))
     document = SettingsDocument(None if file is None else file.path, said)
-    if as_json:
-        emit_json(document, output)
-    else:
-        rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-        _list(("setting", "value", "from"), rows, output)
+    rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
+    _list(document, ("setting", "value", "from"), rows, as_json, output)
 
 
 def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
