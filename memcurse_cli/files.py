@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file beside its place, then rename it; raises `OSError` and leaves nothing behind."""
-    beside = path.with_name(f".{path.name}.{token_hex(4)}")
+    beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with beside.open("xb") as file:
             file.write(content)

@@ -30,10 +30,6 @@ def flag(name: str, meaning: str, *more_names: str) -> Any:
     return typer.Option(name, *more_names, help=meaning)
 
 
-RhoOption = Annotated[
-    list[float] | None,
-    option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.", "--rho"),
-]
 AutocorrelationOption = Annotated[
     str | None,
     option(
@@ -68,7 +64,6 @@ OneRhoOption = Annotated[
         "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
     ),
 ]
-LearningRateOption = Annotated[float, option("RATE", "The optimizer's learning rate.", "--lr")]
 JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
 OutputOption = Annotated[
     Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")

@@ -29,11 +29,9 @@ from memcurse_cli.commands.options import (
     AutocorrelationOption,
     HorizonOption,
     JsonOption,
-    LearningRateOption,
     OneRhoOption,
     OutputOption,
     ReadoutOption,
-    RhoOption,
     check_figure,
     choose_format,
     emit,
@@ -54,7 +52,10 @@ StepSizeOption = Annotated[float, option("Δ", "The step size of s4.")]
 
 
 def predict(
-    rho: RhoOption = None,
+    rho: Annotated[
+        list[float] | None,
+        option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise."),
+    ] = None,
     autocorrelation: AutocorrelationOption = None,
     modulus: Annotated[
         list[float] | None,
@@ -149,7 +150,9 @@ def landscape(
         ),
     ] = None,
     step_size: StepSizeOption = 0.01,
-    learning_rate: LearningRateOption = 1e-3,
+    learning_rate: Annotated[
+        float, option("RATE", "The optimizer's learning rate.", "--lr")
+    ] = 1e-3,
     level: Annotated[
         float, option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
     ] = 0.1,
