@@ -189,9 +189,10 @@ def entries(
         found += [((command, key), value) for key, value in table.items()]
     at_the_top = _at_the_top(command, options)
     for keys, value in found:
-        name, own = keys[-1], at_the_top if len(keys) == 1 else set(options)
+        name, in_table = keys[-1], len(keys) > 1
+        own = set(options) if in_table else at_the_top
         if name not in own:
-            others = starmap(_at_the_top, everything().items()) if len(keys) == 1 else ()
+            others = () if in_table else starmap(_at_the_top, everything().items())
             known = own.union(*others)
             if name not in known:
                 raise _unknown(file, keys, known)

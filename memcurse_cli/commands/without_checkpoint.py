@@ -51,7 +51,15 @@ if TYPE_CHECKING:
 StepSizeOption = Annotated[float, option("Δ", "The step size of s4.")]
 
 
+def _asked(context: typer.Context) -> dict[str, Any]:
+    """What the options of the theory were given, each of which is an argument of its function."""
+    about_the_page = ("plot", "as_json", "output")
+    given = {name: one for name, one in context.params.items() if name not in about_the_page}
+    return {name: one for name, one in given.items() if one not in (None, (), [])}
+
+
 def predict(
+    context: typer.Context,
     rho: Annotated[
         list[float] | None,
         option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise."),
@@ -100,23 +108,12 @@ def predict(
     """
     from memcurse_cli.diagnosis.prediction import predict as predict_moments
 
-    prediction = predict_moments(
-        rho=rho,
-        autocorrelation=autocorrelation,
-        modulus=modulus,
-        time_constant=time_constant,
-        angle=angle or 0.0,
-        parametrization=parametrization,
-        normalization=normalization,
-        horizon=horizon,
-        readout=readout,
-        step_size=step_size,
-        ring=ring,
-    )
+    prediction = predict_moments(**_asked(context))
     show(prediction, "prediction", choose_format(as_json=as_json), output, with_plot=plot)
 
 
 def landscape(
+    context: typer.Context,
     modulus: Annotated[
         float | None, option("|λ|", "The target's modulus; 0.99 by default.")
     ] = None,
@@ -124,7 +121,7 @@ def landscape(
         float | None, option("τ", "Its time constant -1/log|λ| in steps instead.")
     ] = None,
     angle: Annotated[float, option("θ", "Its angle in radians, in [0, π].")] = 0.0,
-    start: Annotated[
+    start_modulus: Annotated[
         float | None,
         option("|λ|", "A modulus where training starts: the way from there too.", "--from"),
     ] = None,
@@ -135,10 +132,12 @@ def landscape(
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
-    parametrization: Annotated[
+    parametrizations: Annotated[
         list[str] | None,
         option(
-            "NAME", "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default."
+            "NAME",
+            "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
+            "--parametrization",
         ),
     ] = None,
     normalization: Annotated[
@@ -169,22 +168,7 @@ def landscape(
     from memcurse_cli.diagnosis.prediction import landscape as take_landscape
 
     figure_format = check_figure(plot)
-    report = take_landscape(
-        modulus=modulus,
-        time_constant=time_constant,
-        angle=angle,
-        rho=rho,
-        autocorrelation=autocorrelation,
-        horizon=horizon,
-        readout=readout,
-        parametrizations=parametrization or (),
-        normalization=normalization,
-        step_size=step_size,
-        learning_rate=learning_rate,
-        level=level,
-        start_modulus=start,
-        start_angle=start_angle,
-    )
+    report = take_landscape(**_asked(context))
     if plot is not None:
         from memcurse_cli.reports.figures import landscape_figure
 

@@ -273,8 +273,8 @@ class TrainingResult:
     seconds: float  # wall-clock time of the optimizer steps, compilation included
 
 
-def _ignore(step: int, of_it: Any) -> None:
-    """Where nobody asks how training goes."""
+def _ignore(step: int, _: Any) -> None:
+    """For a caller that does not follow the training."""
 
 
 def train(
