@@ -79,7 +79,8 @@ class Cache:
         place = self._place(key)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(place, _hash(body).encode() + b"\n" + body)
+            # A report may be of a private run: only its user reads it.
+            write_whole(place, _hash(body).encode() + b"\n" + body, mode=0o600)
         except OSError as error:
             in_the_way = place.is_dir() or place.parent.is_file()  # of this entry, not of all
             if in_the_way or not self.required:
