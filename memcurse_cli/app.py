@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +42,7 @@ class LazyGroup(TyperGroup):
 
 def _no_command(arguments: Sequence[str]) -> UsageError:
     """The error of a first word that is no command: a checkpoint, or a command misspelt."""
+    import shlex
     from difflib import get_close_matches
 
     from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place

@@ -12,6 +12,7 @@ import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import starmap
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any
@@ -46,7 +47,7 @@ FOUND_MAY_SET = frozenset(
     # The limits, which stand in the table `check`.
     | {"max-verdict", "min-memory", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
     | {"max-time-constant", "min-diagonality", "max-adam-residual", "max-rounding-error"}
-    | {"min-memory", "select", "forbid", "ignore", "fail-on", "allow-missing", "tolerance"}
+    | {"select", "forbid", "ignore", "fail-on", "allow-missing", "tolerance"}
 )
 """The options that a settings file may set that was found and not named.
 
@@ -186,11 +187,13 @@ def entries(
     table = file.values.get(command, {})
     if command != OWN_TABLE and isinstance(table, dict):
         found += [((command, key), value) for key, value in table.items()]
+    at_the_top = _at_the_top(command, options)
     for keys, value in found:
         name, in_table = keys[-1], len(keys) > 1
-        mine = name in options and (in_table or _at_the_top(command, name))
-        if not mine:
-            known = set(options) if in_table else _known_at_the_top()
+        own = set(options) if in_table else at_the_top
+        if name not in own:
+            others = () if in_table else starmap(_at_the_top, everything().items())
+            known = own.union(*others)
             if name not in known:
                 raise _unknown(file, keys, known)
         if file.found and name not in FOUND_MAY_SET:
@@ -200,38 +203,27 @@ def entries(
                 *keys,
                 remedy=f"give --{name}, {variables(command, name)[-1]} or --config {file.path}",
             )
-        if mine:
+        if name in own:
             yield name, keys, value
 
 
-def _known_at_the_top() -> set[str]:
-    """The options that a file can set for all commands at once."""
-    return {
-        name
-        for command, options in everything().items()
-        for name in options
-        if _at_the_top(command, name)
-    }
-
-
-def _at_the_top(command: str, name: str) -> bool:
-    """Whether an option can be set for all commands at once."""
+def _at_the_top(command: str, options: Mapping[str, Any]) -> set[str]:
+    """The options of a command that can be set for all commands at once."""
+    names = set(options) - {FORMAT}
     if command == OWN_TABLE:
         from memcurse_cli.diagnosis.policy import KEYS
 
-        return name not in KEYS and name != FORMAT
-    return name != FORMAT
+        names -= set(KEYS)
+    return names
 
 
 def _unknown(file: SettingsFile, keys: tuple[str, ...], known: typing.Iterable[str]) -> Exception:
     from memcurse_cli.diagnosis.policy import KEYS, unknown_key
 
-    if keys[-1].replace("_", "-") in KEYS:
-        return file.wrong(
-            f"{keys[-1].replace('_', '-')} stands outside its table",
-            *keys,
-            remedy=f"write it below [{'.'.join((*file.prefix, OWN_TABLE))}]",
-        )
+    name = keys[-1].replace("_", "-")
+    if name in KEYS:
+        remedy = f"write it below [{'.'.join((*file.prefix, OWN_TABLE))}]"
+        return file.wrong(f"{name} stands outside its table", *keys, remedy=remedy)
     return unknown_key(file, keys, sorted(known))
 
 

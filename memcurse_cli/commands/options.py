@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +16,7 @@ import typer
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
+from memcurse_cli.files import write_whole
 from memcurse_cli.reports.console import Lines, text_of, visible
 
 
@@ -32,10 +30,6 @@ def flag(name: str, meaning: str, *more_names: str) -> Any:
     return typer.Option(name, *more_names, help=meaning)
 
 
-RhoOption = Annotated[
-    list[float] | None,
-    option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise.", "--rho"),
-]
 AutocorrelationOption = Annotated[
     str | None,
     option(
@@ -70,7 +64,6 @@ OneRhoOption = Annotated[
         "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
     ),
 ]
-LearningRateOption = Annotated[float, option("RATE", "The optimizer's learning rate.", "--lr")]
 JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
 OutputOption = Annotated[
     Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
@@ -159,30 +152,13 @@ def write_file(path: Path, content: bytes) -> None:
         if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
             path.write_bytes(content)
         else:
-            _replace(path, content)
+            write_whole(path, content)
     except OSError as error:
         raise unwritable(path, error.strerror or str(error)) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside a file, then rename."""
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)  # mkstemp's 0600 would hide the file from others
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
-
-
 PATIENCE = 1.0  # seconds before anything is shown
 WIDTH = 79  # of the line, which no terminal wraps
-BAR = 30  # cells of a full progress bar
 
 
 @contextmanager
@@ -215,15 +191,3 @@ def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, st
         yield lambda done, total, layer: show(
             visible(f"{shown_place(path)}: layer {done + 1} of {total}")
         )
-
-
-@contextmanager
-def file_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """What is called with (checkpoints done, in all), and draws a bar."""
-    with progress_line(quiet=quiet) as show:
-
-        def draw(done: int, total: int) -> None:
-            full = BAR * done // max(total, 1)
-            show(f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} checkpoints")
-
-        yield draw

@@ -1,9 +1,4 @@
-"""What inspect, check, compare, track and hessian are asked in common, and what they are given.
-
-The options that say how a checkpoint is read are the fields of `Request`; `with_request` gives
-them to a command. Where one may be given reports in place of checkpoints, `Request.reports` tells
-the two apart.
-"""
+"""What inspect, check, compare, track and hessian are asked in common, and what they are given."""
 
 from __future__ import annotations
 
@@ -53,7 +48,7 @@ def _steps(text: str) -> float:
 
 @dataclass(frozen=True)
 class Request:
-    """How checkpoints are read: the options that commands share, each with its default."""
+    """How checkpoints are read: the options that `with_request` gives to a command."""
 
     rho: OneRhoOption = None
     autocorrelation: AutocorrelationOption = None

@@ -15,9 +15,9 @@ from memcurse_cli.commands.options import (
     JsonOption,
     OutputOption,
     choose_format,
-    file_progress,
     flag,
     option,
+    progress_line,
     show,
 )
 from memcurse_cli.commands.request import Request, with_request
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memcurse_cli.tracking.track import Tracker
 
 FORMATS = ("terminal", "json", "csv", "html")
+BAR = 30  # cells of a full progress bar
 
 
 @with_request("spectra")
@@ -117,8 +118,13 @@ def _check_watch(watch: bool, until: int | None, chosen: str, output: Path | Non
 
 
 def _update(tracker: Tracker, *, quiet: bool) -> Tracking:
-    with file_progress(quiet=quiet) as progress:
-        return tracker.update(progress)
+    with progress_line(quiet=quiet) as show_line:
+
+        def draw(done: int, total: int) -> None:
+            full = BAR * done // max(total, 1)
+            show_line(f"[{'#' * full}{'.' * (BAR - full)}] {done} of {total} checkpoints")
+
+        return tracker.update(draw)
 
 
 def _watch(

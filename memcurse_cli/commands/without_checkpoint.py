@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import convert
 from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
@@ -28,11 +29,9 @@ from memcurse_cli.commands.options import (
     AutocorrelationOption,
     HorizonOption,
     JsonOption,
-    LearningRateOption,
     OneRhoOption,
     OutputOption,
     ReadoutOption,
-    RhoOption,
     check_figure,
     choose_format,
     emit,
@@ -52,8 +51,19 @@ if TYPE_CHECKING:
 StepSizeOption = Annotated[float, option("Δ", "The step size of s4.")]
 
 
+def _asked(context: typer.Context) -> dict[str, Any]:
+    """What the options of the theory were given, each of which is an argument of its function."""
+    about_the_page = ("plot", "as_json", "output")
+    given = {name: one for name, one in context.params.items() if name not in about_the_page}
+    return {name: one for name, one in given.items() if one not in (None, (), [])}
+
+
 def predict(
-    rho: RhoOption = None,
+    context: typer.Context,
+    rho: Annotated[
+        list[float] | None,
+        option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise."),
+    ] = None,
     autocorrelation: AutocorrelationOption = None,
     modulus: Annotated[
         list[float] | None,
@@ -98,23 +108,12 @@ def predict(
     """
     from memcurse_cli.diagnosis.prediction import predict as predict_moments
 
-    prediction = predict_moments(
-        rho=rho,
-        autocorrelation=autocorrelation,
-        modulus=modulus,
-        time_constant=time_constant,
-        angle=angle or 0.0,
-        parametrization=parametrization,
-        normalization=normalization,
-        horizon=horizon,
-        readout=readout,
-        step_size=step_size,
-        ring=ring,
-    )
+    prediction = predict_moments(**_asked(context))
     show(prediction, "prediction", choose_format(as_json=as_json), output, with_plot=plot)
 
 
 def landscape(
+    context: typer.Context,
     modulus: Annotated[
         float | None, option("|λ|", "The target's modulus; 0.99 by default.")
     ] = None,
@@ -122,7 +121,7 @@ def landscape(
         float | None, option("τ", "Its time constant -1/log|λ| in steps instead.")
     ] = None,
     angle: Annotated[float, option("θ", "Its angle in radians, in [0, π].")] = 0.0,
-    start: Annotated[
+    start_modulus: Annotated[
         float | None,
         option("|λ|", "A modulus where training starts: the way from there too.", "--from"),
     ] = None,
@@ -133,10 +132,12 @@ def landscape(
     autocorrelation: AutocorrelationOption = None,
     horizon: HorizonOption = None,
     readout: ReadoutOption = None,
-    parametrization: Annotated[
+    parametrizations: Annotated[
         list[str] | None,
         option(
-            "NAME", "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default."
+            "NAME",
+            "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
+            "--parametrization",
         ),
     ] = None,
     normalization: Annotated[
@@ -148,7 +149,9 @@ def landscape(
         ),
     ] = None,
     step_size: StepSizeOption = 0.01,
-    learning_rate: LearningRateOption = 1e-3,
+    learning_rate: Annotated[
+        float, option("RATE", "The optimizer's learning rate.", "--lr")
+    ] = 1e-3,
     level: Annotated[
         float, option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
     ] = 0.1,
@@ -165,22 +168,7 @@ def landscape(
     from memcurse_cli.diagnosis.prediction import landscape as take_landscape
 
     figure_format = check_figure(plot)
-    report = take_landscape(
-        modulus=modulus,
-        time_constant=time_constant,
-        angle=angle,
-        rho=rho,
-        autocorrelation=autocorrelation,
-        horizon=horizon,
-        readout=readout,
-        parametrizations=parametrization or (),
-        normalization=normalization,
-        step_size=step_size,
-        learning_rate=learning_rate,
-        level=level,
-        start_modulus=start,
-        start_angle=start_angle,
-    )
+    report = take_landscape(**_asked(context))
     if plot is not None:
         from memcurse_cli.reports.figures import landscape_figure
 
@@ -249,22 +237,9 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     Example: memcurse families --json
     """
     from memcurse_cli.families.registry import all_families
-    from memcurse_cli.schema.listings import AssumptionDocument, FamiliesDocument, FamilyDocument
+    from memcurse_cli.schema.listings import FamiliesDocument, FamilyDocument
 
-    listed = tuple(
-        FamilyDocument(
-            family.name,
-            family.title,
-            family.recognised_by,
-            family.equation,
-            family.source,
-            tuple(
-                AssumptionDocument(one.key, one.default, one.choices, one.meaning)
-                for one in family.assumptions
-            ),
-        )
-        for family in all_families()
-    )
+    listed = convert(all_families(), tuple[FamilyDocument, ...], from_attributes=True)
     if as_json:
         emit_json(FamiliesDocument(listed), output)
     else:
@@ -285,18 +260,26 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.checkpoints.registry import FORMATS
     from memcurse_cli.schema.listings import FormatDocument, FormatsDocument
 
-    listed = [FormatDocument(one.name, one.extensions, one.recognised_by) for one in FORMATS]
+    listed = convert(FORMATS, tuple[FormatDocument, ...], from_attributes=True)
+    rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
+    heads = "format", "extensions", "recognised by"
+    _list(FormatsDocument(listed), heads, rows, as_json, output)
+
+
+def _list(
+    document: Any,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """The JSON of a document, or its rows as a table."""
     if as_json:
-        emit_json(FormatsDocument(tuple(listed)), output)
+        emit_json(document, output)
     else:
-        rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
-        _list(("format", "extensions", "recognised by"), rows, output)
+        from memcurse_cli.reports.terminal.listing import listing
 
-
-def _list(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], output: Path | None) -> None:
-    from memcurse_cli.reports.terminal.listing import listing
-
-    emit_page(partial(listing, heads, rows), output)
+        emit_page(partial(listing, heads, rows), output)
 
 
 def rule(
@@ -315,14 +298,13 @@ def rule(
     from memcurse_cli.schema.listings import RulesDocument
 
     rules = tuple(RULES.values()) if code is None else find_rules(code)
-    if as_json:
-        emit_json(RulesDocument(rules), output)
-    elif len(rules) == 1:
+    if len(rules) == 1 and not as_json:
         from memcurse_cli.reports.terminal.listing import rule_lines
 
         emit_page(partial(rule_lines, rules[0]), output)
     else:
-        _list(("code", "finding"), [(one.code, one.title) for one in rules], output)
+        rows = [(one.code, one.title) for one in rules]
+        _list(RulesDocument(rules), ("code", "finding"), rows, as_json, output)
 
 
 def schema(
@@ -361,11 +343,8 @@ def settings(
     file = settings_of(context)
     said = (*_options(file), *_limits(file))
     document = SettingsDocument(None if file is None else file.path, said)
-    if as_json:
-        emit_json(document, output)
-    else:
-        rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-        _list(("setting", "value", "from"), rows, output)
+    rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
+    _list(document, ("setting", "value", "from"), rows, as_json, output)
 
 
 def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:

@@ -120,14 +120,10 @@ class LinearNetwork(Network):
     def system(self, parameters: Parameters) -> tuple[Array, Array, Array]:
         """A, or its diagonal, B (n,) and C (n,)."""
 
-    def kernel(self, parameters: Parameters, horizon: int) -> Array:
-        """(T,) Re C Aᵗ B, without D."""
-        transition, readin, readout = self.system(parameters)
-        return (readout @ impulse_states(transition, readin, horizon)).real
-
     def outputs(self, parameters: Parameters, inputs: Array) -> Array:
         """The convolution of the inputs with the impulse response."""
-        kernel = self.kernel(parameters, inputs.shape[1])
+        transition, readin, readout = self.system(parameters)
+        kernel = (readout @ impulse_states(transition, readin, inputs.shape[1])).real
         return causal_convolution(kernel.at[0].add(parameters["D"].ravel()[0]), inputs)
 
 
@@ -277,10 +273,14 @@ class TrainingResult:
     seconds: float  # wall-clock time of the optimizer steps, compilation included
 
 
+def _ignore(step: int, _: Any) -> None:
+    """For a caller that does not follow the training."""
+
+
 def train(
     settings: TrainingSettings,
-    report: Callable[[int, float], None] | None = None,
-    keep: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None,
+    report: Callable[[int, float], None] = _ignore,
+    keep: Callable[[int, Mapping[str, NDArray[Any]]], None] = _ignore,
     every: int = STEPS_PER_CALL,
 ) -> TrainingResult:
     """Train a student with Adam under a cosine schedule; the same settings give the same student.
@@ -297,20 +297,16 @@ def train(
         state = optimizer.init(parameters)
         advance = _compile(settings, optimizer)
         started, done = time.perf_counter(), 0
-        if keep is not None:
-            keep(0, initial)
+        keep(0, initial)
         while done < settings.steps:
-            end = min(done + STEPS_PER_CALL, settings.steps)
-            if keep is not None:
-                end = min(end, (done // every + 1) * every)
+            end = min(done + STEPS_PER_CALL, (done // every + 1) * every, settings.steps)
             parameters, state, loss = advance(parameters, state, done, end)
             done = end
             _require_finite(float(loss), settings, done)
-            if report is not None:
-                report(done, float(loss))
-            if keep is not None and (done % every == 0 or done == settings.steps):
-                keep(done, {name: np.asarray(value) for name, value in parameters.items()})
-        trained = {name: np.asarray(value) for name, value in parameters.items()}
+            report(done, float(loss))
+            if done % every == 0 or done == settings.steps:
+                trained = {name: np.asarray(value) for name, value in parameters.items()}
+                keep(done, trained)
         seconds = time.perf_counter() - started
     loss_after = evaluate(settings, trained)
     _require_finite(loss_after, settings, done)

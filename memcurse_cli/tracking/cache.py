@@ -1,21 +1,19 @@
 """What has been read once is not read again: reports by the content of their checkpoints.
 
 An entry is a file whose first line is the hash of the rest. One that is damaged, or that another
-version wrote, is passed over and written anew. Entries are written beside their place and renamed:
-a run may be killed at any moment, and several may share a cache.
+version wrote, is passed over and written anew. Several runs may share a cache.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, RECORDS
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
+from memcurse_cli.files import write_whole
 from memcurse_cli.schema.json_codec import decode, encode
 from memcurse_cli.schema.report import Report
 from memcurse_cli.tracking.executors import Reading
@@ -80,15 +79,8 @@ class Cache:
         place = self._place(key)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, beside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(_hash(body).encode() + b"\n" + body)
-                os.replace(beside, place)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(beside)
-                raise
+            # A report may be of a private run: only its user reads it.
+            write_whole(place, _hash(body).encode() + b"\n" + body, mode=0o600)
         except OSError as error:
             in_the_way = place.is_dir() or place.parent.is_file()  # of this entry, not of all
             if in_the_way or not self.required:
@@ -139,7 +131,7 @@ def hash_content(path: str) -> str:
         raise CheckpointError("it is too large to be hashed", where=shown_place(path), remedy="")
     for name, at in _files(path):
         content = hashlib.blake2b()
-        with contextlib.closing(LocalFile(at)) as file:
+        with closing(LocalFile(at)) as file:
             for start in range(0, file.size, PIECE):
                 content.update(file.read(start, min(PIECE, file.size - start)))
         digest.update(json.dumps(name).encode() + content.digest())

@@ -1,8 +1,4 @@
-"""Where checkpoints are read: in this process, in several, or on a Dask cluster.
-
-One checkpoint is the unit of work. What goes in and comes out is plain data: any process that sees
-the file can do it.
-"""
+"""Where checkpoints are read, one by one: in this process, in several, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -149,33 +145,27 @@ def on_executor(
         yield futures[future], outcome
 
 
-@dataclass(frozen=True)
-class Processes:
-    """Several processes of this machine.
+def in_processes(jobs: int, paths: Sequence[str], reading: Reading) -> Outcomes:
+    """In several processes of this machine.
 
     When one is killed, as for too much memory, its pool is lost: what is not done is then read
     again one at a time, so that only the guilty checkpoint fails.
     """
-
-    jobs: int  # how many
-
-    def __call__(self, paths: Sequence[str], reading: Reading) -> Outcomes:
-        """Read checkpoints and yield each as it is done."""
-        left = list(paths)
-        try:
-            with _pool(min(self.jobs, len(left))) as executor:
-                for path, outcome in on_executor(executor, paths, reading):
-                    left.remove(path)
-                    yield path, outcome
-        except BrokenProcessPool:
-            while left:  # one at a time
-                with _pool(1) as executor:
-                    try:
-                        while left:
-                            outcome = executor.submit(read_checkpoint, left[0], reading).result()
-                            yield left.pop(0), outcome
-                    except BrokenProcessPool:
-                        yield left.pop(0), Outcome(error=DIED)
+    left = list(paths)
+    try:
+        with _pool(min(jobs, len(left))) as executor:
+            for path, outcome in on_executor(executor, paths, reading):
+                left.remove(path)
+                yield path, outcome
+    except BrokenProcessPool:
+        while left:
+            with _pool(1) as executor:
+                try:
+                    while left:
+                        outcome = executor.submit(read_checkpoint, left[0], reading).result()
+                        yield left.pop(0), outcome
+                except BrokenProcessPool:
+                    yield left.pop(0), Outcome(error=DIED)
 
 
 class _DeafPool(ProcessPoolExecutor):
@@ -249,7 +239,7 @@ def open_executor(address: str | None, jobs: int | None) -> AbstractContextManag
     """
     if address is None:
         count = cores() if jobs is None else jobs
-        return nullcontext(inline if count == 1 else Processes(count))
+        return nullcontext(inline if count == 1 else partial(in_processes, count))
     if jobs is not None:
         raise UsageError(
             "a cluster has as many workers as it has",

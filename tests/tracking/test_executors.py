@@ -18,8 +18,8 @@ from memcurse_cli.tracking import executors
 from memcurse_cli.tracking.executors import (
     DIED,
     Outcome,
-    Processes,
     Reading,
+    in_processes,
     open_executor,
     read_checkpoint,
 )
@@ -43,7 +43,7 @@ def test_a_process_that_is_killed_costs_its_own_checkpoint(
     paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "read_checkpoint", die_of_the_third)
-    outcomes = dict(Processes(2)(paths, READING))
+    outcomes = dict(in_processes(2, paths, READING))
     assert set(outcomes) == set(paths)
     failed = {path: outcome.error for path, outcome in outcomes.items() if outcome.error}
     assert failed == {paths[2]: DIED}
@@ -51,7 +51,7 @@ def test_a_process_that_is_killed_costs_its_own_checkpoint(
 
 def test_leaving_early_ends_the_processes(paths: list[str]) -> None:
     before = set(multiprocessing.active_children())
-    outcomes = Processes(2)(paths, READING)
+    outcomes = in_processes(2, paths, READING)
     next(outcomes)
     outcomes.close()
     assert set(multiprocessing.active_children()) == before
