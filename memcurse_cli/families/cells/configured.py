@@ -214,7 +214,7 @@ def _gated(layer: Layer, kind: str) -> Variant:
     else:
         old = any(_NAME.fullmatch(name) for name in layer.names.values())
     default, known = stored or ("hard_sigmoid" if old else None), stored is not None
-    opened = layer.assumed.choose(RECURRENT_ACTIVATION, default=default, silent=known)
+    opened = layer.choose(RECURRENT_ACTIVATION, default=default, silent=known)
     # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
     slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
     opening = LOGISTIC if opened == "sigmoid" else Clipped(slope, 0.5)

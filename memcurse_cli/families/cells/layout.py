@@ -350,7 +350,7 @@ def without_jacobian(
 
 def elman(layer: family.Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
-    return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
+    return Variant(activation=layer.choose(ACTIVATION, **choice), assumptions=sentences)
 
 
 def stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:

@@ -273,7 +273,7 @@ def _flax(gates: tuple[str, ...], letters: str) -> tuple[Layout, Layout]:
 
 def _simple(layer: Layer) -> Variant:
     plain = elman(layer)
-    if layer.assumed.choose(RESIDUAL) == "no":
+    if layer.choose(RESIDUAL) == "no":
         return plain
     return replace(plain, matrix=lambda stored: stored + np.eye(len(stored)))
 
@@ -430,7 +430,7 @@ CUDNN_GRU = Layout(
 def _forget_bias(layer: Layer) -> Variant:
     """``forget_bias`` is added at run time and not stored."""
     silent = "wh" in layer.names or bool(_CUDNN.fullmatch(layer.match.layer))
-    added = layer.assumed.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
+    added = layer.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
     return Variant(added={"forget": float(added)})
 
 

@@ -130,7 +130,7 @@ class FastGRNN(LawFamily):
     layouts = (TensorLayout(_REQUIRED, optional=_INPUT + _HIDDEN, fits=_fits),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        layer.assumed.sentences.append(_FUNCTIONS)
+        layer.sentences.append(_FUNCTIONS)
         return read_cell(_EdgeCell(layer), _fast_grnn(layer, block=""))
 
 
@@ -202,7 +202,7 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
 
     The eigenvalues of y stand before those of z. ``delayed``: y takes in z as it was a step before.
     """
-    step = layer.assumed.positive(STEP, most=1)
+    step = layer.positive(STEP, most=1)
 
     def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> Gated:
         slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
@@ -468,7 +468,7 @@ def _minimal_rnn(layer: Layer) -> Variant:
 
 def _by_default_bent(layer: Layer) -> Variant:
     """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    return _fast_grnn(layer, bent=layer.assumed.choose(GATE_FUNCTION) == "tanh")
+    return _fast_grnn(layer, bent=layer.choose(GATE_FUNCTION) == "tanh")
 
 
 _RAN_DRIVE = NoDrive(
@@ -550,7 +550,7 @@ def _told(layer: Layer) -> str:
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
     given = layer.options.assume.get(KEY, "")
     if given in read:
-        layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
+        layer.sentences.append(f"{KEY}={given} (as given): {MEANING}")
         return given
     cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
     if len(cells) == 1:
@@ -558,7 +558,7 @@ def _told(layer: Layer) -> str:
     weight = layer.names["weight_hh"]
     named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
     if named in read:
-        layer.assumed.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
+        layer.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
         return named
     alike = " and ".join(title_of(cell) for cell in cells)
     what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"

@@ -16,7 +16,7 @@ from memcurse_cli.families.cells.layout import STATE, CellFamily, Variant
 from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
-from memcurse_cli.families.reading import complex_roles, misfit, read_matrix, shown_shape
+from memcurse_cli.families.reading import complex_roles, misfit, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
@@ -29,7 +29,7 @@ _HEAD = ".head"
 def _elman(layer: Layer) -> Variant:
     """Its activation, and how its matrices multiply."""
     names, layout = layer.names, torch_layout(STATE)
-    assumptions = [*CELLS.choose(layer.store, layer.match, layer.options).sentences]
+    assumptions = [*CELLS.choose(layer).sentences]
     shape = layer.shape("weight_hh")
     size = shape[0]
     if shape[1] != size:
@@ -39,8 +39,8 @@ def _elman(layer: Layer) -> Variant:
             names["weight_hh"],
             _EXPORT,
         )
-    activation, chosen = layer.options.choose(ACTIVATION)
-    if not chosen:
+    activation = layer.options.assume.get(ACTIVATION.key, ACTIVATION.default)
+    if ACTIVATION.key not in layer.options.assume:
         assumptions.append(f"the activation is {activation}")
     readin = layer.shape("weight_ih") if "weight_ih" in names else shape
     if readin[:1] != (size,):
@@ -112,8 +112,8 @@ class DenseLinearRNN(LayoutFamily):
             layer,
             "A",
             layer.real("A", (size, size)),
-            readin=read_matrix(layer.store, layer.names, "B", size),
-            readout=read_matrix(layer.store, layer.names, "C", size),
+            readin=layer.matrix("B", size),
+            readout=layer.matrix("C", size),
         )
 
 
@@ -156,8 +156,8 @@ class BlockDiagonalRNN(DenseLinearRNN):
         heads, size, _ = shape = layer.shape("A")
         head = int(layer.match.layer.rpartition(_HEAD)[2])
         units = slice(head * size, (head + 1) * size)
-        readin = read_matrix(layer.store, layer.names, "B", heads * size)
-        readout = read_matrix(layer.store, layer.names, "C", heads * size)
+        readin = layer.matrix("B", heads * size)
+        readout = layer.matrix("C", heads * size)
         return dense_layer(
             layer,
             "A",
@@ -301,8 +301,8 @@ class OrthogonalRNN(LayoutFamily):
             what = f"the base of the parametrisation is not {wanted}"
             remedy = "another parametrisation may bear these names; export the matrix itself"
             raise misfit(what, names["base"], remedy)
-        kind = layer.assumed.choose(MAP)
-        activation = layer.assumed.choose(ACTIVATION)
+        kind = layer.choose(MAP)
+        activation = layer.choose(ACTIVATION)
         if kind == "householder":
             _require_signs(stored, names[role])
         matrix = base @ _turned(stored, kind, upper=role == "upper")

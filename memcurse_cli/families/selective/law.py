@@ -21,7 +21,6 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     ancestors,
-    beside,
     first_name,
     log_of_eigenvalues,
     log_sigmoid,
@@ -111,10 +110,6 @@ class Layer(family.Layer):
         what = f"{value} is not a value of {assumption.key}"
         return UsageError(what, where="--assume", remedy=remedy)
 
-    def beside(self, role: str, other: str) -> str | None:
-        """The tensor called ``other`` in the module that a role's tensor tells, or None."""
-        return beside(self.store, self.names[role], other, above=role.count("."))
-
     def projected(
         self, bias: Floats, *roles: str, rows: slice | Integers | None = None, factor: float = 1.0
     ) -> GateInput | None:
@@ -164,7 +159,7 @@ class Layer(family.Layer):
         ``at`` is (n,) the pre-activation at zero input, or (n, gates) where the law takes several.
         ``slots`` are what is stored; ``tensors`` names what is read, by default that of the slots,
         or all. ``gates`` is asked for what the gates see, and ``nominal``, ``write``, ``state`` and
-        ``sees`` are those of `GateDrive`. ``assumptions`` are sentences beside those of `assumed`.
+        ``sees`` are those of `GateDrive`. ``assumptions`` are sentences beside those of `choose`.
         A ``converted`` decay is as llama.cpp's converter leaves it, of either sign; in a ``stable``
         layer no value of what is stored gives |λ| ≥ 1. Raises a TensorError where λ overflows.
         """
@@ -219,11 +214,11 @@ class Layer(family.Layer):
             by_eigenvalue, by_gain = (slot.scale * of[each] for of in motions[slot.moves])
             groups.append(
                 self.group(
-                    slot.name,
+                    tensor,
                     slot.values,
                     by_eigenvalue,
                     by_gain if np.any(by_gain) else None,
-                    tensor=tensor,
+                    name=slot.name,
                     scalar=slot.scalar,
                     eigenvalue=each,
                     keeps_stable=slot.keeps_stable,

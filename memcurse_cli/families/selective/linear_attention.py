@@ -17,7 +17,6 @@ from memcurse_cli.families.reading import (
     ancestors,
     group_by_module,
     misfit,
-    read_real,
     shown_shape,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
@@ -109,7 +108,7 @@ class GLA(LawFamily):
         gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.required))
         normalizer = 1.0
         if gate.normalizer is not None:
-            normalizer = layer.assumed.positive(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
+            normalizer = layer.positive(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
         if gate.bias is None:
             bias, slots = np.zeros(layer.stacked_rows(gate.projections[0])), []
         else:
@@ -191,7 +190,7 @@ class HGRN(LawFamily):
         if tensor is None or not place:
             sentences.append(_UNBOUNDED)
         else:
-            bounds = read_real(layer.store, tensor, (None, size))
+            bounds = layer.real(tensor, (None, size))
             if place >= len(bounds):
                 what = f"its shape {shown_shape(bounds.shape)} has no row for layer {place}"
                 raise misfit(what, tensor, "use a checkpoint of the whole model")

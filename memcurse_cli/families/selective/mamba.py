@@ -24,7 +24,6 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.reading import (
     group_by_module,
     read_finite,
-    read_vector,
     require_shape,
     softplus,
 )
@@ -144,7 +143,7 @@ def _step(layer: Layer, bias: Floats, state: int) -> GateInput | None:
     norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
     if norm != outer and norm in store.tensors:
-        normalised = read_vector(store, norm)
+        normalised = layer.vector(norm)
     elif setting(store.config, "model_type") == "falcon_mamba":
         normalised = np.ones(1)  # its norm has no scale
     gate = low_rank_gate(store, bias, outer, inner, normalised=normalised, last=last)
@@ -323,7 +322,7 @@ class Mamba2(LawFamily):
         config = layer.store.config
         counts = (setting(config, key) for key in _CONFIGURED_GROUPS)
         configured = next((str(n) for n in counts if type(n) is int and 0 < n < 10**6), None)
-        groups = layer.assumed.choose(GROUPS, configured=configured)
+        groups = layer.choose(GROUPS, configured=configured)
         if not re.fullmatch(r"0*[1-9]\d{0,8}", groups):
             remedy = "give the number of groups, 1 or more"
             raise layer.unknown(GROUPS, printable(groups, 60), remedy)
@@ -421,7 +420,7 @@ class Mamba3(LawFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        by_softplus = layer.assumed.choose(RATE_FUNCTION) == "softplus"
+        by_softplus = layer.choose(RATE_FUNCTION) == "softplus"
         floor = setting(layer.store.config, "ssm_cfg.A_floor")
         # mamba_ssm's default, where the configuration has none below a at zero.
         known = isinstance(floor, float) and 0 < floor < 0.5

@@ -293,7 +293,7 @@ class QRNN(LawFamily):
         rows = layer.shape(weight)[0]
         gated = rows % 3 == 0
         if rows % 6 == 0 or "output_gate" in layer.options.assume:
-            gated = layer.assumed.choose(OUTPUT_GATE) == "yes"
+            gated = layer.choose(OUTPUT_GATE) == "yes"
         size = layer.stacked_rows(weight, 3 if gated else 2)
         forget = layer.vector(bias, rows)[size : 2 * size]
         return layer.gated(

@@ -14,7 +14,6 @@ from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    beside,
     log_of_eigenvalues,
     misfit,
     read_finite,
@@ -238,8 +237,8 @@ class RWKV(LawFamily):
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
         multiplicity = _multiplicity(layer, stored.size)
-        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
-        shape = () if hidden is None else layer.store.tensors[hidden].shape
+        hidden = layer.beside(role, "ffn.key.weight", above=1)
+        shape = () if hidden is None else layer.shape(hidden)
         # The converter's mark, or the transposed weights that outlive it.
         marked = "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1])
         if marked and role == _DECAY[0] and not selective:

@@ -16,9 +16,7 @@ from memcurse_cli.families.reading import (
     IMAGINARY,
     LARGEST_DECAY,
     REAL,
-    beside,
     complex_roles,
-    direct_part,
     log_of_eigenvalues,
     log_sigmoid,
     require_finite,
@@ -86,7 +84,7 @@ class LRU(LayoutFamily):
         nu, theta = vectors["nu_log"], vectors["theta_log"]
         size = nu.size
         plain = not stacked and split_name(names["nu_log"])[1] == "nu"
-        direct = plain and layer.options.choose(EXPONENTIAL)[0] == "false"
+        direct = plain and layer.options.assume.get(EXPONENTIAL.key) == "false"
         if direct:
             decay, angle = np.clip(nu, -LARGEST_DECAY, LARGEST_DECAY), theta
             decay_slope, angle_slope = np.ones(size), np.ones(size)
@@ -101,11 +99,11 @@ class LRU(LayoutFamily):
         # γ is a parameter of its own, 1, or √(1-|λ|²) computed from λ.
         log_gain, along_nu = np.zeros(size), None
         also: tuple[str, ...] = ()
-        normalisation, chosen = layer.options.choose(NORMALISATION)
+        normalisation = layer.options.assume.get(NORMALISATION.key)
         if "gamma_log" in vectors:
             log_gain = vectors["gamma_log"]
-        elif normalisation == "none":
-            also = () if chosen else ("the gain γ is 1, since no gamma_log is stored",)
+        elif normalisation != "lru":
+            also = () if normalisation else ("the gain γ is 1, since no gamma_log is stored",)
         else:
             # log γ = ½ log(1 - e^{-2 decay}), and d decay / d nu_log = decay
             lost = np.maximum(-np.expm1(-2 * decay), np.exp(-LARGEST_DECAY))
@@ -274,7 +272,6 @@ class StripedHyena(LayoutFamily):
             slopes = np.exp(log_eigenvalues)
         mode = np.arange(filters * modes)[:, None]
         role = "poles" if pairs else "log_poles"
-        direct = beside(layer.store, layer.names["residues"], "D")
         return layer.recurrence(
             log_eigenvalues,
             (layer.group(role, stored, slopes, eigenvalue=mode),),
@@ -282,7 +279,7 @@ class StripedHyena(LayoutFamily):
             readout=readout,
             projections=(
                 *layer.parts("residues", "C", readout.shape, pairs=pairs),
-                *direct_part(layer.store, direct, 1, filters, channels=True),
+                *layer.direct(layer.beside("residues", "D"), 1, filters, channels=True),
             ),
             also=(_PRODUCT,),
         )
@@ -448,7 +445,7 @@ class EMA(LayoutFamily):
             along += layer.parts("beta", "B", readin.shape)
         readout = scale * layer.pairs("gamma", shape, paired=is_complex).reshape(1, size)
         along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
-        along += direct_part(layer.store, layer.names.get("omega"), 1, channels, channels=True)
+        along += layer.direct(layer.names.get("omega"), 1, channels, channels=True)
         both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
         return layer.recurrence(
             -decay + 1j * turn,

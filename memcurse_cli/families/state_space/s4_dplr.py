@@ -107,7 +107,7 @@ class S4DPLR(LayoutFamily):
         version = next(
             each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
         )
-        method = layer.assumed.choose(DISCRETIZATION)
+        method = layer.choose(DISCRETIZATION)
         diagonal = read_version(layer, version)
         if first:
             channels = layer.shape("log_dt")[0]
