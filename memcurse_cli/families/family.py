@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
@@ -17,6 +17,7 @@ from memcurse_cli.families.reading import (
     IMAGINARY,
     REAL,
     Matrix,
+    ancestors,
     complex_parts,
     group_by_module,
     misfit,
@@ -176,7 +177,9 @@ class Layout(NamedTuple):
     without: tuple[str, ...] = ()  # those of another family, which it must not have
     fits: Callable[[Shapes], bool | int] | None = None  # what the shapes must fulfil
     called: Mapping[str, str] = {}  # the library's names of roles that it calls otherwise
+    complex: Mapping[str, bool] = {}  # whether the tensor of a role is, where it is there
     numbered: bool = False  # the layer's number in its model is kept, as `Match.place`
+    alone: bool = False  # nothing else stands in its module
 
     def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
         """Every such module; ``default`` names a layer whose tensors have none."""
@@ -192,13 +195,29 @@ class Layout(NamedTuple):
             found = {by_name[last]: named[last] for last in order if last in named}
             if any(found.keys().isdisjoint(choice) for choice in choices):
                 continue
-            if found.keys().isdisjoint(self.without) and (
-                self.fits is None
-                or self.fits({role: tensors[name].shape for role, name in found.items()})
+            specs = {role: tensors[name] for role, name in found.items()}
+            if (
+                found.keys().isdisjoint(self.without)
+                and all(
+                    specs[role].dtype.startswith("complex") is wanted
+                    for role, wanted in self.complex.items()
+                    if role in specs
+                )
+                and (self.fits is None or self.fits({of: specs[of].shape for of in specs}))
             ):
                 place = NUMBERED.match(module) if self.numbered else None
                 matches.append(Match(module or default, found, place and int(place["index"])))
-        return matches
+        return _alone(matches, tensors) if self.alone else matches
+
+
+def _alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
+    """The layers in whose modules stands nothing else."""
+    known = {name for match in matches for name in match.tensors.values()}
+    left = {match.prefix[:-1]: match for match in matches}
+    for name in tensors if left else ():
+        for above in () if name in known else ancestors(name):
+            left.pop(above, None)
+    return list(left.values())
 
 
 @dataclass
@@ -579,17 +598,12 @@ class LayoutFamily(Family):
             claimed = {name for match in found for name in match.tensors.values()}
             matches = layout.find(tensors, self.name)
             found += [each for each in matches if claimed.isdisjoint(each.tensors.values())]
-        kept = (self._kept(match, tensors) for match in found)
-        return [each for match in kept for each in split_stack(match, tensors, self.axes)]
+        return [each for match in found for each in split_stack(match, tensors, self.axes)]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""
         member = member_of(store, match, self.axes)
         return self._recurrence(self.layer_type(self.name, member, match, options))
-
-    def _kept(self, match: Match, _: Mapping[str, TensorSpec]) -> Match:
-        """The match with the tensors that the layer reads."""
-        return match
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError

@@ -85,7 +85,7 @@ def _states(axes: int, **sides: slice) -> Layout:
         )
 
     beside = (*complex_roles("B"), *complex_roles("C"), "D")
-    return Layout(("A",), beside, without=_STEPS, fits=fits)
+    return Layout(("A",), beside, without=_STEPS, fits=fits, complex={"A": False})
 
 
 class DenseLinearRNN(LayoutFamily):
@@ -98,13 +98,6 @@ class DenseLinearRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
     layouts = (_states(2, B=slice(None), B_re=slice(None), B_real=slice(None)),)
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`; A is real."""
-        found = super().find(tensors)
-        return [
-            each for each in found if not tensors[each.tensors["A"]].dtype.startswith("complex")
-        ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         size = layer.shape("A")[0]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families import family
-from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import (
     Drive,
     GateDrive,
@@ -20,7 +20,6 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    ancestors,
     first_name,
     log_of_eigenvalues,
     log_sigmoid,
@@ -253,16 +252,6 @@ def step_size(
     rates = -rate.values if stored else np.exp(np.minimum(rate.values, _STEEPEST))
     law = StepSize(rates[slots[0].scalar], writes, negated=stored)
     return law, bias.values[slots[1].scalar], slots
-
-
-def alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
-    """The layers in whose modules stands nothing else."""
-    known = {name for match in matches for name in match.tensors.values()}
-    left = {match.prefix[:-1]: match for match in matches}
-    for name in tensors if left else ():
-        for above in () if name in known else ancestors(name):
-            left.pop(above, None)
-    return list(left.values())
 
 
 class LawFamily(family.LayoutFamily):

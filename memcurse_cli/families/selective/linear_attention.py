@@ -20,7 +20,7 @@ from memcurse_cli.families.reading import (
     shown_shape,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
@@ -368,12 +368,9 @@ class RetNet(LawFamily):
             (*_PROJECTIONS, "o_proj.weight", _NORM),
             optional=("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"),
             fits=lambda shapes: 0 < _retention_heads(shapes) <= _MOST_HEADS,
+            alone=True,  # another layer's gate would be extra
         ),
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        return alone(super().find(tensors), tensors)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         heads = _retention_heads({role: layer.shape(role) for role in layer.names})

@@ -37,7 +37,7 @@ from memcurse_cli.families.reading import (
     softplus,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
 
 
@@ -268,7 +268,7 @@ class QRNN(LawFamily):
     equation = "λ = 1 - σ(b_f), γ = σ(b_f), rows z, f, o"
     source = "pytorch-qrnn, fastai.text.models.qrnn; Bradbury et al. 2017, arXiv 1611.01576"
     assumptions = (OUTPUT_GATE,)
-    layouts = (Layout((_WEIGHTS, _BIASES), fits=_is_qrnn),)
+    layouts = (Layout((_WEIGHTS, _BIASES), fits=_is_qrnn, alone=True),)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules of a list of layers that hold one linear and nothing else.
@@ -277,7 +277,7 @@ class QRNN(LawFamily):
         must be a third of the rows of the layer before it, or two thirds with a window of two.
         """
         networks: dict[str, list[Match]] = {}
-        for match in alone(super().find(tensors), tensors):
+        for match in super().find(tensors):
             parts = _LAYERS.fullmatch(match.layer)
             if parts:
                 networks.setdefault(parts["network"], []).append(match)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
 from memcurse_cli.families.reading import (
     IMAGINARY,
     LARGEST_DECAY,
@@ -41,7 +39,11 @@ EXPONENTIAL = Assumption(
 _LOGARITHMS = ("nu_log", "theta_log", "gamma_log")
 _STACKED = "params_log"
 _MATRICES = (*complex_roles("B"), *complex_roles("C"), "D")
-_PROJECTIONS = {"in_proj.weight": "B", "out_proj.weight": "C"}
+_PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
+
+
+def _is_stack(shapes: Shapes) -> bool:
+    return 3 in shapes[_STACKED]
 
 
 class LRU(LayoutFamily):
@@ -63,19 +65,18 @@ class LRU(LayoutFamily):
         **dict.fromkeys((_STACKED, *complex_roles("B"), *complex_roles("C")), 2),
     }
     layouts = (
-        Layout((_STACKED,), (*_MATRICES, *_PROJECTIONS), fits=lambda shapes: 3 in shapes[_STACKED]),
+        # LRURec keeps B and C in complex linear layers; real ones are something else.
+        Layout(
+            (_STACKED, tuple(_PROJECTIONS)),
+            ("D",),
+            fits=_is_stack,
+            called=_PROJECTIONS,
+            complex=dict.fromkeys(_PROJECTIONS, True),
+        ),
+        Layout((_STACKED,), _MATRICES, fits=_is_stack),
         Layout(("nu_log", "theta_log"), ("gamma_log", *_MATRICES)),
         Layout(_LOGARITHMS, _MATRICES, called={"nu_log": "nu", "theta_log": "theta"}),
     )
-
-    def _kept(self, match: Match, tensors: Mapping[str, TensorSpec]) -> Match:
-        kept = {role: name for role, name in match.tensors.items() if role not in _PROJECTIONS}
-        # LRURec keeps B and C in complex linear layers; real ones are something else.
-        for projection, role in _PROJECTIONS.items():
-            name = match.tensors.get(projection, "")
-            if name and tensors[name].dtype.startswith("complex"):
-                kept[role] = name
-        return replace(match, tensors=kept)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
@@ -179,20 +180,15 @@ class ComplexDiagonalRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
     layouts = tuple(
-        Layout(form, _MATRICES, without=_STEPS, fits=partial(_are_vectors, form)) for form in _FORMS
+        Layout(
+            form,
+            _MATRICES,
+            without=_STEPS,
+            fits=partial(_are_vectors, form),
+            complex=dict.fromkeys(_VECTORS, True),
+        )
+        for form in _FORMS
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a diagonal under one of the names, a complex one where it is alone."""
-        return [
-            match
-            for match in super().find(tensors)
-            if all(
-                tensors[name].dtype.startswith("complex")
-                for role, name in match.tensors.items()
-                if role in _VECTORS
-            )
-        ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         form = next(form for form in _FORMS if layer.names.keys() >= {*form})
