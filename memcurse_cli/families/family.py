@@ -24,7 +24,6 @@ from memcurse_cli.families.reading import (
     other_shape,
     parameter_group,
     read_finite,
-    read_real,
     require_size,
     shape_fits,
     shared_module,
@@ -330,9 +329,25 @@ class Layer:
         name = separator.join([*tensor.split(separator)[: -1 - above], other])
         return name if name in self.store.tensors else None
 
+    def require(self, role: str, shape: tuple[int | None, ...]) -> None:
+        """Raise a TensorError where a tensor has another shape; None stands for any size."""
+        found = self.shape(role)
+        if not shape_fits(found, shape):
+            raise misfit(other_shape(found, shape), self.names.get(role, role))
+
+    def finite(self, role: str) -> NDArray[Any]:
+        """As `read_finite`, of a role's tensor or of one of this name."""
+        return read_finite(self.store, self.names.get(role, role))
+
     def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
-        """As `read_real`, of a role's tensor or of one of this name."""
-        return read_real(self.store, self.names.get(role, role), shape)
+        """As `finite`, real and of a given shape, where None stands for any size."""
+        self.require(role, shape)
+        values = self.finite(role)
+        if np.iscomplexobj(values):
+            what = "the tensor is complex where this family has a real one"
+            remedy = "name the right family with --family"
+            raise misfit(what, self.names.get(role, role), remedy)
+        return values.astype(np.float64, copy=False)
 
     def vector(self, role: str, size: int | None = None) -> Floats:
         """As `real`, in any shape and flattened: (1, 1, n), (heads, n / heads) and (n)."""
@@ -348,7 +363,7 @@ class Layer:
         Its ``shape`` is that of a complex tensor, where None stands for any size; leading axes of
         size one may be missing. Where it is not ``paired``, a real tensor has no imaginary part.
         """
-        values = read_finite(self.store, self.names[role])
+        values = self.finite(role)
         as_pairs = paired and not np.iscomplexobj(values)
         wanted = (*shape, 2) if as_pairs else shape
         padded = values.reshape((1,) * (len(wanted) - values.ndim) + values.shape)
@@ -372,7 +387,7 @@ class Layer:
             real, imaginary = (self.real(name, shape) for name in names)
             matrix = real + 1j * imaginary
         else:
-            matrix = read_finite(self.store, self.names[role]).astype(np.complex128)
+            matrix = self.finite(role).astype(np.complex128)
         states = 0 if role == "B" else 1  # the axis of the states
         if len(shape) == 1:
             matrix = np.expand_dims(matrix, 1 - states)

@@ -225,27 +225,9 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     return values
 
 
-def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Floats:
-    """As `read_finite`, real and of a given shape, where None stands for any size."""
-    require_shape(store, tensor, shape)
-    values = read_finite(store, tensor)
-    if np.iscomplexobj(values):
-        what = "the tensor is complex where this family has a real one"
-        remedy = "name the right family with --family"
-        raise misfit(what, tensor, remedy)
-    return values.astype(np.float64, copy=False)
-
-
 def first_name(names: Mapping[str, str], roles: tuple[str, ...]) -> str | None:
     """The tensor of the first of some roles that a layer has."""
     return next((names[role] for role in roles if role in names), None)
-
-
-def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
-    """Raise a TensorError where a tensor has another shape; None stands for any size."""
-    found = store.tensors[tensor].shape
-    if not shape_fits(found, shape):
-        raise misfit(other_shape(found, shape), tensor)
 
 
 def shape_fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:

@@ -38,7 +38,6 @@ from memcurse_cli.families.reading import (
     IndexedTensors,
     group_by_module,
     misfit,
-    require_shape,
     split_name,
 )
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
@@ -330,7 +329,7 @@ def _node(
         attributes = {} if text is None else parse_object(text.encode())
         if "B" in layer.names:
             size = layer.shape("R")[1]
-            require_shape(layer.store, layer.names["B"], (2 * len(gates) * size,))
+            layer.require("B", (2 * len(gates) * size,))
         if _is_set(attributes, "input_forget"):
             what = "its input and forget gates are coupled (input_forget), which is not read"
             raise misfit(what, where, "export the model without input_forget")

@@ -155,7 +155,7 @@ class Layout:
             if self.told:
                 shapes = {role: shapes[role] for role in shapes.keys() - self.biases.keys()}
             if (
-                len(names) == len(held)
+                held.keys().isdisjoint(self.strangers)
                 and all(names.keys() & {*alternatives} for alternatives in required)
                 and (self.module is None or self.module.fullmatch(module))
                 and self.fits(shapes)
@@ -267,16 +267,12 @@ class Cell:
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
             for side, row in self._bias_rows(role, own, len(blocks) * self.size):
                 for gate, values in zip(blocks, np.split(row, len(blocks)), strict=True):
-                    parts[gate].append(self._part(role, side, values))
+                    parts[gate].append(Part(side, self.layer.names[role], values))
         zero = np.zeros(self.size)
         return {
             gate: GateBias(sum((part.values for part in found), zero), tuple(found))
             for gate, found in parts.items()
         }
-
-    def _part(self, role: str, name: str, values: Floats) -> Part:
-        tensor = self.layer.names[role]
-        return Part(name, tensor, values)
 
     def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
@@ -300,7 +296,7 @@ class Cell:
                 values = self.layer.real(role, (len(gates) * self.size,))
                 for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
                     name = role if len(gates) == 1 else f"{role}[{gate}]"
-                    found[gate] = self._part(role, name, own)
+                    found[gate] = Part(name, self.layer.names[role], own)
         return found
 
 

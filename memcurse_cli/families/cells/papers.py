@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
+    Part,
     Step,
     dual_sigmoid,
     dual_tanh,
@@ -44,7 +45,7 @@ from memcurse_cli.families.cells.torch import (
 from memcurse_cli.families.family import Assumption, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, NoDrive, squared_rows
-from memcurse_cli.families.reading import read_finite, read_real, sigmoid
+from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import (
@@ -93,7 +94,7 @@ class _EdgeCell(Cell):
         """As of `Cell`."""
         rows = {role: self.layer.vector(role, self.size) for role in (_GATE, _UPDATE)}
         return {
-            "gate": GateBias(rows[_GATE], (self._part(_GATE, _GATE, rows[_GATE]),)),
+            "gate": GateBias(rows[_GATE], (Part(_GATE, self.layer.names[_GATE], rows[_GATE]),)),
             "new": GateBias(rows[_UPDATE]),
             "shared": GateBias(np.zeros(self.size)),
         }
@@ -303,7 +304,7 @@ def _seen(cell: Cell) -> dict[str, GateInput]:
     Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
     """
     layer = cell.layer
-    found = [_weight(layer.store, layer.names[role], role) for role in WEIGHTS]
+    found = [_weight(layer, role) for role in WEIGHTS]
     weights = [weight for weight in found if weight is not None]
     if len(weights) < len(found):
         return {}
@@ -319,19 +320,17 @@ def _seen(cell: Cell) -> dict[str, GateInput]:
     }
 
 
-def _weight(store: TensorStore, tensor: str, role: str) -> Floats | None:
+def _weight(layer: Layer, role: str) -> Floats | None:
     """(outputs, inputs), with the length of its rows where TensorFlow's names keep it apart."""
+    tensor = layer.names[role]
     if ".weight" in tensor:
-        if not tensor.endswith(".weight"):
-            return None
-        stored: Floats = read_finite(store, tensor)
-        return stored
-    weight: Floats = read_finite(store, tensor).T
+        return layer.finite(role) if tensor.endswith(".weight") else None
+    weight: Floats = layer.finite(role).T
     start = tensor.rindex(role)
     length = f"{tensor[:start]}g{role[1:]}{tensor[start + len(role) :]}"
-    if length in store.tensors:
+    if length in layer.store.tensors:
         rows = np.sqrt(np.maximum(squared_rows(weight), np.finfo(np.float64).tiny))
-        weight = weight * (read_real(store, length, (len(weight),)) / rows)[:, None]
+        weight = weight * (layer.real(length, (len(weight),)) / rows)[:, None]
     return weight
 
 
@@ -368,11 +367,6 @@ def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -
     rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
     sides = {"weight_ih": inputs}, {"weight_hh": hidden}
     return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
-
-
-def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
-    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``."""
-    return dual_sigmoid(z["forget"]) * c
 
 
 def _cfn_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
@@ -466,12 +460,7 @@ def _minimal_rnn(layer: Layer) -> Variant:
     )
 
 
-def _by_default_bent(layer: Layer) -> Variant:
-    """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    return _fast_grnn(layer, bent=layer.choose(GATE_FUNCTION) == "tanh")
-
-
-_RAN_DRIVE = NoDrive(
+_RAN = NoDrive(
     "its gates see the tanh of a state that takes in W x without a bound, which no law of gates has"
 )
 _CFN_DRIVE = NoDrive("its state comes back through a tanh, which no law of gates has")
@@ -491,9 +480,10 @@ class _Own:
 _CFN, _MUT1 = ("forget", "input", "new"), ("update", "reset", "new")
 _TWO, _GATED = ("input", "forget"), ("new", "gate")
 _CELLS = {
+    # c' = σ(f) c + σ(i) W x, h = tanh(c).
     "ran": _Own(
         _layout(("new", *_TWO), _TWO, _TWO),
-        Variant(spectra=stepped(_ran_step), undriven=_RAN_DRIVE),
+        Variant(spectra=stepped(lambda _, z, c: dual_sigmoid(z["forget"]) * c), undriven=_RAN),
     ),
     "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=stepped(_cfn_step), undriven=_CFN_DRIVE)),
     "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=stepped(_mut1_step))),
@@ -506,7 +496,7 @@ _CELLS = {
     "minimal_rnn": _Own(_MINIMAL, _minimal_rnn, beside={"weight_mm": 2}),
     "fast_grnn": _Own(
         _layout(("shared",), ("shared",), ("gate", "new")),
-        _by_default_bent,
+        lambda layer: _fast_grnn(layer, bent=layer.choose(GATE_FUNCTION) == "tanh"),
         beside={SCALE: 0, FLOOR: 0},
     ),
     "lem": _Own(

@@ -25,7 +25,6 @@ from memcurse_cli.families.reading import (
     log_sigmoid,
     misfit,
     require_finite,
-    require_shape,
     shown_shape,
     sigmoid,
 )
@@ -93,7 +92,7 @@ class Layer(family.Layer):
 
         Raises TensorError: it is no matrix, is empty, or its rows do not divide.
         """
-        require_shape(self.store, self.names[role], (None, None))
+        self.require(role, (None, None))
         shape = self.shape(role)
         if not shape[0] or shape[0] % count:
             what = f"the rows of its shape {shown_shape(shape)} are not {count} equal parts"

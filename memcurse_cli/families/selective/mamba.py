@@ -23,8 +23,6 @@ from memcurse_cli.families.gate_inputs import (
 )
 from memcurse_cli.families.reading import (
     group_by_module,
-    read_finite,
-    require_shape,
     softplus,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
@@ -355,12 +353,12 @@ class Mamba2(LawFamily):
 
 def _mixer_states(layer: Layer, groups: int) -> int:
     """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C)."""
-    require_shape(layer.store, layer.names["in_proj.weight"], (None, None))
-    require_shape(layer.store, layer.names["conv1d.weight"], (None, None, None))
+    layer.require("in_proj.weight", (None, None))
+    layer.require("conv1d.weight", (None, None, None))
     roles = ("A_log", "in_proj.weight", "conv1d.weight")
     heads, rows, convolved = (layer.shape(role)[0] for role in roles)
     if "in_proj.bias" in layer.names:
-        require_shape(layer.store, layer.names["in_proj.bias"], (rows,))
+        layer.require("in_proj.bias", (rows,))
     # A mixer may carry a gated MLP in the same projection; its norm is as wide as its heads.
     gate = rows - convolved - heads
     norm = layer.shape("norm.weight") if "norm.weight" in layer.names else ()
@@ -443,7 +441,7 @@ def _drive(layer: Layer, law: TrapezoidStep, at: Floats) -> JointDrive | NoDrive
     heads, start = len(at), _first_step_row(layer, len(at))
     if start is None or start + 3 * heads >= layer.shape("in_proj.weight")[0]:
         return _UNFIT
-    rows = read_finite(layer.store, layer.names["in_proj.weight"])[start:]
+    rows = layer.finite("in_proj.weight")[start:]
     if np.iscomplexobj(rows):
         return _UNFIT
     (step, rate, weight), angles = rows[: 3 * heads].reshape(3, heads, -1), rows[3 * heads :]
@@ -495,8 +493,8 @@ def _first_step_row(layer: Layer, heads: int) -> int | None:
 
 def _multiplicity(layer: Layer, heads: int) -> int:
     """Head dimension × state."""
-    require_shape(layer.store, layer.names["B_bias"], (heads, None, None))
-    require_shape(layer.store, layer.names["out_proj.weight"], (None, None))
+    layer.require("B_bias", (heads, None, None))
+    layer.require("out_proj.weight", (None, None))
     shape = layer.shape("out_proj.weight")
     if shape[1] < 1 or shape[1] % heads:
         raise layer.misshapen("out_proj.weight", f"does not fit {heads} heads")

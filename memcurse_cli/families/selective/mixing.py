@@ -32,7 +32,6 @@ from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     first_name,
     misfit,
-    read_finite,
     sigmoid,
     softplus,
 )
@@ -201,11 +200,11 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
     """``z = W_f x + v_f c + b_f``, with W and W_f the first of the matrices in ``weight``."""
     if "weight" not in layer.names:
         return _ATTENDED
-    weight, size = read_finite(layer.store, layer.names["weight"]), bias.size
+    weight, size = layer.finite("weight"), bias.size
     if weight.ndim != 2 or weight.shape[1] not in (3 * size, 4 * size):
         return _UNFIT
     if "weight_proj" in layer.names:
-        weight = read_finite(layer.store, layer.names["weight_proj"]) @ weight
+        weight = layer.finite("weight_proj") @ weight
     taken, seen = np.moveaxis(weight.reshape(len(weight), size, -1), -1, 0)[:2]
     scale = None
     # The normalisation of the input; one of another size stands behind the cell.
@@ -213,7 +212,7 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
         scale = layer.real(_NORM[0], (len(weight),))
     gate, own = _behind_norm(layer, bias, seen, scale), np.zeros(size)
     if "weight_c" in layer.names:
-        own = read_finite(layer.store, layer.names["weight_c"])[:size]
+        own = layer.finite("weight_c")[:size]
     if not np.any(own):
         return gate
     shared: Floats = np.sum((1.0 if scale is None else scale[:, None] ** 2) * taken * seen, axis=0)
@@ -386,7 +385,7 @@ def _gate(layer: Layer, role: str, bias: Floats) -> GateInput | None:
     weight = layer.beside(role, name)
     if weight is None:
         return None
-    norms = np.sum(read_finite(layer.store, weight) ** 2, axis=-2).ravel()
+    norms = np.sum(layer.finite(weight) ** 2, axis=-2).ravel()
     return None if norms.shape != bias.shape else GateInput(bias, norms)
 
 

@@ -16,7 +16,6 @@ from memcurse_cli.families.reading import (
     LARGEST_DECAY,
     log_of_eigenvalues,
     misfit,
-    read_finite,
 )
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
@@ -141,7 +140,7 @@ def _bottleneck(
     """
     _, _, part, transposed = _LOW_RANK[role]
     found = [layer.beside(role, name) for name in names]
-    inner, outer, *mixings = (None if of is None else read_finite(layer.store, of) for of in found)
+    inner, outer, *mixings = (None if of is None else layer.finite(of) for of in found)
     if inner is None or outer is None or inner.ndim != 2 or outer.ndim not in (2, 3):
         return None
     if transposed:

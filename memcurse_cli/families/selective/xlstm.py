@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +138,7 @@ class SLSTM(LawFamily):
         state = None
         if inputs is not None:
             state = HiddenState(inputs["cell"], output=inputs["output"], averaged=True)
-        recurrence = layer.gated(
+        return layer.gated(
             Keep(),
             forget,
             [Slot(f"{BIAS}[forget]", forget, "forget"), Slot(f"{BIAS}[input]", opened, "input")],
@@ -149,9 +148,9 @@ class SLSTM(LawFamily):
             sees="what igate, fgate, zgate and ogate see",
             multiplicity=2,  # the cell and its normaliser
             assumptions=(_NOMINAL,),
+            hidden_feedback=True,
+            hidden=_spectra(layer, by_gate) if layer.options.spectra else None,
         )
-        hidden = _spectra(layer, by_gate) if layer.options.spectra else None
-        return replace(recurrence, hidden_feedback=True, hidden=hidden)
 
 
 def _kernel(layer: Layer, heads: int, units: int) -> Floats:

@@ -12,7 +12,6 @@ from memcurse_cli.families.reading import (
     IMAGINARY,
     REAL,
     require_eigenvalues,
-    require_shape,
 )
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
@@ -127,7 +126,7 @@ def _read_gated(layer: Layer) -> Modes:
     roles = ("Lambda_real", "Lambda_imag")
     diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
     size = diagonal.values.size
-    require_shape(layer.store, layer.names["C_real"], (None, size))
+    layer.require("C_real", (None, size))
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
