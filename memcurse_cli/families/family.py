@@ -375,9 +375,8 @@ class Layer:
     def matrix(self, role: Literal["B", "C"], size: int) -> Complexes | None:
         """B (n, inputs) or C (outputs, n) by any of the names that libraries give it, or None.
 
-        ``B_re`` and ``B_im``, ``B_real`` and ``B_imag`` or ``B_img``, a complex ``B`` or a real
-        one. A vector is a single input or output; a matrix that fits only the other way is
-        transposed.
+        Two tensors, a complex one or a real one. A vector is a single input or output; a matrix
+        that fits only the other way is transposed.
         """
         names = self._held(role)
         if not names:
@@ -453,9 +452,8 @@ class Layer:
     ) -> tuple[ProjectionGroup, ...]:
         """The parts of one tensor of a matrix: real alone, or real and imaginary if it holds both.
 
-        ``pairs`` says that its last axis is (real, imaginary) where it is not complex, ``factor``
-        is the matrix over what is stored, and ``scalar`` (elements,) tells which elements share
-        one.
+        In ``pairs`` the last axis of one that is not complex is (real, imaginary), ``factor`` is
+        the matrix over what is stored, ``scalar`` (elements,) tells which elements share one.
         """
         parts: dict[str, complex] = {matrix: 1}
         if pairs or self.spec(role).dtype.startswith("complex"):
@@ -468,10 +466,7 @@ class Layer:
     def direct(
         self, tensor: str | None, outputs: int, inputs: int, *, channels: bool = False
     ) -> tuple[ProjectionGroup, ...]:
-        """A real D; nothing where none fits.
-
-        A vector is a diagonal, or of single-input ``channels`` the only output's row.
-        """
+        """A real D, or its diagonal, or of ``channels`` the only output's row; nothing if unfit."""
         if tensor is None or self.spec(tensor).dtype.startswith("complex"):
             return ()
         shape = self.shape(tensor)

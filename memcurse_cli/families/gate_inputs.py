@@ -147,9 +147,8 @@ def mixing_drive(
 ) -> OwnStateDrive:
     """``c' = σ(z) c + (1 - σ(z)) u`` with ``z = z₀ + v c``: the SRU.
 
-    ``gate`` is z₀ and ``taken`` u of every unit, neither of which sees other units, ``shared``
-    (n,) the inner product of their weights, ``own`` (n,) v, and ``reason`` why there are no
-    moments.
+    ``gate`` is z₀ and ``taken`` u, neither of which sees other units, ``shared`` (n,) the inner
+    product of their weights, ``own`` (n,) v, and ``reason`` why there are no moments.
     """
 
     def preactivations(inputs: float, _: float) -> JointPreactivations:
@@ -247,10 +246,9 @@ def low_rank_gate(
     """``z = V W x + b`` with the first rows of ``inner`` as W; None where they are not there.
 
     ``outer`` holds V (…, n, rank) and ``inner`` W (…, rank or more, inputs), one pair for each head
-    where there are more axes, with (n,) b of all heads. The rows of V W are never formed: their
-    squared norms are those of V with W Wᵀ between. ``normalised`` (rank,) is the scale of a norm
-    between the two, whose output has RMS 1 whatever the input is; ``last`` takes W from the last
-    rows.
+    where there are more axes, with (n,) b of all heads. The squared norms of the rows of V W are
+    those of V with W Wᵀ between. ``normalised`` (rank,) is the scale of a norm between the two,
+    whose output has RMS 1 whatever the input; ``last`` takes W from the last rows.
     """
     if outer not in store.tensors or inner not in store.tensors:
         return None

@@ -313,8 +313,7 @@ def parameter_group(
 def log_of_eigenvalues(eigenvalues: NDArray[Any]) -> Complexes:
     """log λ, with the angle in (-π, π] and the decay cut at `LARGEST_DECAY`.
 
-    The complex logarithm of the C library keeps full precision next to the unit circle, which
-    the logarithm of |λ| does not.
+    The complex logarithm keeps full precision next to the unit circle, as that of |λ| does not.
     """
     smallest = np.exp(-LARGEST_DECAY)
     cut = np.where(np.abs(eigenvalues) < smallest, smallest, eigenvalues)

@@ -52,8 +52,6 @@ class Rewriting:
             raise UsageError(
                 f"'{self.gain}' is not known", where="--normalize", remedy="give own or coupled"
             )
-        if self.parametrization is None and self.gain == "held":
-            raise UsageError("nothing is to be changed", where="--as", remedy="name what is")
 
     @property
     def step_size(self) -> float | None:

@@ -182,10 +182,7 @@ def shapes_of(
 
 
 class Cell:
-    """The tensors of one cell, read when they are asked for; matrices have row = target.
-
-    What is read raises a `TensorError` for NaN or inf in it, or another shape.
-    """
+    """The tensors of one cell, read when they are asked for; matrices have row = target."""
 
     def __init__(self, layer: Layer, layout: Layout) -> None:
         self.layer, self.layout = layer, layout
@@ -412,10 +409,9 @@ class CellFamily(LawFamily):
 
 
 def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
-    """One LSTM, GRU, cell of one gate or Elman network.
+    """One LSTM, GRU, cell of one gate or Elman network, whose errors are those of `Family.read`.
 
-    The biases of a gated cell are read, and the matrices where what they do is asked for. Raises
-    TensorError: NaN or inf in what is read, or shapes that do not fit together.
+    The biases of a gated cell are read, and the matrices where what they do is asked for.
     """
     layer, layout, options = cell.layer, cell.layout, cell.layer.options
     if layout.convolves:

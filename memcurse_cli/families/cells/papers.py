@@ -138,8 +138,7 @@ class FastGRNN(LawFamily):
 def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Variant:
     """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ, or a tanh if the gate is ``bent``.
 
-    One ζ and one ν move the gain of every unit. ``block`` is what the gate's block of a bias is
-    called, or "".
+    One ζ and one ν move every gain. ``block`` is what the gate's block of a bias is called, or "".
     """
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
     opening = TANH if bent else LOGISTIC
@@ -299,10 +298,7 @@ def _spectra(cell: Cell, _: str) -> HiddenSpectra:
 
 
 def _seen(cell: Cell) -> dict[str, GateInput]:
-    """What the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
-
-    Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
-    """
+    """What the gates see of x and of ``m = (W_mx x) ∘ (W_mh h)``; nothing where one is unfit."""
     layer = cell.layer
     found = [_weight(layer, role) for role in WEIGHTS]
     weights = [weight for weight in found if weight is not None]

@@ -1,8 +1,7 @@
 """Cells in torch's names: the LSTM, the GRU and its mutations, the MGU and others of one gate.
 
-torchrecurrent alone has some forty cells whose tensors are all called ``weight_ih``, ``weight_hh``,
-``bias_ih`` and ``bias_hh``. What tells them apart is a tensor that torch's own cell has not, or
-the name of the layer or of the file; where neither does, the report says what else it could be.
+torchrecurrent alone has some forty cells whose tensors have the same names. What tells them apart
+is a further tensor, or the name of the layer or of the file; else the report says what it could be.
 """
 
 from __future__ import annotations
@@ -82,13 +81,9 @@ def hidden_weights(
             added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
             roles |= {role: tensor for role, tensor in added.items() if tensor in tensors}
         rows, columns = spec.shape
-        if gates is None:
-            fits = True
-        elif "weight_hr" in roles:  # what projects an LSTM's state
-            fits = gates == 4 and rows % 4 == 0
-        else:
-            fits = rows == gates * columns
-        if fits:
+        projected = "weight_hr" in roles  # an LSTM's state
+        fits = gates == 4 and rows % 4 == 0 if projected else rows == (gates or 0) * columns
+        if fits or gates is None:
             joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
             layer = joint.join(filter(None, (module.rstrip("./,_"), suffix.lstrip("_"))))
             found.append(Match(layer or family, roles))

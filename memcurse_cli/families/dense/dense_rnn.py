@@ -306,17 +306,18 @@ class OrthogonalRNN(LayoutFamily):
             matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
             if readin is not None:
                 readin = np.concatenate([readin.real, readin.imag])
-        also = (*([_COMPLEX] if is_complex else []), _TANGENT)
         recurrence = dense_layer(
-            layer, role, matrix, activation=activation, readin=readin, also=also
-        )
-        return replace(
-            recurrence,
-            # What rounding leaves of log|λ| is nothing that decays or grows.
-            log_eigenvalues=(1j * recurrence.log_eigenvalues.imag).astype(np.complex128),
+            layer,
+            role,
+            matrix,
+            activation=activation,
+            readin=readin,
+            also=(*([_COMPLEX] if is_complex else []), _TANGENT),
             stable_by_construction=True,
             unitary=True,
         )
+        # What rounding leaves of log|λ| is nothing that decays or grows.
+        return replace(recurrence, log_eigenvalues=1j * recurrence.log_eigenvalues.imag)
 
 
 def _require_signs(stored: Square, tensor: str) -> None:

@@ -118,10 +118,9 @@ class Layer(family.Layer):
     def gate_through(
         self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]], rows: slice | None = None
     ) -> GateInput | None:
-        """The pre-activation behind the first of some projections that is beside a role and fits.
+        """The pre-activation behind the first of ``layers`` that is beside a role and fits.
 
-        Of each ``layers`` has one name, of which some rows may be taken, or those of the outer and
-        the inner one of low rank.
+        Each is one name, or that of the outer and of the inner one of low rank.
         """
         for layer in layers:
             names = [self.beside(role, name) or "" for name in layer]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -322,7 +322,9 @@ def _drive(layer: Layer, law: Turn, parts: Floats) -> JointDrive | None:
     return JointDrive(law, parts, inner_products(rows[0][::2], rows[0][1::2]), reason=ANGLE_AT_ZERO)
 
 
-def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> Recurrence:
+def _retained(
+    layer: Layer, log: Floats, multiplicity: int, assumption: str, **fields: Any
+) -> Recurrence:
     """``S[t] = λ_h S[t-1] + k vᵀ``: γ = 1, and no parameter moves λ."""
     return layer.recurrence(
         np.maximum(log, -LARGEST_DECAY),
@@ -330,6 +332,7 @@ def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> 
         multiplicity=multiplicity,
         stable_by_construction=bool((log < 0).all()),
         also=(assumption,),
+        **fields,
     )
 
 
@@ -455,9 +458,9 @@ class LightningAttention(LawFamily):
         stored = _RATE in layer.names
         rate = layer.vector(_RATE) if stored else _slope_rate(layer)
         width = max(layer.shape(_FUSED)[0] // 3 // rate.size, 1)
-        kept = {role: layer.names[role] for role in (_RATE, _FUSED) if role in layer.names}
-        found = _retained(layer, -rate, width**2, _BUFFER if stored else _COMPUTED)
-        return replace(found, tensors=tuple(kept.values()))
+        read = [layer.names[role] for role in (_RATE, _FUSED) if role in layer.names]
+        sentence = _BUFFER if stored else _COMPUTED
+        return _retained(layer, -rate, width**2, sentence, tensors=read)
 
 
 def _slope_rate(layer: Layer) -> Floats:

@@ -476,15 +476,14 @@ def alignment(angles: Floats, rows: Floats) -> Floats:
 
 
 def _first_step_row(layer: Layer, heads: int) -> int | None:
-    """Rows z, x (inner each), B, C (groups × rank × state each), step, rate, trapezoid, angles.
-
-    The angles are a half or a quarter of the state: the other rows tell how many groups there are.
-    """
+    """Behind z, x (inner each) and B, C (groups × rank × state each), where angles come last."""
     shape, (_, inner) = layer.shape("in_proj.weight"), layer.shape("out_proj.weight")
     if len(shape) != 2:
         return None
     _, rank, state = layer.shape("B_bias")
-    both = 2 * rank * state  # B and C of one group
+    both = (
+        2 * rank * state
+    )  # B and C of a group; angles are 1/2 or 1/4 of a state
     groups, angles = divmod(shape[0] - 2 * inner - 3 * heads, both) if both else (0, 0)
     if groups < 1 or heads % groups or angles not in (state // 4, state // 2) or not angles:
         return None

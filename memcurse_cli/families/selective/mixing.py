@@ -1,9 +1,4 @@
-"""Layers whose gates see the input alone: minimal RNNs, SRU, QRNN, and the RG-LRU.
-
-The minGRU and the minLSTM of Feng et al. 2024, arXiv 2410.01201; the simple recurrent unit of Lei
-et al. 2018, arXiv 1709.02755; the quasi-recurrent network of Bradbury et al., arXiv 1611.01576;
-the RG-LRU of Griffin and RecurrentGemma, De et al. 2024, arXiv 2402.19427, and of its copies.
-"""
+"""Layers whose gates see the input alone: minimal RNNs, SRU, QRNN, and the RG-LRU."""
 
 from __future__ import annotations
 
@@ -221,10 +216,7 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
 
 
 def _behind_norm(layer: Layer, bias: Floats, weight: Floats, scale: Floats | None) -> GateInput:
-    """What (inputs, n) weights show of the input, or of what its normalisation puts out.
-
-    Of that every component has the RMS of its scale and the mean of its bias.
-    """
+    """What (inputs, n) weights show of the input, or of a normalisation's scale and bias."""
     if scale is None:
         return GateInput(bias, squared_rows(weight.T))
     seen = squared_rows((scale[:, None] * weight).T)
@@ -305,8 +297,8 @@ class QRNN(LawFamily):
 
 
 def _is_chain(matches: list[Match], tensors: Mapping[str, TensorSpec]) -> bool:
-    weights = (first_name(match.tensors, _WEIGHTS) for match in matches)
-    shapes = [tensors[weight].shape for weight in weights if weight is not None]
+    weights = (first_name(match.tensors, _WEIGHTS) or "" for match in matches)
+    shapes = [tensors[weight].shape for weight in weights]
     return len(shapes) > 1 and all(
         before[0] % 3 == 0 and after[1] in (before[0] // 3, 2 * before[0] // 3)
         for before, after in itertools.pairwise(shapes)

@@ -418,11 +418,7 @@ class S5(LayoutFamily):
 
 
 def _read_both(layer: Layer, size: int) -> tuple[Complexes | None, bool]:
-    """C (outputs, P), and whether it has a second half for the backward direction.
-
-    Both directions share no input but the current one: at white input no derivative of one is
-    correlated with the other's, and they add to a Hessian as separate outputs do.
-    """
+    """C (outputs, P), and whether it has a second half for the backward direction."""
     if "C1" in layer.names and "C2" in layer.names:
         forward = layer.pairs("C1", (None, size))
         return np.concatenate([forward, layer.pairs("C2", forward.shape)]), True
