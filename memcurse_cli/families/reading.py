@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.recurrence import (
-    Complexes,
-    Floats,
-    Integers,
-    ParameterGroup,
-)
+from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -34,12 +34,7 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
-from memcurse_cli.families.reading import (
-    IndexedTensors,
-    group_by_module,
-    misfit,
-    split_name,
-)
+from memcurse_cli.families.reading import IndexedTensors, group_by_module, misfit, split_name
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(

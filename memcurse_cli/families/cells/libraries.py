@@ -60,9 +60,7 @@ WITH_HIGHWAY = _allennlp((*HIGHWAY, "carried"), HIGHWAY)
 def _highway(layer: Layer) -> Variant:
     if PROJECTED.fits(shapes_of(layer.store.tensors, layer.names)):
         return PLAIN
-    return Variant(
-        layout=WITH_HIGHWAY, spectra=without_jacobian(ALTERED, IFGO), seen=lambda cell: {}
-    )
+    return Variant(spectra=without_jacobian(ALTERED, IFGO), seen=lambda cell: {})
 
 
 # ELMo clips the cell at ±3, far from zero.

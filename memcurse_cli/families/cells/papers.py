@@ -561,9 +561,8 @@ def _variant(layer: Layer) -> Variant:
     return replace(variant, layout=own.layout)
 
 
-# h[t+1] = λ h[t] + γ u with gates at zero input and zero state, one step for each cell. The library
-# stores weights and biases of all its cells under the same names; their shapes tell some apart,
-# and the name of the layer or of the file the others.
+# The library stores the tensors of all its cells under the same names; their shapes tell some
+# apart, and the name of the layer or of the file the others.
 TORCH_RECURRENT = CellFamily(
     name="torch_recurrent",
     title="RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)",

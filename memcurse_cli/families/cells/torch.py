@@ -501,10 +501,9 @@ MGU = CellFamily(
 )
 
 
-# GRUs behind a norm: SpeechBrain's light GRU, and that of Dreamer's world models. At zero input a
-# batch normalisation puts out b = β - s μ/√(v + ε) with its scale s, its bias β and its running
-# mean μ and variance v; a layer normalisation puts out β, and adds the normalised value of a bias
-# that stands before it. What a norm behind the hidden matrix does is not stored.
+# GRUs behind a norm. At zero input a batch normalisation puts out b = β - s μ/√(v + ε) with its
+# scale s, its bias β and its running mean μ and variance v; a layer normalisation puts out β, and
+# adds the normalised value of a bias before it. One behind the hidden matrix is not known.
 BATCH_EPSILON = Assumption(
     key="batch_norm_epsilon",
     default="1e-05",

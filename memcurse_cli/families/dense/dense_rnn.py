@@ -53,9 +53,8 @@ def _elman(layer: Layer) -> Variant:
 
 
 # h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b), linearised: A = W_hh, B = W_ih, up to a slope. Row =
-# target, as in torch; a port's input weight may show by its shape that it multiplies from the
-# right, h W_hh. Biases matter to the operating point alone. Hidden weights whose shape fits no
-# layer of torch's are found too, to be reported as unreadable.
+# target, but in a port whose input weight shows by its shape that it multiplies from the right.
+# Hidden weights whose shape fits no layer of torch's are found too, to be reported as unreadable.
 ELMAN_RNN = CellFamily(
     name="dense_rnn",
     title="Elman RNN (dense)",
@@ -317,7 +316,8 @@ class OrthogonalRNN(LayoutFamily):
             unitary=True,
         )
         # What rounding leaves of log|λ| is nothing that decays or grows.
-        return replace(recurrence, log_eigenvalues=1j * recurrence.log_eigenvalues.imag)
+        turning = (1j * recurrence.log_eigenvalues.imag).astype(np.complex128)
+        return replace(recurrence, log_eigenvalues=turning)
 
 
 def _require_signs(stored: Square, tensor: str) -> None:

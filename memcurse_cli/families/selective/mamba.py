@@ -21,10 +21,7 @@ from memcurse_cli.families.gate_inputs import (
     repeated,
     squared_rows,
 )
-from memcurse_cli.families.reading import (
-    group_by_module,
-    softplus,
-)
+from memcurse_cli.families.reading import group_by_module, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot, step_size
 from memcurse_cli.theory.gates.laws import TrapezoidStep
@@ -481,9 +478,7 @@ def _first_step_row(layer: Layer, heads: int) -> int | None:
     if len(shape) != 2:
         return None
     _, rank, state = layer.shape("B_bias")
-    both = (
-        2 * rank * state
-    )  # B and C of a group; angles are 1/2 or 1/4 of a state
+    both = 2 * rank * state  # B and C of a group; angles are 1/2 or 1/4 of a state
     groups, angles = divmod(shape[0] - 2 * inner - 3 * heads, both) if both else (0, 0)
     if groups < 1 or heads % groups or angles not in (state // 4, state // 2) or not angles:
         return None

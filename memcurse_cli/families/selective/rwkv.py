@@ -12,11 +12,7 @@ from numpy.polynomial.hermite_e import hermevander
 
 from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    log_of_eigenvalues,
-    misfit,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, log_of_eigenvalues, misfit
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay

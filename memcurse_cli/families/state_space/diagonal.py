@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,8 +161,8 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 _STEPS = ("log_step", "log_dt", "inv_dt", "dt", "gamma_log")
 
 
-def _are_vectors(form: tuple[str, ...], shapes: Shapes) -> bool:
-    return all(len(shapes[role]) == 1 for role in form)
+def _are_vectors(shapes: Shapes) -> bool:
+    return all(len(shapes[role]) == 1 for role in shapes if role not in _MATRICES)
 
 
 class ComplexDiagonalRNN(LayoutFamily):
@@ -180,13 +179,7 @@ class ComplexDiagonalRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
     layouts = tuple(
-        Layout(
-            form,
-            _MATRICES,
-            without=_STEPS,
-            fits=partial(_are_vectors, form),
-            complex=dict.fromkeys(_VECTORS, True),
-        )
+        Layout(form, _MATRICES, _STEPS, _are_vectors, complex=dict.fromkeys(_VECTORS, True))
         for form in _FORMS
     )
 

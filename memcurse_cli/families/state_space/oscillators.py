@@ -14,12 +14,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.reading import (
-    log_of_eigenvalues,
-    misfit,
-    sigmoid,
-    split_name,
-)
+from memcurse_cli.families.reading import log_of_eigenvalues, misfit, sigmoid, split_name
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(

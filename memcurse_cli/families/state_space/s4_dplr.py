@@ -18,11 +18,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.reading import (
-    IMAGINARY,
-    REAL,
-    require_eigenvalues,
-)
+from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BILINEAR,

@@ -8,11 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
-from memcurse_cli.families.reading import (
-    IMAGINARY,
-    REAL,
-    require_eigenvalues,
-)
+from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     LARGEST_REAL_PART,
