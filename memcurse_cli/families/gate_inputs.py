@@ -215,25 +215,6 @@ def squared_rows(matrix: NDArray[Any]) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
 
 
-def projected_gate(
-    store: TensorStore,
-    bias: Floats,
-    tensor: str | None,
-    *,
-    rows: slice | Integers | None = None,
-    factor: float = 1.0,
-) -> GateInput | None:
-    """``z = W x + b`` with W, or some of its rows, in one tensor; None where it is not there."""
-    if tensor is None or tensor not in store.tensors or len(store.tensors[tensor].shape) != 2:
-        return None
-    weight = read_finite(store, tensor)
-    if rows is not None:
-        weight = weight[rows]
-    if len(weight) != bias.size:
-        return None
-    return GateInput(bias, factor**2 * squared_rows(weight))
-
-
 def low_rank_gate(
     store: TensorStore,
     bias: Floats,

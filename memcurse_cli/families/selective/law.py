@@ -16,7 +16,7 @@ from memcurse_cli.families.gate_inputs import (
     GateInput,
     HiddenState,
     low_rank_gate,
-    projected_gate,
+    squared_rows,
 )
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
@@ -111,9 +111,16 @@ class Layer(family.Layer):
     def projected(
         self, bias: Floats, *roles: str, rows: slice | Integers | None = None, factor: float = 1.0
     ) -> GateInput | None:
-        """`projected_gate` through the first of these roles that is there."""
-        tensor = first_name(self.names, roles)
-        return projected_gate(self.store, bias, tensor, rows=rows, factor=factor)
+        """``z = W x + b`` with W, or rows of it, in one of these roles or a tensor; or None."""
+        tensor = first_name(self.names, roles) or roles[0]
+        if tensor not in self.store.tensors or len(self.shape(tensor)) != 2:
+            return None
+        weight = self.finite(tensor)
+        if rows is not None:
+            weight = weight[rows]
+        return (
+            GateInput(bias, factor**2 * squared_rows(weight)) if len(weight) == bias.size else None
+        )
 
     def gate_through(
         self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]], rows: slice | None = None
@@ -125,7 +132,7 @@ class Layer(family.Layer):
         for layer in layers:
             names = [self.beside(role, name) or "" for name in layer]
             if len(names) == 1:
-                gate = projected_gate(self.store, bias, *names, rows=rows)
+                gate = self.projected(bias, *names, rows=rows)
             else:
                 gate = low_rank_gate(self.store, bias, *names)
             if gate is not None:
