@@ -1,8 +1,7 @@
 """Which recurrent layers a checkpoint holds, by names and shapes alone; what is beside each.
 
-What a variant adds to the tensors of a family (a norm inside the cell, a leak) may change λ without
-a trace in the numbers. So a tensor in a layer's module that no layer reads, and that is not known
-to leave λ alone, is named in the report; where it is known to change λ, the layer is refused.
+What a variant adds to a family's tensors may change λ without a trace in the numbers. So one that
+no layer reads, and that is not known to leave λ alone, is named; one known to change λ is refused.
 """
 
 from __future__ import annotations
@@ -282,9 +281,8 @@ def attention_layers(
 ) -> tuple[str, ...]:
     """The names of the attention layers, in the order of the file.
 
-    A layer is a module with the projections of queries, keys and values and nothing that attention
-    does not have. One that holds a ``claimed`` tensor, which a recurrent layer was read from, is
-    none; one of nothing but ``aliases``, further names of tensors, is another's.
+    A layer has the projections of queries, keys and values and nothing that attention has not, is
+    not ``claimed`` as a recurrent one, and holds more than ``aliases``, further names of tensors.
     """
     parts: dict[str, set[str]] = {}
     names = [_KERAS_VARIABLES.sub("/", name) for name in tensors]
@@ -378,10 +376,8 @@ def merge_tied(
 ) -> list[Found]:
     """The layers, those that have all their tensors in common as the first of them.
 
-    A module whose parameters are those of another is trained as one: what is said of the first
-    holds for all. It is a layer of its own where one tensor of the layer is, or one of its module
-    that no layer claims, as a read-out. ``aliases`` has for every further name of a tensor the one
-    that holds it.
+    A module whose parameters are those of another is trained as one. It is a layer of its own where
+    one tensor of the layer is, or one of its module that no layer claims, as a read-out.
     """
     if not aliases:
         return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +14,26 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.reading import (
+    IMAGINARY,
+    REAL,
     Matrix,
-    direct_part,
+    ancestors,
+    complex_parts,
     group_by_module,
-    named_parts,
+    misfit,
+    other_shape,
     parameter_group,
-    read_matrix,
-    read_pairs,
-    read_real,
-    read_vector,
+    read_finite,
     require_size,
+    shape_fits,
     shared_module,
     shown_shape,
     split_name,
-    stored_parts,
 )
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
+    Integers,
     ParameterGroup,
     ProjectionGroup,
     Recurrence,
@@ -95,12 +97,6 @@ class ReadOptions:
     spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
     gates: bool = False  # whether to read what drives input-dependent gates
 
-    def choose(self, assumption: Assumption) -> tuple[str, bool]:
-        """The value to use for an assumption, and whether the user gave it."""
-        if assumption.key in self.assume:
-            return self.assume[assumption.key], True
-        return assumption.default, False
-
 
 class Family(Protocol):
     """One family of layers, of which the registry has one instance.
@@ -134,102 +130,6 @@ class Family(Protocol):
 
 
 Found = tuple[Family, Match]
-
-
-@dataclass
-class Assumed:
-    """The user's choices, and a sentence for each thing that the tensors left open.
-
-    The checkpoint's configuration may settle what the user did not, and the layer may hold what is
-    assumed as a scalar of its own.
-    """
-
-    options: ReadOptions
-    store: TensorStore
-    match: Match
-    sentences: list[str] = field(default_factory=list)
-
-    def choose(
-        self,
-        assumption: Assumption,
-        *,
-        default: str | None = None,
-        configured: str | None = None,
-        silent: bool = False,
-    ) -> str:
-        """The value to use: the user's, else the layer's own, the configuration's, the default.
-
-        ``default`` and ``configured`` are this layer's, where the family's and `config_keys` do
-        not tell them; ``silent`` says that the library's code leaves no choice. Raises a
-        TensorError where the layer holds several values, or one of two that tell it.
-        """
-        value, given = self.options.choose(assumption)
-        configured = configured or configured_choice(self.store.config, assumption)
-        stored = None if given else self._stored(assumption)
-        if given:
-            origin = "as given"
-        elif stored is not None:
-            value, origin = f"{stored[0]:g}", f"stored as {stored[1]}"
-        elif configured is not None:
-            value, origin = configured, "from config.json"
-        else:
-            value, origin = default or value, "the library's default"
-        if given or not silent:
-            self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
-        return value if stored is None else repr(stored[0])
-
-    def positive(
-        self, assumption: Assumption, *, most: float = math.inf, default: str | None = None
-    ) -> float:
-        """As `choose`, a finite number in (0, most]; else the error of the user or of the layer."""
-        value = float(self.choose(assumption, default=default))
-        if 0 < value <= most and math.isfinite(value):
-            return value
-        fault = "not positive" if math.isinf(most) else f"outside (0, {most:g}]"
-        what, remedy = f"{assumption.key}={value:g} is {fault}", f"give {assumption.meaning}"
-        if self.options.choose(assumption)[1]:
-            raise UsageError(what, where="--assume", remedy=remedy)
-        raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
-
-    def number(
-        self,
-        assumption: Assumption,
-        fits: Callable[[float], bool],
-        remedy: str,
-        *,
-        what: str = "a positive number",
-        silent: bool = True,
-    ) -> float:
-        """As `choose`, a number that fits, or a UsageError."""
-        text = self.choose(assumption, silent=silent)
-        if fits(float(text)):
-            return float(text)
-        where = f"--assume {assumption.key}"
-        raise UsageError(f"{text[:40]} is not {what}", where=where, remedy=remedy)
-
-    def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
-        """The value that the layer holds, and the names of its tensors."""
-        held = self.match.tensors
-        for name in assumption.tensors:
-            roles = name.split("/")
-            if held.keys() >= set(roles):
-                first, *rest = (self._scalar(held[role], assumption) for role in roles)
-                value = first if not rest else first / rest[0] if rest[0] else math.inf
-                return value, "/".join(held[role] for role in roles)
-        for role in assumption.roles:
-            if role in held:
-                what = f"it does not tell {assumption.key} without its other part"
-                remedy = f"give {assumption.meaning}, with --assume {assumption.key}="
-                raise TensorError(what, where=held[role], remedy=remedy)
-        return None
-
-    def _scalar(self, tensor: str, assumption: Assumption) -> float:
-        shape = self.store.tensors[tensor].shape
-        if math.prod(shape) != 1:
-            what = f"its shape {shown_shape(shape)} does not fit, one number is needed"
-            remedy = f"give one for the whole layer with --assume {assumption.key}="
-            raise TensorError(what, where=tensor, remedy=remedy)
-        return float(read_real(self.store, tensor, shape).item())
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -276,7 +176,9 @@ class Layout(NamedTuple):
     without: tuple[str, ...] = ()  # those of another family, which it must not have
     fits: Callable[[Shapes], bool | int] | None = None  # what the shapes must fulfil
     called: Mapping[str, str] = {}  # the library's names of roles that it calls otherwise
+    complex: Mapping[str, bool] = {}  # whether the tensor of a role is, where it is there
     numbered: bool = False  # the layer's number in its model is kept, as `Match.place`
+    alone: bool = False  # nothing else stands in its module
 
     def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
         """Every such module; ``default`` names a layer whose tensors have none."""
@@ -292,13 +194,29 @@ class Layout(NamedTuple):
             found = {by_name[last]: named[last] for last in order if last in named}
             if any(found.keys().isdisjoint(choice) for choice in choices):
                 continue
-            if found.keys().isdisjoint(self.without) and (
-                self.fits is None
-                or self.fits({role: tensors[name].shape for role, name in found.items()})
+            specs = {role: tensors[name] for role, name in found.items()}
+            if (
+                found.keys().isdisjoint(self.without)
+                and all(
+                    specs[role].dtype.startswith("complex") is wanted
+                    for role, wanted in self.complex.items()
+                    if role in specs
+                )
+                and (self.fits is None or self.fits({of: specs[of].shape for of in specs}))
             ):
                 place = NUMBERED.match(module) if self.numbered else None
                 matches.append(Match(module or default, found, place and int(place["index"])))
-        return matches
+        return _alone(matches, tensors) if self.alone else matches
+
+
+def _alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
+    """The layers in whose modules stands nothing else."""
+    known = {name for match in matches for name in match.tensors.values()}
+    left = {match.prefix[:-1]: match for match in matches}
+    for name in tensors if left else ():
+        for above in () if name in known else ancestors(name):
+            left.pop(above, None)
+    return list(left.values())
 
 
 @dataclass
@@ -309,40 +227,192 @@ class Layer:
     store: TensorStore
     match: Match
     options: ReadOptions
+    sentences: list[str] = field(default_factory=list)  # one for each thing that was assumed
 
     def __post_init__(self) -> None:
         self.names = self.match.tensors
-        self.assumed = Assumed(self.options, self.store, self.match)
+
+    def choose(
+        self,
+        assumption: Assumption,
+        *,
+        default: str | None = None,
+        configured: str | None = None,
+        silent: bool = False,
+    ) -> str:
+        """The value to use: the user's, else the layer's own, the configuration's, the default.
+
+        ``default`` and ``configured`` are this layer's, where the family's and `config_keys` do
+        not tell them; ``silent`` says that the library's code leaves no choice. Raises a
+        TensorError where the layer holds several values, or one of two that tell it.
+        """
+        value = self.options.assume.get(assumption.key, assumption.default)
+        given = assumption.key in self.options.assume
+        configured = configured or configured_choice(self.store.config, assumption)
+        stored = None if given else self._stored(assumption)
+        if given:
+            origin = "as given"
+        elif stored is not None:
+            value, origin = f"{stored[0]:g}", f"stored as {stored[1]}"
+        elif configured is not None:
+            value, origin = configured, "from config.json"
+        else:
+            value, origin = default or value, "the library's default"
+        if given or not silent:
+            self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
+        return value if stored is None else repr(stored[0])
+
+    def positive(
+        self, assumption: Assumption, *, most: float = math.inf, default: str | None = None
+    ) -> float:
+        """As `choose`, a finite number in (0, most]; else the error of the user or of the layer."""
+        value = float(self.choose(assumption, default=default))
+        if 0 < value <= most and math.isfinite(value):
+            return value
+        fault = "not positive" if math.isinf(most) else f"outside (0, {most:g}]"
+        what, remedy = f"{assumption.key}={value:g} is {fault}", f"give {assumption.meaning}"
+        if assumption.key in self.options.assume:
+            raise UsageError(what, where="--assume", remedy=remedy)
+        raise TensorError(what, where=self.match.layer, remedy=f"{remedy}, with --assume")
+
+    def number(
+        self,
+        assumption: Assumption,
+        fits: Callable[[float], bool],
+        remedy: str,
+        *,
+        what: str = "a positive number",
+        silent: bool = True,
+    ) -> float:
+        """As `choose`, a number that fits, or a UsageError."""
+        text = self.choose(assumption, silent=silent)
+        if fits(float(text)):
+            return float(text)
+        where = f"--assume {assumption.key}"
+        raise UsageError(f"{text[:40]} is not {what}", where=where, remedy=remedy)
+
+    def _stored(self, assumption: Assumption) -> tuple[float, str] | None:
+        """The value that the layer holds, and the names of its tensors."""
+        for name in assumption.tensors:
+            roles = name.split("/")
+            if self.names.keys() >= {*roles}:
+                first, *rest = (self._scalar(role, assumption) for role in roles)
+                value = first if not rest else first / rest[0] if rest[0] else math.inf
+                return value, "/".join(self.names[role] for role in roles)
+        for role in assumption.roles:
+            if role in self.names:
+                what = f"it does not tell {assumption.key} without its other part"
+                remedy = f"give {assumption.meaning}, with --assume {assumption.key}="
+                raise TensorError(what, where=self.names[role], remedy=remedy)
+        return None
+
+    def _scalar(self, role: str, assumption: Assumption) -> float:
+        shape = self.shape(role)
+        if math.prod(shape) != 1:
+            what = f"its shape {shown_shape(shape)} does not fit, one number is needed"
+            remedy = f"give one for the whole layer with --assume {assumption.key}="
+            raise TensorError(what, where=self.names[role], remedy=remedy)
+        return float(self.real(role, shape).item())
+
+    def spec(self, role: str) -> TensorSpec:
+        """What a role's tensor, or one of this name, is said to be."""
+        return self.store.tensors[self.names.get(role, role)]
 
     def shape(self, role: str) -> tuple[int, ...]:
-        """The shape of a role's tensor."""
-        return self.store.tensors[self.names[role]].shape
+        """The shape of a role's tensor, or of one of this name."""
+        return self.spec(role).shape
+
+    def beside(self, role: str, other: str, *, above: int = 0) -> str | None:
+        """The tensor ``other`` in the module that a role is of, or in one further up, or None."""
+        tensor, above = self.names[role], above + role.count(".")
+        separator = next((mark for mark in "./," if mark in tensor), ".")
+        name = separator.join([*tensor.split(separator)[: -1 - above], other])
+        return name if name in self.store.tensors else None
+
+    def require(self, role: str, shape: tuple[int | None, ...]) -> None:
+        """Raise a TensorError where a tensor has another shape; None stands for any size."""
+        found = self.shape(role)
+        if not shape_fits(found, shape):
+            raise misfit(other_shape(found, shape), self.names.get(role, role))
+
+    def finite(self, role: str) -> NDArray[Any]:
+        """As `read_finite`, of a role's tensor or of one of this name."""
+        return read_finite(self.store, self.names.get(role, role))
 
     def real(self, role: str, shape: tuple[int | None, ...]) -> Floats:
-        """As `read_real`."""
-        return read_real(self.store, self.names[role], shape)
+        """As `finite`, real and of a given shape, where None stands for any size."""
+        self.require(role, shape)
+        values = self.finite(role)
+        if np.iscomplexobj(values):
+            what = "the tensor is complex where this family has a real one"
+            remedy = "name the right family with --family"
+            raise misfit(what, self.names.get(role, role), remedy)
+        return values.astype(np.float64, copy=False)
 
     def vector(self, role: str, size: int | None = None) -> Floats:
-        """As `read_vector`."""
-        return read_vector(self.store, self.names[role], size)
+        """As `real`, in any shape and flattened: (1, 1, n), (heads, n / heads) and (n)."""
+        shape = self.shape(role)
+        if size is not None and math.prod(shape) != size:
+            what = f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values"
+            raise misfit(what, self.names[role])
+        return self.real(role, shape).ravel()
+
+    def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
+        """A tensor that is stored complex, or real with a last axis of (real, imaginary).
+
+        Its ``shape`` is that of a complex tensor, where None stands for any size; leading axes of
+        size one may be missing. Where it is not ``paired``, a real tensor has no imaginary part.
+        """
+        values = self.finite(role)
+        as_pairs = paired and not np.iscomplexobj(values)
+        wanted = (*shape, 2) if as_pairs else shape
+        padded = values.reshape((1,) * (len(wanted) - values.ndim) + values.shape)
+        if not shape_fits(padded.shape, wanted):
+            remedy = "check that the layer's tensors belong together"
+            raise misfit(other_shape(values.shape, wanted), self.names[role], remedy)
+        return (padded[..., 0] + 1j * padded[..., 1] if as_pairs else padded).astype(np.complex128)
+
+    def matrix(self, role: Literal["B", "C"], size: int) -> Complexes | None:
+        """B (n, inputs) or C (outputs, n) by any of the names that libraries give it, or None.
+
+        Two tensors, a complex one or a real one. A vector is a single input or output; a matrix
+        that fits only the other way is transposed.
+        """
+        names = self._held(role)
+        if not names:
+            return None
+        shape = self.shape(names[0])
+        if len(names) == 2:
+            real, imaginary = (self.real(name, shape) for name in names)
+            matrix = real + 1j * imaginary
+        else:
+            matrix = self.finite(role).astype(np.complex128)
+        states = 0 if role == "B" else 1  # the axis of the states
+        if len(shape) == 1:
+            matrix = np.expand_dims(matrix, 1 - states)
+        elif len(shape) == 2 and shape[states] != size:
+            matrix = matrix.T
+        if matrix.ndim != 2 or matrix.shape[states] != size:
+            what = f"its shape {shown_shape(shape)} does not fit a layer of {size} states"
+            raise misfit(what, self.names[names[0]])
+        return matrix
+
+    def _held(self, role: str) -> tuple[str, ...]:
+        """The names of the real and the imaginary part of B or C, its own, or none."""
+        for names in complex_parts(role):
+            if self.names.keys() >= {*names}:
+                return names
+        return (role,) if role in self.names else ()
 
     def mixing(self, size: int, *, readout: bool = True) -> dict[str, Any]:
         """B, C and what moves them and D in a layer that mixes its inputs, for `recurrence`."""
-        store, names = self.store, self.names
-        b = read_matrix(store, names, "B", size)
-        c = read_matrix(store, names, "C", size) if readout else None
+        b = self.matrix("B", size)
+        c = self.matrix("C", size) if readout else None
         projections: tuple[ProjectionGroup, ...] = ()
         if b is not None and c is not None:
-            projections = (
-                *named_parts(store, names, "B", b),
-                *named_parts(store, names, "C", c),
-                *direct_part(store, names.get("D"), len(c), b.shape[1]),
-            )
+            direct = self.direct(self.names.get("D"), len(c), b.shape[1])
+            projections = (*self.held_parts("B", b), *self.held_parts("C", c), *direct)
         return {"readin": b, "readout": c, "projections": projections}
-
-    def pairs(self, role: str, shape: tuple[int | None, ...], *, paired: bool = True) -> Complexes:
-        """As `read_pairs`."""
-        return read_pairs(self.store, self.names[role], shape, paired=paired)
 
     def group(
         self,
@@ -352,21 +422,85 @@ class Layer:
         log_gain_slope: NDArray[Any] | None = None,
         *,
         name: str = "",
-        tensor: str = "",
         **entries: Any,
     ) -> ParameterGroup:
-        """As `parameter_group`, of a role's tensor or of another."""
-        tensor = tensor or self.names[role]
-        dtype = self.store.tensors[tensor].dtype
+        """As `parameter_group`, of a role's tensor or of one of this name."""
+        tensor, dtype = self.names.get(role, role), self.spec(role).dtype
         return parameter_group(
             name or role, tensor, values, dtype, slope, log_gain_slope, **entries
         )
 
+    def held_parts(self, matrix: Matrix, values: Complexes) -> tuple[ProjectionGroup, ...]:
+        """The parts of B or C as `matrix` found it: two tensors, or one complex or real one."""
+        names = self._held(matrix)
+        if len(names) < 2:
+            return self.parts(matrix, matrix, values.shape)
+        return tuple(
+            self._projection(name, name, matrix, values.shape, derivative)
+            for name, derivative in zip(names, (1, 1j), strict=True)
+        )
+
     def parts(
-        self, role: str, matrix: Matrix, shape: tuple[int, ...], **form: Any
+        self,
+        role: str,
+        matrix: Matrix,
+        shape: tuple[int, ...],
+        *,
+        pairs: bool = False,
+        factor: float = 1.0,
+        scalar: Integers | None = None,
     ) -> tuple[ProjectionGroup, ...]:
-        """As `stored_parts`."""
-        return stored_parts(self.store, self.names[role], matrix, shape, **form)
+        """The parts of one tensor of a matrix: real alone, or real and imaginary if it holds both.
+
+        In ``pairs`` the last axis of one that is not complex is (real, imaginary), ``factor`` is
+        the matrix over what is stored, ``scalar`` (elements,) tells which elements share one.
+        """
+        parts: dict[str, complex] = {matrix: 1}
+        if pairs or self.spec(role).dtype.startswith("complex"):
+            parts = {f"{matrix}[{REAL}]": 1, f"{matrix}[{IMAGINARY}]": 1j}
+        return tuple(
+            self._projection(role, name, matrix, shape, factor * derivative, scalar)
+            for name, derivative in parts.items()
+        )
+
+    def direct(
+        self, tensor: str | None, outputs: int, inputs: int, *, channels: bool = False
+    ) -> tuple[ProjectionGroup, ...]:
+        """A real D, or its diagonal, or of ``channels`` the only output's row; nothing if unfit."""
+        if tensor is None or self.spec(tensor).dtype.startswith("complex"):
+            return ()
+        shape = self.shape(tensor)
+        vector = shape == (inputs,) and outputs == (1 if channels else inputs)
+        if not vector and shape != (outputs, inputs):
+            return ()
+        return (self._projection(tensor, "D", "D", (outputs, inputs) if channels else shape),)
+
+    def _projection(
+        self,
+        role: str,
+        name: str,
+        matrix: Matrix,
+        shape: tuple[int, ...],
+        derivative: complex = 1,
+        scalar: Integers | None = None,
+    ) -> ProjectionGroup:
+        """Every element of a matrix, row by row; those of the diagonal where it has one axis."""
+        if len(shape) == 1:
+            row = column = np.arange(shape[0])
+        else:
+            row, column = np.indices(shape).reshape(2, -1)
+        scalar = np.arange(row.size) if scalar is None else scalar
+        return ProjectionGroup(
+            name=name,
+            tensor=self.names.get(role, role),
+            dtype=self.spec(role).dtype,
+            matrix=matrix,
+            size=int(scalar.max()) + 1,
+            scalar=scalar,
+            row=row,
+            column=column,
+            derivative=np.full(row.size, derivative, np.complex128),
+        )
 
     def recurrence(
         self,
@@ -396,7 +530,7 @@ class Layer:
             log_eigenvalues=log_eigenvalues.ravel().astype(np.complex128),
             log_gain=log_gain.ravel().astype(np.complex128),
             parameters=tuple(parameters),
-            assumptions=(*self.assumed.sentences, *also),
+            assumptions=(*self.sentences, *also),
             **fields,
         )
 
@@ -474,17 +608,12 @@ class LayoutFamily(Family):
             claimed = {name for match in found for name in match.tensors.values()}
             matches = layout.find(tensors, self.name)
             found += [each for each in matches if claimed.isdisjoint(each.tensors.values())]
-        kept = (self._kept(match, tensors) for match in found)
-        return [each for match in kept for each in split_stack(match, tensors, self.axes)]
+        return [each for match in found for each in split_stack(match, tensors, self.axes)]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""
         member = member_of(store, match, self.axes)
         return self._recurrence(self.layer_type(self.name, member, match, options))
-
-    def _kept(self, match: Match, _: Mapping[str, TensorSpec]) -> Match:
-        """The match with the tensors that the layer reads."""
-        return match
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError

@@ -147,9 +147,8 @@ def mixing_drive(
 ) -> OwnStateDrive:
     """``c' = σ(z) c + (1 - σ(z)) u`` with ``z = z₀ + v c``: the SRU.
 
-    ``gate`` is z₀ and ``taken`` u of every unit, neither of which sees other units, ``shared``
-    (n,) the inner product of their weights, ``own`` (n,) v, and ``reason`` why there are no
-    moments.
+    ``gate`` is z₀ and ``taken`` u, neither of which sees other units, ``shared`` (n,) the inner
+    product of their weights, ``own`` (n,) v, and ``reason`` why there are no moments.
     """
 
     def preactivations(inputs: float, _: float) -> JointPreactivations:
@@ -216,25 +215,6 @@ def squared_rows(matrix: NDArray[Any]) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
 
 
-def projected_gate(
-    store: TensorStore,
-    bias: Floats,
-    tensor: str | None,
-    *,
-    rows: slice | Integers | None = None,
-    factor: float = 1.0,
-) -> GateInput | None:
-    """``z = W x + b`` with W, or some of its rows, in one tensor; None where it is not there."""
-    if tensor is None or tensor not in store.tensors or len(store.tensors[tensor].shape) != 2:
-        return None
-    weight = read_finite(store, tensor)
-    if rows is not None:
-        weight = weight[rows]
-    if len(weight) != bias.size:
-        return None
-    return GateInput(bias, factor**2 * squared_rows(weight))
-
-
 def low_rank_gate(
     store: TensorStore,
     bias: Floats,
@@ -247,10 +227,9 @@ def low_rank_gate(
     """``z = V W x + b`` with the first rows of ``inner`` as W; None where they are not there.
 
     ``outer`` holds V (…, n, rank) and ``inner`` W (…, rank or more, inputs), one pair for each head
-    where there are more axes, with (n,) b of all heads. The rows of V W are never formed: their
-    squared norms are those of V with W Wᵀ between. ``normalised`` (rank,) is the scale of a norm
-    between the two, whose output has RMS 1 whatever the input is; ``last`` takes W from the last
-    rows.
+    where there are more axes, with (n,) b of all heads. The squared norms of the rows of V W are
+    those of V with W Wᵀ between. ``normalised`` (rank,) is the scale of a norm between the two,
+    whose output has RMS 1 whatever the input; ``last`` takes W from the last rows.
     """
     if outer not in store.tensors or inner not in store.tensors:
         return None

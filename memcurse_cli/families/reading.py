@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.recurrence import (
-    Complexes,
-    Floats,
-    Integers,
-    ParameterGroup,
-    ProjectionGroup,
-)
+from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -226,46 +220,20 @@ def read_finite(store: TensorStore, tensor: str) -> NDArray[Any]:
     return values
 
 
-def read_real(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> Floats:
-    """As `read_finite`, real and of a given shape, where None stands for any size."""
-    require_shape(store, tensor, shape)
-    values = read_finite(store, tensor)
-    if np.iscomplexobj(values):
-        what = "the tensor is complex where this family has a real one"
-        remedy = "name the right family with --family"
-        raise misfit(what, tensor, remedy)
-    return values.astype(np.float64, copy=False)
-
-
 def first_name(names: Mapping[str, str], roles: tuple[str, ...]) -> str | None:
     """The tensor of the first of some roles that a layer has."""
     return next((names[role] for role in roles if role in names), None)
 
 
-def read_vector(store: TensorStore, tensor: str, size: int | None = None) -> Floats:
-    """As `read_real`, in any shape and flattened: (1, 1, n), (heads, n / heads) and (n)."""
-    shape = store.tensors[tensor].shape
-    if size is not None and math.prod(shape) != size:
-        raise misfit(
-            f"its shape {shown_shape(shape)} does not fit a layer that needs {size} values", tensor
-        )
-    return read_real(store, tensor, shape).ravel()
-
-
-def require_shape(store: TensorStore, tensor: str, shape: tuple[int | None, ...]) -> None:
-    """Raise a TensorError where a tensor has another shape; None stands for any size."""
-    found = store.tensors[tensor].shape
-    if not _fits(found, shape):
-        raise misfit(_other_shape(found, shape), tensor)
-
-
-def _fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+def shape_fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a shape is the one that is wanted, where None stands for any size."""
     return len(found) == len(wanted) and all(
         each in (None, size) for each, size in zip(wanted, found, strict=True)
     )
 
 
-def _other_shape(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:
+def other_shape(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:
+    """What is said of a shape that does not fit."""
     shown = ", ".join("any" if size is None else str(size) for size in wanted)
     return f"its shape {shown_shape(found)} does not fit, ({shown}) is needed"
 
@@ -282,64 +250,14 @@ def require_finite(values: NDArray[Any], tensor: str, what: str) -> None:
 
 
 def complex_roles(role: str) -> tuple[str, ...]:
-    """Every name under which `read_matrix` finds B or C, or a part of it."""
-    return tuple(dict.fromkeys((role, *(name for pair in _complex_parts(role) for name in pair))))
+    """Every name under which `Layer.matrix` finds B or C, or a part of it."""
+    return tuple(dict.fromkeys((role, *(name for pair in complex_parts(role) for name in pair))))
 
 
-def _complex_parts(role: str) -> tuple[tuple[str, str], ...]:
+def complex_parts(role: str) -> tuple[tuple[str, str], ...]:
     """The names of the real and the imaginary part, in each library's way."""
     suffixes = (("_re", "_im"), ("_real", "_imag"), ("_real", "_img"))
     return tuple((f"{role}{real}", f"{role}{imaginary}") for real, imaginary in suffixes)
-
-
-def read_pairs(
-    store: TensorStore, tensor: str, shape: tuple[int | None, ...], *, paired: bool = True
-) -> Complexes:
-    """A tensor that is stored complex, or real with a last axis of (real, imaginary).
-
-    Its ``shape`` is that of a complex tensor, where None stands for any size; leading axes of size
-    one may be missing. Where it is not ``paired``, a real tensor has no imaginary part.
-    """
-    values = read_finite(store, tensor)
-    as_pairs = paired and not np.iscomplexobj(values)
-    wanted = (*shape, 2) if as_pairs else shape
-    padded = values.reshape((1,) * (len(wanted) - values.ndim) + values.shape)
-    if not _fits(padded.shape, wanted):
-        what = _other_shape(values.shape, wanted)
-        raise misfit(what, tensor, "check that the layer's tensors belong together")
-    return (padded[..., 0] + 1j * padded[..., 1] if as_pairs else padded).astype(np.complex128)
-
-
-def read_matrix(
-    store: TensorStore, tensors: Mapping[str, str], role: Literal["B", "C"], size: int
-) -> Complexes | None:
-    """B (n, inputs) or C (outputs, n) by any of the names that libraries give it, or None.
-
-    ``B_re`` and ``B_im``, ``B_real`` and ``B_imag`` or ``B_img``, a complex ``B`` or a real one. A
-    vector is a single input or output; a matrix that fits only the other way is transposed.
-    """
-    for real, imaginary in _complex_parts(role):
-        if real in tensors and imaginary in tensors:
-            shape = store.tensors[tensors[real]].shape
-            matrix = read_real(store, tensors[real], shape) + 1j * read_real(
-                store, tensors[imaginary], shape
-            )
-            break
-    else:
-        if role not in tensors:
-            return None
-        matrix = read_finite(store, tensors[role]).astype(np.complex128)
-    shape, states = matrix.shape, 0 if role == "B" else 1  # the axis of the states
-    if len(shape) == 1:
-        matrix = np.expand_dims(matrix, 1 - states)
-    elif len(shape) == 2 and shape[states] != size:
-        matrix = matrix.T
-    if matrix.ndim != 2 or matrix.shape[states] != size:
-        raise misfit(
-            f"its shape {shown_shape(shape)} does not fit a layer of {size} states",
-            next(tensors[name] for name in complex_roles(role) if name in tensors),
-        )
-    return matrix
 
 
 def parameter_group(
@@ -390,8 +308,7 @@ def parameter_group(
 def log_of_eigenvalues(eigenvalues: NDArray[Any]) -> Complexes:
     """log λ, with the angle in (-π, π] and the decay cut at `LARGEST_DECAY`.
 
-    The complex logarithm of the C library keeps full precision next to the unit circle, which
-    the logarithm of |λ| does not.
+    The complex logarithm keeps full precision next to the unit circle, as that of |λ| does not.
     """
     smallest = np.exp(-LARGEST_DECAY)
     cut = np.where(np.abs(eigenvalues) < smallest, smallest, eigenvalues)
@@ -429,92 +346,3 @@ def sigmoid(x: Floats) -> Floats:
 
 Matrix = Literal["B", "C", "D"]
 REAL, IMAGINARY = "real", "imaginary"
-
-
-def named_parts(
-    store: TensorStore, tensors: Mapping[str, str], matrix: Matrix, values: Complexes
-) -> tuple[ProjectionGroup, ...]:
-    """The parts of B or C as `read_matrix` found it: two tensors, or one complex or real one."""
-    for names in _complex_parts(matrix):
-        if all(name in tensors for name in names):
-            return tuple(
-                _projection(store, tensors[name], name, matrix, values.shape, derivative)
-                for name, derivative in zip(names, (1, 1j), strict=True)
-            )
-    return stored_parts(store, tensors[matrix], matrix, values.shape)
-
-
-def stored_parts(
-    store: TensorStore,
-    tensor: str,
-    matrix: Matrix,
-    shape: tuple[int, ...],
-    *,
-    pairs: bool = False,
-    factor: float = 1.0,
-    scalar: Integers | None = None,
-) -> tuple[ProjectionGroup, ...]:
-    """The parts of one tensor of a matrix: real alone, or real and imaginary where it holds both.
-
-    ``pairs`` says that its last axis is (real, imaginary) where it is not complex, ``factor`` is
-    the matrix over what is stored, and ``scalar`` (elements,) tells which elements share one.
-    """
-    parts: dict[str, complex] = {matrix: 1}
-    if pairs or store.tensors[tensor].dtype.startswith("complex"):
-        parts = {f"{matrix}[{REAL}]": 1, f"{matrix}[{IMAGINARY}]": 1j}
-    return tuple(
-        _projection(store, tensor, name, matrix, shape, factor * derivative, scalar)
-        for name, derivative in parts.items()
-    )
-
-
-def direct_part(
-    store: TensorStore, tensor: str | None, outputs: int, inputs: int, *, channels: bool = False
-) -> tuple[ProjectionGroup, ...]:
-    """A real D; nothing where none fits.
-
-    A vector is a diagonal, or of single-input ``channels`` the only output's row.
-    """
-    if tensor is None or store.tensors[tensor].dtype.startswith("complex"):
-        return ()
-    shape = store.tensors[tensor].shape
-    vector = shape == (inputs,) and outputs == (1 if channels else inputs)
-    if not vector and shape != (outputs, inputs):
-        return ()
-    return (_projection(store, tensor, "D", "D", (outputs, inputs) if channels else shape),)
-
-
-def beside(store: TensorStore, tensor: str, role: str, *, above: int = 0) -> str | None:
-    """The tensor of a role in the same module, or in one further up, or None."""
-    separator = next((mark for mark in "./," if mark in tensor), ".")
-    modules = tensor.split(separator)[: -1 - above]
-    name = separator.join([*modules, role])
-    return name if name in store.tensors else None
-
-
-def _projection(
-    store: TensorStore,
-    tensor: str,
-    name: str,
-    matrix: Matrix,
-    shape: tuple[int, ...],
-    derivative: complex = 1,
-    scalar: Integers | None = None,
-) -> ProjectionGroup:
-    """Every element of a matrix, row by row; those of the diagonal where it has one axis."""
-    if len(shape) == 1:
-        row = column = np.arange(shape[0])
-    else:
-        row, column = np.indices(shape).reshape(2, -1)
-    scalar = np.arange(row.size) if scalar is None else scalar
-    return ProjectionGroup(
-        name=name,
-        tensor=tensor,
-        dtype=store.tensors[tensor].dtype,
-        matrix=matrix,
-        size=int(scalar.max()) + 1,
-        scalar=scalar,
-        row=row,
-        column=column,
-        derivative=np.full(row.size, derivative, np.complex128),
-    )

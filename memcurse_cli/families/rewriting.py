@@ -39,8 +39,7 @@ class Rewriting:
 
     parametrization: str | None  # one of `INVERTIBLE`, or None to keep the layer's
     # ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a parameter
-    # ``gamma_log`` of its own, as in an LRU; ``coupled`` is the same γ computed from λ, so that a
-    # step on λ moves it too.
+    # ``gamma_log``, as in an LRU; ``coupled`` is that γ computed from λ, which moves it too.
     gain: Gain = "held"
 
     def __post_init__(self) -> None:
@@ -52,8 +51,6 @@ class Rewriting:
             raise UsageError(
                 f"'{self.gain}' is not known", where="--normalize", remedy="give own or coupled"
             )
-        if self.parametrization is None and self.gain == "held":
-            raise UsageError("nothing is to be changed", where="--as", remedy="name what is")
 
     @property
     def step_size(self) -> float | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from families.cell_steps import CASES, H
-from families.derivatives import check_derivatives, read_layer
+from families.derivatives import check_derivatives, match_of, read_layer
 from families.simulated_gates import check_bands, gates_of
 from numpy.testing import assert_allclose
 
@@ -54,6 +54,13 @@ def test_a_normalised_state_adds_the_bias_of_its_norm() -> None:
     assert_allclose(np.exp(read_layer(arrays, LIGHT_GRU).log_eigenvalues), kept, rtol=1e-12)
     check_derivatives(arrays, LIGHT_GRU)
     assert "stands between" in (gates_of(arrays).reason or "")
+
+
+def test_half_of_a_normalisations_statistics_is_no_layer() -> None:
+    arrays = arrays_of("batchnorm")
+    assert match_of(arrays, LIGHT_GRU)
+    del arrays["norm.running_var"]
+    assert not match_of(arrays, LIGHT_GRU)
 
 
 @pytest.mark.parametrize(("norm", "scale"), [("batchnorm", 3.0), ("layernorm", 1.0)])

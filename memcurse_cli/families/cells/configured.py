@@ -34,13 +34,7 @@ from memcurse_cli.families.cells.layout import (
 )
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Match
-from memcurse_cli.families.reading import (
-    IndexedTensors,
-    group_by_module,
-    misfit,
-    require_shape,
-    split_name,
-)
+from memcurse_cli.families.reading import IndexedTensors, group_by_module, misfit, split_name
 from memcurse_cli.theory.gates.laws import LOGISTIC, Clipped
 
 RECURRENT_ACTIVATION = Assumption(
@@ -214,7 +208,7 @@ def _gated(layer: Layer, kind: str) -> Variant:
     else:
         old = any(_NAME.fullmatch(name) for name in layer.names.values())
     default, known = stored or ("hard_sigmoid" if old else None), stored is not None
-    opened = layer.assumed.choose(RECURRENT_ACTIVATION, default=default, silent=known)
+    opened = layer.choose(RECURRENT_ACTIVATION, default=default, silent=known)
     # Keras 3 changed the slope of its hard sigmoid from 1/5 to 1/6.
     slope = 1 / 6 if version is not None and version >= (3, 0) else 0.2
     opening = LOGISTIC if opened == "sigmoid" else Clipped(slope, 0.5)
@@ -330,7 +324,7 @@ def _node(
         attributes = {} if text is None else parse_object(text.encode())
         if "B" in layer.names:
             size = layer.shape("R")[1]
-            require_shape(layer.store, layer.names["B"], (2 * len(gates) * size,))
+            layer.require("B", (2 * len(gates) * size,))
         if _is_set(attributes, "input_forget"):
             what = "its input and forget gates are coupled (input_forget), which is not read"
             raise misfit(what, where, "export the model without input_forget")

@@ -50,10 +50,7 @@ def step_spectra(
     device: str = "auto",
     reason: str | None = None,
 ) -> HiddenSpectra:
-    """The eigenvalues of each gate's (H, H) hidden matrix, and of a step's Jacobian at zero.
-
-    The latter where it is not too large and no ``reason`` is given against it.
-    """
+    """The eigenvalues of each gate's (H, H) matrix; of the step's Jacobian, but for a reason."""
     reasons = [] if reason is None else [reason]
     if not weights:
         reasons.append("the gates' hidden matrices are not square and have no eigenvalues")

@@ -155,7 +155,7 @@ class Layout:
             if self.told:
                 shapes = {role: shapes[role] for role in shapes.keys() - self.biases.keys()}
             if (
-                len(names) == len(held)
+                held.keys().isdisjoint(self.strangers)
                 and all(names.keys() & {*alternatives} for alternatives in required)
                 and (self.module is None or self.module.fullmatch(module))
                 and self.fits(shapes)
@@ -182,10 +182,7 @@ def shapes_of(
 
 
 class Cell:
-    """The tensors of one cell, read when they are asked for; matrices have row = target.
-
-    What is read raises a `TensorError` for NaN or inf in it, or another shape.
-    """
+    """The tensors of one cell, read when they are asked for; matrices have row = target."""
 
     def __init__(self, layer: Layer, layout: Layout) -> None:
         self.layer, self.layout = layer, layout
@@ -267,16 +264,12 @@ class Cell:
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
             for side, row in self._bias_rows(role, own, len(blocks) * self.size):
                 for gate, values in zip(blocks, np.split(row, len(blocks)), strict=True):
-                    parts[gate].append(self._part(role, side, values))
+                    parts[gate].append(Part(side, self.layer.names[role], values))
         zero = np.zeros(self.size)
         return {
             gate: GateBias(sum((part.values for part in found), zero), tuple(found))
             for gate, found in parts.items()
         }
-
-    def _part(self, role: str, name: str, values: Floats) -> Part:
-        tensor = self.layer.names[role]
-        return Part(name, tensor, values)
 
     def _bias_rows(self, role: str, name: str, width: int) -> list[tuple[str, Floats]]:
         """A bias with its name, or both of its halves with theirs."""
@@ -300,7 +293,7 @@ class Cell:
                 values = self.layer.real(role, (len(gates) * self.size,))
                 for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
                     name = role if len(gates) == 1 else f"{role}[{gate}]"
-                    found[gate] = self._part(role, name, own)
+                    found[gate] = Part(name, self.layer.names[role], own)
         return found
 
 
@@ -350,7 +343,7 @@ def without_jacobian(
 
 def elman(layer: family.Layer, sentences: tuple[str, ...] = (), **choice: Any) -> Variant:
     """An Elman network's activation, as of `Assumed.choose`, beside what else was assumed."""
-    return Variant(activation=layer.assumed.choose(ACTIVATION, **choice), assumptions=sentences)
+    return Variant(activation=layer.choose(ACTIVATION, **choice), assumptions=sentences)
 
 
 def stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
@@ -416,10 +409,9 @@ class CellFamily(LawFamily):
 
 
 def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
-    """One LSTM, GRU, cell of one gate or Elman network.
+    """One LSTM, GRU, cell of one gate or Elman network, whose errors are those of `Family.read`.
 
-    The biases of a gated cell are read, and the matrices where what they do is asked for. Raises
-    TensorError: NaN or inf in what is read, or shapes that do not fit together.
+    The biases of a gated cell are read, and the matrices where what they do is asked for.
     """
     layer, layout, options = cell.layer, cell.layout, cell.layer.options
     if layout.convolves:

@@ -60,9 +60,7 @@ WITH_HIGHWAY = _allennlp((*HIGHWAY, "carried"), HIGHWAY)
 def _highway(layer: Layer) -> Variant:
     if PROJECTED.fits(shapes_of(layer.store.tensors, layer.names)):
         return PLAIN
-    return Variant(
-        layout=WITH_HIGHWAY, spectra=without_jacobian(ALTERED, IFGO), seen=lambda cell: {}
-    )
+    return Variant(spectra=without_jacobian(ALTERED, IFGO), seen=lambda cell: {})
 
 
 # ELMo clips the cell at ±3, far from zero.
@@ -273,7 +271,7 @@ def _flax(gates: tuple[str, ...], letters: str) -> tuple[Layout, Layout]:
 
 def _simple(layer: Layer) -> Variant:
     plain = elman(layer)
-    if layer.assumed.choose(RESIDUAL) == "no":
+    if layer.choose(RESIDUAL) == "no":
         return plain
     return replace(plain, matrix=lambda stored: stored + np.eye(len(stored)))
 
@@ -430,7 +428,7 @@ CUDNN_GRU = Layout(
 def _forget_bias(layer: Layer) -> Variant:
     """``forget_bias`` is added at run time and not stored."""
     silent = "wh" in layer.names or bool(_CUDNN.fullmatch(layer.match.layer))
-    added = layer.assumed.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
+    added = layer.choose(FORGET_BIAS, default="0.0" if silent else None, silent=silent)
     return Variant(added={"forget": float(added)})
 
 

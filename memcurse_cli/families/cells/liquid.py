@@ -70,9 +70,8 @@ class LTC(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        assumed = layer.assumed
-        implicit = assumed.choose(CONSTRAINTS) == "yes"
-        unfolds, elapsed = (assumed.positive(one) for one in (UNFOLDS, ELAPSED))
+        implicit = layer.choose(CONSTRAINTS) == "yes"
+        unfolds, elapsed = (layer.positive(one) for one in (UNFOLDS, ELAPSED))
         (size,) = layer.shape("cm")
         stored = {role: layer.real(role, (size,)) for role in LEAKS}
         (capacity, by_cm), (leak, by_gleak) = (
@@ -224,7 +223,7 @@ class CfC(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        elapsed = float(layer.assumed.choose(ELAPSED))
+        elapsed = float(layer.choose(ELAPSED))
         size = layer.shape("ff1.weight")[0]
         jacobian = _jacobian(layer, elapsed)
         require_finite(jacobian, layer.names["ff1.weight"], "the Jacobian of its step")
@@ -247,7 +246,7 @@ def _jacobian(layer: Layer, elapsed: float) -> Floats:
 
     def step(z: Any) -> Any:
         if backbone:
-            activation = _ACTIVATIONS[layer.assumed.choose(BACKBONE_ACTIVATION)]
+            activation = _ACTIVATIONS[layer.choose(BACKBONE_ACTIVATION)]
         for each in backbone:
             z = activation(linear(each, z))
         f = linear("ff1", z)
@@ -258,7 +257,7 @@ def _jacobian(layer: Layer, elapsed: float) -> Floats:
         # h' = f (1 - t) + g t, or f + g t
         f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
         t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
-        return f + t * (g if layer.assumed.choose(MODE) == "no_gate" else g - f)
+        return f + t * (g if layer.choose(MODE) == "no_gate" else g - f)
 
     return step_jacobian(step, layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1])
 

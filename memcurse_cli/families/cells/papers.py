@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
+from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.cells.gated_layer import (
     GateBias,
+    Part,
     Step,
     dual_sigmoid,
     dual_tanh,
@@ -44,7 +45,7 @@ from memcurse_cli.families.cells.torch import (
 from memcurse_cli.families.family import Assumption, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, NoDrive, squared_rows
-from memcurse_cli.families.reading import read_finite, read_real, sigmoid
+from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import (
@@ -93,7 +94,7 @@ class _EdgeCell(Cell):
         """As of `Cell`."""
         rows = {role: self.layer.vector(role, self.size) for role in (_GATE, _UPDATE)}
         return {
-            "gate": GateBias(rows[_GATE], (self._part(_GATE, _GATE, rows[_GATE]),)),
+            "gate": GateBias(rows[_GATE], (Part(_GATE, self.layer.names[_GATE], rows[_GATE]),)),
             "new": GateBias(rows[_UPDATE]),
             "shared": GateBias(np.zeros(self.size)),
         }
@@ -130,15 +131,14 @@ class FastGRNN(LawFamily):
     layouts = (TensorLayout(_REQUIRED, optional=_INPUT + _HIDDEN, fits=_fits),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        layer.assumed.sentences.append(_FUNCTIONS)
+        layer.sentences.append(_FUNCTIONS)
         return read_cell(_EdgeCell(layer), _fast_grnn(layer, block=""))
 
 
 def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Variant:
     """λ = a(b_z) and γ = σ(ζ)(1-λ) + σ(ν), where a is σ, or a tanh if the gate is ``bent``.
 
-    One ζ and one ν move the gain of every unit. ``block`` is what the gate's block of a bias is
-    called, or "".
+    One ζ and one ν move every gain. ``block`` is what the gate's block of a bias is called, or "".
     """
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
     opening = TANH if bent else LOGISTIC
@@ -202,7 +202,7 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
 
     The eigenvalues of y stand before those of z. ``delayed``: y takes in z as it was a step before.
     """
-    step = layer.assumed.positive(STEP, most=1)
+    step = layer.positive(STEP, most=1)
 
     def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> Gated:
         slow, fast = (cell.biases[f"step of {state}"] for state in "yz")
@@ -298,12 +298,9 @@ def _spectra(cell: Cell, _: str) -> HiddenSpectra:
 
 
 def _seen(cell: Cell) -> dict[str, GateInput]:
-    """What the gates see of x, and of ``m = (W_mx x) ∘ (W_mh h)``, of independent entries.
-
-    Nothing where a weight is not whole in one tensor, and where their shapes do not fit.
-    """
+    """What the gates see of x and of ``m = (W_mx x) ∘ (W_mh h)``; nothing where one is unfit."""
     layer = cell.layer
-    found = [_weight(layer.store, layer.names[role], role) for role in WEIGHTS]
+    found = [_weight(layer, role) for role in WEIGHTS]
     weights = [weight for weight in found if weight is not None]
     if len(weights) < len(found):
         return {}
@@ -319,19 +316,17 @@ def _seen(cell: Cell) -> dict[str, GateInput]:
     }
 
 
-def _weight(store: TensorStore, tensor: str, role: str) -> Floats | None:
+def _weight(layer: Layer, role: str) -> Floats | None:
     """(outputs, inputs), with the length of its rows where TensorFlow's names keep it apart."""
+    tensor = layer.names[role]
     if ".weight" in tensor:
-        if not tensor.endswith(".weight"):
-            return None
-        stored: Floats = read_finite(store, tensor)
-        return stored
-    weight: Floats = read_finite(store, tensor).T
+        return layer.finite(role) if tensor.endswith(".weight") else None
+    weight: Floats = layer.finite(role).T
     start = tensor.rindex(role)
     length = f"{tensor[:start]}g{role[1:]}{tensor[start + len(role) :]}"
-    if length in store.tensors:
+    if length in layer.store.tensors:
         rows = np.sqrt(np.maximum(squared_rows(weight), np.finfo(np.float64).tiny))
-        weight = weight * (read_real(store, length, (len(weight),)) / rows)[:, None]
+        weight = weight * (layer.real(length, (len(weight),)) / rows)[:, None]
     return weight
 
 
@@ -368,11 +363,6 @@ def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -
     rows = {"bias_ih": biases or inputs, "bias_hh": biases or hidden}
     sides = {"weight_ih": inputs}, {"weight_hh": hidden}
     return Layout(*sides, rows, columns=False, keeps=keeps, resets=False)
-
-
-def _ran_step(_: Cell, z: dict[str, Any], c: Any) -> Any:
-    """``c' = σ(f) c + σ(i) W x``, ``h = tanh(c)``."""
-    return dual_sigmoid(z["forget"]) * c
 
 
 def _cfn_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
@@ -466,12 +456,7 @@ def _minimal_rnn(layer: Layer) -> Variant:
     )
 
 
-def _by_default_bent(layer: Layer) -> Variant:
-    """The library's default for what opens the gate is a tanh; that of the paper is σ."""
-    return _fast_grnn(layer, bent=layer.assumed.choose(GATE_FUNCTION) == "tanh")
-
-
-_RAN_DRIVE = NoDrive(
+_RAN = NoDrive(
     "its gates see the tanh of a state that takes in W x without a bound, which no law of gates has"
 )
 _CFN_DRIVE = NoDrive("its state comes back through a tanh, which no law of gates has")
@@ -491,9 +476,10 @@ class _Own:
 _CFN, _MUT1 = ("forget", "input", "new"), ("update", "reset", "new")
 _TWO, _GATED = ("input", "forget"), ("new", "gate")
 _CELLS = {
+    # c' = σ(f) c + σ(i) W x, h = tanh(c).
     "ran": _Own(
         _layout(("new", *_TWO), _TWO, _TWO),
-        Variant(spectra=stepped(_ran_step), undriven=_RAN_DRIVE),
+        Variant(spectra=stepped(lambda _, z, c: dual_sigmoid(z["forget"]) * c), undriven=_RAN),
     ),
     "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=stepped(_cfn_step), undriven=_CFN_DRIVE)),
     "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=stepped(_mut1_step))),
@@ -506,7 +492,7 @@ _CELLS = {
     "minimal_rnn": _Own(_MINIMAL, _minimal_rnn, beside={"weight_mm": 2}),
     "fast_grnn": _Own(
         _layout(("shared",), ("shared",), ("gate", "new")),
-        _by_default_bent,
+        lambda layer: _fast_grnn(layer, bent=layer.choose(GATE_FUNCTION) == "tanh"),
         beside={SCALE: 0, FLOOR: 0},
     ),
     "lem": _Own(
@@ -550,7 +536,7 @@ def _told(layer: Layer) -> str:
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
     given = layer.options.assume.get(KEY, "")
     if given in read:
-        layer.assumed.sentences.append(f"{KEY}={given} (as given): {MEANING}")
+        layer.sentences.append(f"{KEY}={given} (as given): {MEANING}")
         return given
     cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
     if len(cells) == 1:
@@ -558,7 +544,7 @@ def _told(layer: Layer) -> str:
     weight = layer.names["weight_hh"]
     named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
     if named in read:
-        layer.assumed.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
+        layer.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
         return named
     alike = " and ".join(title_of(cell) for cell in cells)
     what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"
@@ -575,9 +561,8 @@ def _variant(layer: Layer) -> Variant:
     return replace(variant, layout=own.layout)
 
 
-# h[t+1] = λ h[t] + γ u with gates at zero input and zero state, one step for each cell. The library
-# stores weights and biases of all its cells under the same names; their shapes tell some apart,
-# and the name of the layer or of the file the others.
+# The library stores the tensors of all its cells under the same names; their shapes tell some
+# apart, and the name of the layer or of the file the others.
 TORCH_RECURRENT = CellFamily(
     name="torch_recurrent",
     title="RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)",

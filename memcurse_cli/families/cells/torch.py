@@ -1,8 +1,7 @@
 """Cells in torch's names: the LSTM, the GRU and its mutations, the MGU and others of one gate.
 
-torchrecurrent alone has some forty cells whose tensors are all called ``weight_ih``, ``weight_hh``,
-``bias_ih`` and ``bias_hh``. What tells them apart is a tensor that torch's own cell has not, or
-the name of the layer or of the file; where neither does, the report says what else it could be.
+torchrecurrent alone has some forty cells whose tensors have the same names. What tells them apart
+is a further tensor, or the name of the layer or of the file; else the report says what it could be.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from memcurse_cli.families.cells.layout import (
     stepped,
     without_jacobian,
 )
-from memcurse_cli.families.family import Assumption, Layer, Match, ReadOptions
+from memcurse_cli.families.family import Assumption, Layer, Match
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
 from memcurse_cli.families.reading import misfit, shown_shape, split_name
 from memcurse_cli.families.recurrence import Floats
@@ -82,13 +81,9 @@ def hidden_weights(
             added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
             roles |= {role: tensor for role, tensor in added.items() if tensor in tensors}
         rows, columns = spec.shape
-        if gates is None:
-            fits = True
-        elif "weight_hr" in roles:  # what projects an LSTM's state
-            fits = gates == 4 and rows % 4 == 0
-        else:
-            fits = rows == gates * columns
-        if fits:
+        projected = "weight_hr" in roles  # an LSTM's state
+        fits = gates == 4 and rows % 4 == 0 if projected else rows == (gates or 0) * columns
+        if fits or gates is None:
             joint = module[-1:] if module[-1:] in (".", "/", ",") else "."
             layer = joint.join(filter(None, (module.rstrip("./,_"), suffix.lstrip("_"))))
             found.append(Match(layer or family, roles))
@@ -203,15 +198,16 @@ class Lookalikes:
         """Which of the cells it is, for ``--assume``."""
         return Assumption(KEY, self.own, (self.own, *self.read), MEANING)
 
-    def choose(self, store: TensorStore, match: Match, options: ReadOptions) -> Choice:
+    def choose(self, layer: Layer) -> Choice:
         """The cell that a layer with a role ``weight_hh`` is taken for.
 
         Raises TensorError: a tensor beside the weight, or a name, says that it is a cell that the
         family does not read. A norm inside the gates says so whatever the user does.
         """
-        given = options.assume.get(KEY)
+        store, names = layer.store, layer.names
+        given = layer.options.assume.get(KEY)
         insists = given in (self.own, *self.read)
-        weight = match.tensors["weight_hh"]
+        weight = names["weight_hh"]
         for role, tensor in beside(store.tensors, weight).items():
             norm, _, part = role.rpartition(".")
             if norm in _OTHER_NORMS:
@@ -220,14 +216,13 @@ class Lookalikes:
                     f"the state, which {self.title} has not"
                 )
                 raise misfit(what, tensor, "a cell with such norms is not read")
-            if not insists and role not in match.tensors:  # those the family knows
-                raise self.stranger(match, role, tensor)
+            if not insists and role not in names:  # those the family knows
+                raise self.stranger(weight, role, tensor)
         if given is not None and insists:
             sentence = f"{KEY}={given} (as given): {MEANING}"
             return Choice(given, (sentence,), told=True, given=True)
         module, _, suffix = split_hidden_weight(weight)
-        inputs = match.tensors.get("weight_ih", weight)
-        as_many = store.tensors[inputs].shape[1:] == store.tensors[weight].shape[1:]
+        as_many = layer.shape(names.get("weight_ih", weight))[1:] == layer.shape(weight)[1:]
         excluded = () if as_many else self.square
         others = [cell for cell in (*self.read, *self.refused) if cell not in excluded]
         own = (self.own,) if self.own in _CALLED else ()
@@ -259,9 +254,9 @@ class Lookalikes:
         what = f"its shape {rows} does not fit {hidden} of {weight} as in {self.title}"
         return self._another(what, inputs)
 
-    def stranger(self, match: Match, role: str, tensor: str) -> TensorError:
+    def stranger(self, weight: str, role: str, tensor: str) -> TensorError:
         """What is said of a tensor that the cell has not."""
-        what = f"it stands beside {match.tensors['weight_hh']}, and {self.title} has no {role}"
+        what = f"it stands beside {weight}, and {self.title} has no {role}"
         return self._another(what, tensor)
 
     def _another(self, what: str, tensor: str) -> TensorError:
@@ -327,7 +322,7 @@ _BENT_STATE = NoDrive(
 
 def _gru_variant(layer: Layer) -> Variant:
     """Which of the cells it is."""
-    choice = GRU_CELLS.choose(layer.store, layer.match, layer.options)
+    choice = GRU_CELLS.choose(layer)
     layout = EQUINOX if "bias_n" in layer.names else TORCH
     if choice.cell in GRU_CELLS.read:
         layout = MUTATION
@@ -373,9 +368,7 @@ LSTM = CellFamily(
     source="torch.nn.LSTM, torchrecurrent; Gers et al. 2000; theory of Zucchet & Orvieto 2024, D.2",
     layouts=(replace(torch_layout(IFGO), peepholes={PEEPHOLES: ("input", "forget", "output")}),),
     matches=_matches_lstm,
-    variant=lambda layer: Variant(
-        assumptions=LSTM_CELLS.choose(layer.store, layer.match, layer.options).sentences
-    ),
+    variant=lambda layer: Variant(assumptions=LSTM_CELLS.choose(layer).sentences),
     assumptions=(LSTM_CELLS.assumption,),
 )
 
@@ -432,16 +425,16 @@ def _mgu_cell(layer: Layer) -> tuple[str | None, tuple[str, ...]]:
         named = named_cell(names["U_f.weight"], store.path, (CELLS.own, *KEEPING))
         choice = Choice(named or CELLS.own, told=named is not None)
     else:
-        choice = CELLS.choose(store, layer.match, layer.options)
+        choice = CELLS.choose(layer)
     if OFFSET in names and not choice.told:
         sentence = f"{KEY}={JANET} (by its scalar {OFFSET}): {MEANING}"
         choice = Choice(JANET, (sentence,), told=True)
     elif OFFSET in names and choice.cell != JANET and not choice.given:
-        raise CELLS.stranger(layer.match, OFFSET, names[OFFSET])
+        raise CELLS.stranger(names["weight_hh"], OFFSET, names[OFFSET])
     rows = {layer.shape(role)[:1] for role in ("weight_ih", "weight_hh") if role in names}
     if len(rows) > 1 and not choice.given:
         raise CELLS.misfit(store, names["weight_hh"], names["weight_ih"])
-    keeps = layer.assumed.choose(
+    keeps = layer.choose(
         GATE_KEEPS,
         default="yes" if choice.cell in KEEPING else "no",
         silent=choice.told and choice.cell == CELLS.own,
@@ -508,10 +501,9 @@ MGU = CellFamily(
 )
 
 
-# GRUs behind a norm: SpeechBrain's light GRU, and that of Dreamer's world models. At zero input a
-# batch normalisation puts out b = β - s μ/√(v + ε) with its scale s, its bias β and its running
-# mean μ and variance v; a layer normalisation puts out β, and adds the normalised value of a bias
-# that stands before it. What a norm behind the hidden matrix does is not stored.
+# GRUs behind a norm. At zero input a batch normalisation puts out b = β - s μ/√(v + ε) with its
+# scale s, its bias β and its running mean μ and variance v; a layer normalisation puts out β, and
+# adds the normalised value of a bias before it. One behind the hidden matrix is not known.
 BATCH_EPSILON = Assumption(
     key="batch_norm_epsilon",
     default="1e-05",
@@ -541,7 +533,7 @@ def _light_variant(layer: Layer) -> Variant:
     share, width = np.zeros_like(scale), np.ones_like(scale)
     batch = _RUNNING[0] in layer.names
     if batch:
-        epsilon = layer.assumed.positive(BATCH_EPSILON)
+        epsilon = layer.positive(BATCH_EPSILON)
         mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
         if np.any(variance < 0):
             below = layer.names[_RUNNING[1]]
@@ -651,7 +643,7 @@ NORMALISED = (
 def _dreamer_variant(layer: Layer) -> Variant:
     """What is added to β."""
     names, rows = layer.names, layer.shape("bias")
-    shift = float(layer.assumed.choose(UPDATE_BIAS))
+    shift = float(layer.choose(UPDATE_BIAS))
     added: Floats | float = shift
     scale = None
     if "scale" in names and (layer.options.gates or "linear_bias" in names):
@@ -659,7 +651,7 @@ def _dreamer_variant(layer: Layer) -> Variant:
     if "linear_bias" in names and scale is not None:
         shown = layer.real("linear_bias", rows)
         centred = shown - shown.mean()
-        epsilon = float(layer.assumed.choose(LAYER_EPSILON))
+        epsilon = float(layer.choose(LAYER_EPSILON))
         normal = centred / np.sqrt(np.mean(centred**2) + epsilon)
         added = shift + _update(scale * normal)
 

@@ -177,7 +177,7 @@ class LeakyRNN(LayoutFamily):
             dale = layer.real("Dale_rec", weight.shape)
             if (dale < 0).any():
                 weight = np.abs(weight) @ dale
-        leak = layer.assumed.positive(LEAK, most=1, default=naming.leak)
+        leak = layer.positive(LEAK, most=1, default=naming.leak)
         return dense_layer(
             layer,
             naming.recurrent,
@@ -235,8 +235,8 @@ class LowRankRNN(LayoutFamily):
     def _recurrence(self, layer: Layer) -> Recurrence:
         m, n = (layer.real(role, (None, None)) for role in "mn")
         units, rank = m.shape
-        leak = layer.assumed.positive(LEAK, most=1, default="0.2")
-        scale = leak / units if layer.assumed.choose(CONNECTIVITY) == "mean" else leak
+        leak = layer.positive(LEAK, most=1, default="0.2")
+        scale = leak / units if layer.choose(CONNECTIVITY) == "mean" else leak
         with np.errstate(over="ignore", invalid="ignore"):
             overlap = scale * (n.T @ m)
         if not np.isfinite(overlap).all():
@@ -324,7 +324,7 @@ class CoRNN(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         step, frequency, damping = (
-            float(layer.assumed.choose(each)) for each in (STEP, FREQUENCY, DAMPING)
+            float(layer.choose(each)) for each in (STEP, FREQUENCY, DAMPING)
         )
         joint = layer.real(_JOINT, (None, None))
         size = joint.shape[0]

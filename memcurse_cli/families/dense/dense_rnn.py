@@ -16,7 +16,7 @@ from memcurse_cli.families.cells.layout import STATE, CellFamily, Variant
 from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
-from memcurse_cli.families.reading import complex_roles, misfit, read_matrix, shown_shape
+from memcurse_cli.families.reading import complex_roles, misfit, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
 
 CELLS = Lookalikes("rnn", "torch's RNN", refused=("atr", "antisymmetric_rnn", "sgrn", "miru"))
@@ -29,7 +29,7 @@ _HEAD = ".head"
 def _elman(layer: Layer) -> Variant:
     """Its activation, and how its matrices multiply."""
     names, layout = layer.names, torch_layout(STATE)
-    assumptions = [*CELLS.choose(layer.store, layer.match, layer.options).sentences]
+    assumptions = [*CELLS.choose(layer).sentences]
     shape = layer.shape("weight_hh")
     size = shape[0]
     if shape[1] != size:
@@ -39,8 +39,8 @@ def _elman(layer: Layer) -> Variant:
             names["weight_hh"],
             _EXPORT,
         )
-    activation, chosen = layer.options.choose(ACTIVATION)
-    if not chosen:
+    activation = layer.options.assume.get(ACTIVATION.key, ACTIVATION.default)
+    if ACTIVATION.key not in layer.options.assume:
         assumptions.append(f"the activation is {activation}")
     readin = layer.shape("weight_ih") if "weight_ih" in names else shape
     if readin[:1] != (size,):
@@ -53,9 +53,8 @@ def _elman(layer: Layer) -> Variant:
 
 
 # h[t+1] = φ(W_hh h[t] + W_ih x[t+1] + b), linearised: A = W_hh, B = W_ih, up to a slope. Row =
-# target, as in torch; a port's input weight may show by its shape that it multiplies from the
-# right, h W_hh. Biases matter to the operating point alone. Hidden weights whose shape fits no
-# layer of torch's are found too, to be reported as unreadable.
+# target, but in a port whose input weight shows by its shape that it multiplies from the right.
+# Hidden weights whose shape fits no layer of torch's are found too, to be reported as unreadable.
 ELMAN_RNN = CellFamily(
     name="dense_rnn",
     title="Elman RNN (dense)",
@@ -85,7 +84,7 @@ def _states(axes: int, **sides: slice) -> Layout:
         )
 
     beside = (*complex_roles("B"), *complex_roles("C"), "D")
-    return Layout(("A",), beside, without=_STEPS, fits=fits)
+    return Layout(("A",), beside, without=_STEPS, fits=fits, complex={"A": False})
 
 
 class DenseLinearRNN(LayoutFamily):
@@ -99,21 +98,14 @@ class DenseLinearRNN(LayoutFamily):
 
     layouts = (_states(2, B=slice(None), B_re=slice(None), B_real=slice(None)),)
 
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`; A is real."""
-        found = super().find(tensors)
-        return [
-            each for each in found if not tensors[each.tensors["A"]].dtype.startswith("complex")
-        ]
-
     def _recurrence(self, layer: Layer) -> Recurrence:
         size = layer.shape("A")[0]
         return dense_layer(
             layer,
             "A",
             layer.real("A", (size, size)),
-            readin=read_matrix(layer.store, layer.names, "B", size),
-            readout=read_matrix(layer.store, layer.names, "C", size),
+            readin=layer.matrix("B", size),
+            readout=layer.matrix("C", size),
         )
 
 
@@ -156,8 +148,8 @@ class BlockDiagonalRNN(DenseLinearRNN):
         heads, size, _ = shape = layer.shape("A")
         head = int(layer.match.layer.rpartition(_HEAD)[2])
         units = slice(head * size, (head + 1) * size)
-        readin = read_matrix(layer.store, layer.names, "B", heads * size)
-        readout = read_matrix(layer.store, layer.names, "C", heads * size)
+        readin = layer.matrix("B", heads * size)
+        readout = layer.matrix("C", heads * size)
         return dense_layer(
             layer,
             "A",
@@ -301,8 +293,8 @@ class OrthogonalRNN(LayoutFamily):
             what = f"the base of the parametrisation is not {wanted}"
             remedy = "another parametrisation may bear these names; export the matrix itself"
             raise misfit(what, names["base"], remedy)
-        kind = layer.assumed.choose(MAP)
-        activation = layer.assumed.choose(ACTIVATION)
+        kind = layer.choose(MAP)
+        activation = layer.choose(ACTIVATION)
         if kind == "householder":
             _require_signs(stored, names[role])
         matrix = base @ _turned(stored, kind, upper=role == "upper")
@@ -313,17 +305,19 @@ class OrthogonalRNN(LayoutFamily):
             matrix = np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
             if readin is not None:
                 readin = np.concatenate([readin.real, readin.imag])
-        also = (*([_COMPLEX] if is_complex else []), _TANGENT)
         recurrence = dense_layer(
-            layer, role, matrix, activation=activation, readin=readin, also=also
-        )
-        return replace(
-            recurrence,
-            # What rounding leaves of log|λ| is nothing that decays or grows.
-            log_eigenvalues=(1j * recurrence.log_eigenvalues.imag).astype(np.complex128),
+            layer,
+            role,
+            matrix,
+            activation=activation,
+            readin=readin,
+            also=(*([_COMPLEX] if is_complex else []), _TANGENT),
             stable_by_construction=True,
             unitary=True,
         )
+        # What rounding leaves of log|λ| is nothing that decays or grows.
+        turning = (1j * recurrence.log_eigenvalues.imag).astype(np.complex128)
+        return replace(recurrence, log_eigenvalues=turning)
 
 
 def _require_signs(stored: Square, tensor: str) -> None:

@@ -51,7 +51,7 @@ _UNSCALED_RULE = RankOneCorrection("-β k kᵀ (k of norm 1, 0 < β < 1)", lowes
 
 
 def _reaches_two(layer: Layer, default: str | None = None) -> bool:
-    return layer.assumed.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
+    return layer.choose(NEGATIVE_EIGENVALUES, default=default) == "true"
 
 
 _PROJECTIONS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "b_proj.weight")
@@ -304,7 +304,7 @@ class KDA(_GatedDelta):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         configured = _configured_bound(layer.store.config)
-        lower_bound = float(layer.assumed.choose(LOWER_BOUND, configured=configured))
+        lower_bound = float(layer.choose(LOWER_BOUND, configured=configured))
         if not -np.inf < lower_bound <= 0:
             remedy = "give a negative number, or 0 for no bound"
             raise layer.unknown(LOWER_BOUND, f"{lower_bound:g}", remedy)

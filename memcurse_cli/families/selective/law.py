@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families import family
-from memcurse_cli.families.family import Assumption, Match
+from memcurse_cli.families.family import Assumption
 from memcurse_cli.families.gate_inputs import (
     Drive,
     GateDrive,
     GateInput,
     HiddenState,
     low_rank_gate,
-    projected_gate,
+    squared_rows,
 )
 from memcurse_cli.families.reading import (
     LARGEST_DECAY,
-    ancestors,
-    beside,
     first_name,
     log_of_eigenvalues,
     log_sigmoid,
     misfit,
     require_finite,
-    require_shape,
     shown_shape,
     sigmoid,
 )
@@ -95,7 +92,7 @@ class Layer(family.Layer):
 
         Raises TensorError: it is no matrix, is empty, or its rows do not divide.
         """
-        require_shape(self.store, self.names[role], (None, None))
+        self.require(role, (None, None))
         shape = self.shape(role)
         if not shape[0] or shape[0] % count:
             what = f"the rows of its shape {shown_shape(shape)} are not {count} equal parts"
@@ -111,29 +108,31 @@ class Layer(family.Layer):
         what = f"{value} is not a value of {assumption.key}"
         return UsageError(what, where="--assume", remedy=remedy)
 
-    def beside(self, role: str, other: str) -> str | None:
-        """The tensor called ``other`` in the module that a role's tensor tells, or None."""
-        return beside(self.store, self.names[role], other, above=role.count("."))
-
     def projected(
         self, bias: Floats, *roles: str, rows: slice | Integers | None = None, factor: float = 1.0
     ) -> GateInput | None:
-        """`projected_gate` through the first of these roles that is there."""
-        tensor = first_name(self.names, roles)
-        return projected_gate(self.store, bias, tensor, rows=rows, factor=factor)
+        """``z = W x + b`` with W, or rows of it, in one of these roles or a tensor; or None."""
+        tensor = first_name(self.names, roles) or roles[0]
+        if tensor not in self.store.tensors or len(self.shape(tensor)) != 2:
+            return None
+        weight = self.finite(tensor)
+        if rows is not None:
+            weight = weight[rows]
+        return (
+            GateInput(bias, factor**2 * squared_rows(weight)) if len(weight) == bias.size else None
+        )
 
     def gate_through(
         self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]], rows: slice | None = None
     ) -> GateInput | None:
-        """The pre-activation behind the first of some projections that is beside a role and fits.
+        """The pre-activation behind the first of ``layers`` that is beside a role and fits.
 
-        Of each ``layers`` has one name, of which some rows may be taken, or those of the outer and
-        the inner one of low rank.
+        Each is one name, or that of the outer and of the inner one of low rank.
         """
         for layer in layers:
             names = [self.beside(role, name) or "" for name in layer]
             if len(names) == 1:
-                gate = projected_gate(self.store, bias, *names, rows=rows)
+                gate = self.projected(bias, *names, rows=rows)
             else:
                 gate = low_rank_gate(self.store, bias, *names)
             if gate is not None:
@@ -164,7 +163,7 @@ class Layer(family.Layer):
         ``at`` is (n,) the pre-activation at zero input, or (n, gates) where the law takes several.
         ``slots`` are what is stored; ``tensors`` names what is read, by default that of the slots,
         or all. ``gates`` is asked for what the gates see, and ``nominal``, ``write``, ``state`` and
-        ``sees`` are those of `GateDrive`. ``assumptions`` are sentences beside those of `assumed`.
+        ``sees`` are those of `GateDrive`. ``assumptions`` are sentences beside those of `choose`.
         A ``converted`` decay is as llama.cpp's converter leaves it, of either sign; in a ``stable``
         layer no value of what is stored gives |λ| ≥ 1. Raises a TensorError where λ overflows.
         """
@@ -219,11 +218,11 @@ class Layer(family.Layer):
             by_eigenvalue, by_gain = (slot.scale * of[each] for of in motions[slot.moves])
             groups.append(
                 self.group(
-                    slot.name,
+                    tensor,
                     slot.values,
                     by_eigenvalue,
                     by_gain if np.any(by_gain) else None,
-                    tensor=tensor,
+                    name=slot.name,
                     scalar=slot.scalar,
                     eigenvalue=each,
                     keeps_stable=slot.keeps_stable,
@@ -258,16 +257,6 @@ def step_size(
     rates = -rate.values if stored else np.exp(np.minimum(rate.values, _STEEPEST))
     law = StepSize(rates[slots[0].scalar], writes, negated=stored)
     return law, bias.values[slots[1].scalar], slots
-
-
-def alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
-    """The layers in whose modules stands nothing else."""
-    known = {name for match in matches for name in match.tensors.values()}
-    left = {match.prefix[:-1]: match for match in matches}
-    for name in tensors if left else ():
-        for above in () if name in known else ancestors(name):
-            left.pop(above, None)
-    return list(left.values())
 
 
 class LawFamily(family.LayoutFamily):

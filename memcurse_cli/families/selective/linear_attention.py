@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,10 @@ from memcurse_cli.families.reading import (
     ancestors,
     group_by_module,
     misfit,
-    read_real,
     shown_shape,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Bounded, Root, Turn, Write
 
 GATE_LOGIT_NORMALIZER = Assumption(
@@ -109,7 +108,7 @@ class GLA(LawFamily):
         gate = next(gate for gate in _GATES if layer.names.keys() >= set(gate.required))
         normalizer = 1.0
         if gate.normalizer is not None:
-            normalizer = layer.assumed.positive(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
+            normalizer = layer.positive(GATE_LOGIT_NORMALIZER, default=gate.normalizer)
         if gate.bias is None:
             bias, slots = np.zeros(layer.stacked_rows(gate.projections[0])), []
         else:
@@ -191,7 +190,7 @@ class HGRN(LawFamily):
         if tensor is None or not place:
             sentences.append(_UNBOUNDED)
         else:
-            bounds = read_real(layer.store, tensor, (None, size))
+            bounds = layer.real(tensor, (None, size))
             if place >= len(bounds):
                 what = f"its shape {shown_shape(bounds.shape)} has no row for layer {place}"
                 raise misfit(what, tensor, "use a checkpoint of the whole model")
@@ -323,7 +322,9 @@ def _drive(layer: Layer, law: Turn, parts: Floats) -> JointDrive | None:
     return JointDrive(law, parts, inner_products(rows[0][::2], rows[0][1::2]), reason=ANGLE_AT_ZERO)
 
 
-def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> Recurrence:
+def _retained(
+    layer: Layer, log: Floats, multiplicity: int, assumption: str, **fields: Any
+) -> Recurrence:
     """``S[t] = λ_h S[t-1] + k vᵀ``: γ = 1, and no parameter moves λ."""
     return layer.recurrence(
         np.maximum(log, -LARGEST_DECAY),
@@ -331,6 +332,7 @@ def _retained(layer: Layer, log: Floats, multiplicity: int, assumption: str) -> 
         multiplicity=multiplicity,
         stable_by_construction=bool((log < 0).all()),
         also=(assumption,),
+        **fields,
     )
 
 
@@ -369,12 +371,9 @@ class RetNet(LawFamily):
             (*_PROJECTIONS, "o_proj.weight", _NORM),
             optional=("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"),
             fits=lambda shapes: 0 < _retention_heads(shapes) <= _MOST_HEADS,
+            alone=True,  # another layer's gate would be extra
         ),
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with exactly a retention layer's weights: another one's gate would be extra."""
-        return alone(super().find(tensors), tensors)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         heads = _retention_heads({role: layer.shape(role) for role in layer.names})
@@ -459,9 +458,9 @@ class LightningAttention(LawFamily):
         stored = _RATE in layer.names
         rate = layer.vector(_RATE) if stored else _slope_rate(layer)
         width = max(layer.shape(_FUSED)[0] // 3 // rate.size, 1)
-        kept = {role: layer.names[role] for role in (_RATE, _FUSED) if role in layer.names}
-        found = _retained(layer, -rate, width**2, _BUFFER if stored else _COMPUTED)
-        return replace(found, tensors=tuple(kept.values()))
+        read = [layer.names[role] for role in (_RATE, _FUSED) if role in layer.names]
+        sentence = _BUFFER if stored else _COMPUTED
+        return _retained(layer, -rate, width**2, sentence, tensors=read)
 
 
 def _slope_rate(layer: Layer) -> Floats:

@@ -21,13 +21,7 @@ from memcurse_cli.families.gate_inputs import (
     repeated,
     squared_rows,
 )
-from memcurse_cli.families.reading import (
-    group_by_module,
-    read_finite,
-    read_vector,
-    require_shape,
-    softplus,
-)
+from memcurse_cli.families.reading import group_by_module, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot, step_size
 from memcurse_cli.theory.gates.laws import TrapezoidStep
@@ -144,7 +138,7 @@ def _step(layer: Layer, bias: Floats, state: int) -> GateInput | None:
     norm = re.sub(r"dt_proj(\.\d+)?\.weight$", "dt_layernorm.weight", outer)
     normalised = None
     if norm != outer and norm in store.tensors:
-        normalised = read_vector(store, norm)
+        normalised = layer.vector(norm)
     elif setting(store.config, "model_type") == "falcon_mamba":
         normalised = np.ones(1)  # its norm has no scale
     gate = low_rank_gate(store, bias, outer, inner, normalised=normalised, last=last)
@@ -323,7 +317,7 @@ class Mamba2(LawFamily):
         config = layer.store.config
         counts = (setting(config, key) for key in _CONFIGURED_GROUPS)
         configured = next((str(n) for n in counts if type(n) is int and 0 < n < 10**6), None)
-        groups = layer.assumed.choose(GROUPS, configured=configured)
+        groups = layer.choose(GROUPS, configured=configured)
         if not re.fullmatch(r"0*[1-9]\d{0,8}", groups):
             remedy = "give the number of groups, 1 or more"
             raise layer.unknown(GROUPS, printable(groups, 60), remedy)
@@ -356,12 +350,12 @@ class Mamba2(LawFamily):
 
 def _mixer_states(layer: Layer, groups: int) -> int:
     """Head dimension × state, from the rows of in_proj (z, x, B, C, Δ) and conv1d (x, B, C)."""
-    require_shape(layer.store, layer.names["in_proj.weight"], (None, None))
-    require_shape(layer.store, layer.names["conv1d.weight"], (None, None, None))
+    layer.require("in_proj.weight", (None, None))
+    layer.require("conv1d.weight", (None, None, None))
     roles = ("A_log", "in_proj.weight", "conv1d.weight")
     heads, rows, convolved = (layer.shape(role)[0] for role in roles)
     if "in_proj.bias" in layer.names:
-        require_shape(layer.store, layer.names["in_proj.bias"], (rows,))
+        layer.require("in_proj.bias", (rows,))
     # A mixer may carry a gated MLP in the same projection; its norm is as wide as its heads.
     gate = rows - convolved - heads
     norm = layer.shape("norm.weight") if "norm.weight" in layer.names else ()
@@ -421,7 +415,7 @@ class Mamba3(LawFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        by_softplus = layer.assumed.choose(RATE_FUNCTION) == "softplus"
+        by_softplus = layer.choose(RATE_FUNCTION) == "softplus"
         floor = setting(layer.store.config, "ssm_cfg.A_floor")
         # mamba_ssm's default, where the configuration has none below a at zero.
         known = isinstance(floor, float) and 0 < floor < 0.5
@@ -444,7 +438,7 @@ def _drive(layer: Layer, law: TrapezoidStep, at: Floats) -> JointDrive | NoDrive
     heads, start = len(at), _first_step_row(layer, len(at))
     if start is None or start + 3 * heads >= layer.shape("in_proj.weight")[0]:
         return _UNFIT
-    rows = read_finite(layer.store, layer.names["in_proj.weight"])[start:]
+    rows = layer.finite("in_proj.weight")[start:]
     if np.iscomplexobj(rows):
         return _UNFIT
     (step, rate, weight), angles = rows[: 3 * heads].reshape(3, heads, -1), rows[3 * heads :]
@@ -479,15 +473,12 @@ def alignment(angles: Floats, rows: Floats) -> Floats:
 
 
 def _first_step_row(layer: Layer, heads: int) -> int | None:
-    """Rows z, x (inner each), B, C (groups × rank × state each), step, rate, trapezoid, angles.
-
-    The angles are a half or a quarter of the state: the other rows tell how many groups there are.
-    """
+    """Behind z, x (inner each) and B, C (groups × rank × state each), where angles come last."""
     shape, (_, inner) = layer.shape("in_proj.weight"), layer.shape("out_proj.weight")
     if len(shape) != 2:
         return None
     _, rank, state = layer.shape("B_bias")
-    both = 2 * rank * state  # B and C of one group
+    both = 2 * rank * state  # B and C of a group; angles are 1/2 or 1/4 of a state
     groups, angles = divmod(shape[0] - 2 * inner - 3 * heads, both) if both else (0, 0)
     if groups < 1 or heads % groups or angles not in (state // 4, state // 2) or not angles:
         return None
@@ -496,8 +487,8 @@ def _first_step_row(layer: Layer, heads: int) -> int | None:
 
 def _multiplicity(layer: Layer, heads: int) -> int:
     """Head dimension × state."""
-    require_shape(layer.store, layer.names["B_bias"], (heads, None, None))
-    require_shape(layer.store, layer.names["out_proj.weight"], (None, None))
+    layer.require("B_bias", (heads, None, None))
+    layer.require("out_proj.weight", (None, None))
     shape = layer.shape("out_proj.weight")
     if shape[1] < 1 or shape[1] % heads:
         raise layer.misshapen("out_proj.weight", f"does not fit {heads} heads")

@@ -1,9 +1,4 @@
-"""Layers whose gates see the input alone: minimal RNNs, SRU, QRNN, and the RG-LRU.
-
-The minGRU and the minLSTM of Feng et al. 2024, arXiv 2410.01201; the simple recurrent unit of Lei
-et al. 2018, arXiv 1709.02755; the quasi-recurrent network of Bradbury et al., arXiv 1611.01576;
-the RG-LRU of Griffin and RecurrentGemma, De et al. 2024, arXiv 2402.19427, and of its copies.
-"""
+"""Layers whose gates see the input alone: minimal RNNs, SRU, QRNN, and the RG-LRU."""
 
 from __future__ import annotations
 
@@ -28,16 +23,9 @@ from memcurse_cli.families.gate_inputs import (
     read_rows,
     squared_rows,
 )
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    first_name,
-    misfit,
-    read_finite,
-    sigmoid,
-    softplus,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, first_name, misfit, sigmoid, softplus
 from memcurse_cli.families.recurrence import Floats, Recurrence
-from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
+from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
 
 
@@ -201,11 +189,11 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
     """``z = W_f x + v_f c + b_f``, with W and W_f the first of the matrices in ``weight``."""
     if "weight" not in layer.names:
         return _ATTENDED
-    weight, size = read_finite(layer.store, layer.names["weight"]), bias.size
+    weight, size = layer.finite("weight"), bias.size
     if weight.ndim != 2 or weight.shape[1] not in (3 * size, 4 * size):
         return _UNFIT
     if "weight_proj" in layer.names:
-        weight = read_finite(layer.store, layer.names["weight_proj"]) @ weight
+        weight = layer.finite("weight_proj") @ weight
     taken, seen = np.moveaxis(weight.reshape(len(weight), size, -1), -1, 0)[:2]
     scale = None
     # The normalisation of the input; one of another size stands behind the cell.
@@ -213,7 +201,7 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
         scale = layer.real(_NORM[0], (len(weight),))
     gate, own = _behind_norm(layer, bias, seen, scale), np.zeros(size)
     if "weight_c" in layer.names:
-        own = read_finite(layer.store, layer.names["weight_c"])[:size]
+        own = layer.finite("weight_c")[:size]
     if not np.any(own):
         return gate
     shared: Floats = np.sum((1.0 if scale is None else scale[:, None] ** 2) * taken * seen, axis=0)
@@ -222,10 +210,7 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
 
 
 def _behind_norm(layer: Layer, bias: Floats, weight: Floats, scale: Floats | None) -> GateInput:
-    """What (inputs, n) weights show of the input, or of what its normalisation puts out.
-
-    Of that every component has the RMS of its scale and the mean of its bias.
-    """
+    """What (inputs, n) weights show of the input, or of a normalisation's scale and bias."""
     if scale is None:
         return GateInput(bias, squared_rows(weight.T))
     seen = squared_rows((scale[:, None] * weight).T)
@@ -268,7 +253,7 @@ class QRNN(LawFamily):
     equation = "λ = 1 - σ(b_f), γ = σ(b_f), rows z, f, o"
     source = "pytorch-qrnn, fastai.text.models.qrnn; Bradbury et al. 2017, arXiv 1611.01576"
     assumptions = (OUTPUT_GATE,)
-    layouts = (Layout((_WEIGHTS, _BIASES), fits=_is_qrnn),)
+    layouts = (Layout((_WEIGHTS, _BIASES), fits=_is_qrnn, alone=True),)
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
         """Modules of a list of layers that hold one linear and nothing else.
@@ -277,7 +262,7 @@ class QRNN(LawFamily):
         must be a third of the rows of the layer before it, or two thirds with a window of two.
         """
         networks: dict[str, list[Match]] = {}
-        for match in alone(super().find(tensors), tensors):
+        for match in super().find(tensors):
             parts = _LAYERS.fullmatch(match.layer)
             if parts:
                 networks.setdefault(parts["network"], []).append(match)
@@ -293,7 +278,7 @@ class QRNN(LawFamily):
         rows = layer.shape(weight)[0]
         gated = rows % 3 == 0
         if rows % 6 == 0 or "output_gate" in layer.options.assume:
-            gated = layer.assumed.choose(OUTPUT_GATE) == "yes"
+            gated = layer.choose(OUTPUT_GATE) == "yes"
         size = layer.stacked_rows(weight, 3 if gated else 2)
         forget = layer.vector(bias, rows)[size : 2 * size]
         return layer.gated(
@@ -306,8 +291,8 @@ class QRNN(LawFamily):
 
 
 def _is_chain(matches: list[Match], tensors: Mapping[str, TensorSpec]) -> bool:
-    weights = (first_name(match.tensors, _WEIGHTS) for match in matches)
-    shapes = [tensors[weight].shape for weight in weights if weight is not None]
+    weights = (first_name(match.tensors, _WEIGHTS) or "" for match in matches)
+    shapes = [tensors[weight].shape for weight in weights]
     return len(shapes) > 1 and all(
         before[0] % 3 == 0 and after[1] in (before[0] // 3, 2 * before[0] // 3)
         for before, after in itertools.pairwise(shapes)
@@ -386,7 +371,7 @@ def _gate(layer: Layer, role: str, bias: Floats) -> GateInput | None:
     weight = layer.beside(role, name)
     if weight is None:
         return None
-    norms = np.sum(read_finite(layer.store, weight) ** 2, axis=-2).ravel()
+    norms = np.sum(layer.finite(weight) ** 2, axis=-2).ravel()
     return None if norms.shape != bias.shape else GateInput(bias, norms)
 
 

@@ -12,13 +12,7 @@ from numpy.polynomial.hermite_e import hermevander
 
 from memcurse_cli.families.family import Layout
 from memcurse_cli.families.gate_inputs import GateInput, NoDrive
-from memcurse_cli.families.reading import (
-    LARGEST_DECAY,
-    beside,
-    log_of_eigenvalues,
-    misfit,
-    read_finite,
-)
+from memcurse_cli.families.reading import LARGEST_DECAY, log_of_eigenvalues, misfit
 from memcurse_cli.families.recurrence import Floats, RankOneCorrection, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import Exponential, OpenedDecay
@@ -142,7 +136,7 @@ def _bottleneck(
     """
     _, _, part, transposed = _LOW_RANK[role]
     found = [layer.beside(role, name) for name in names]
-    inner, outer, *mixings = (None if of is None else read_finite(layer.store, of) for of in found)
+    inner, outer, *mixings = (None if of is None else layer.finite(of) for of in found)
     if inner is None or outer is None or inner.ndim != 2 or outer.ndim not in (2, 3):
         return None
     if transposed:
@@ -238,8 +232,8 @@ class RWKV(LawFamily):
         stored = layer.vector(role)
         selective = not layer.names.keys().isdisjoint(_SELECTIVE)
         multiplicity = _multiplicity(layer, stored.size)
-        hidden = beside(layer.store, layer.names[role], "ffn.key.weight", above=1)
-        shape = () if hidden is None else layer.store.tensors[hidden].shape
+        hidden = layer.beside(role, "ffn.key.weight", above=1)
+        shape = () if hidden is None else layer.shape(hidden)
         # The converter's mark, or the transposed weights that outlive it.
         marked = "_strategy" in layer.store.metadata or (len(shape) == 2 and shape[0] < shape[1])
         if marked and role == _DECAY[0] and not selective:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from memcurse_cli.families.cells.gated_layer import Step, dual_sigmoid, dual_tanh, step_spectra
 from memcurse_cli.families.family import Assumption, Layout, Shapes
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState
-from memcurse_cli.families.reading import beside, read_real
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
@@ -70,7 +68,7 @@ class MLSTM(LawFamily):
             labels = _BLOCK[:2] if block else _LARGE
             forget = layer.vector(labels[1])
             opened = layer.vector(labels[0], forget.size)
-        cap = 0.0 if block else float(layer.assumed.choose(GATE_SOFT_CAP))
+        cap = 0.0 if block else float(layer.choose(GATE_SOFT_CAP))
         capped = cap if 0 < cap < np.inf else None
 
         def through(bias: Floats, gate: int) -> GateInput | None:
@@ -140,7 +138,7 @@ class SLSTM(LawFamily):
         state = None
         if inputs is not None:
             state = HiddenState(inputs["cell"], output=inputs["output"], averaged=True)
-        recurrence = layer.gated(
+        return layer.gated(
             Keep(),
             forget,
             [Slot(f"{BIAS}[forget]", forget, "forget"), Slot(f"{BIAS}[input]", opened, "input")],
@@ -150,9 +148,9 @@ class SLSTM(LawFamily):
             sees="what igate, fgate, zgate and ogate see",
             multiplicity=2,  # the cell and its normaliser
             assumptions=(_NOMINAL,),
+            hidden_feedback=True,
+            hidden=_spectra(layer, by_gate) if layer.options.spectra else None,
         )
-        hidden = _spectra(layer, by_gate) if layer.options.spectra else None
-        return replace(recurrence, hidden_feedback=True, hidden=hidden)
 
 
 def _kernel(layer: Layer, heads: int, units: int) -> Floats:
@@ -169,10 +167,10 @@ def _inputs(layer: Layer, biases: Floats) -> dict[str, GateInput] | None:
     hidden = np.sum(_kernel(layer, heads, units) ** 2, axis=-1)
     inputs = {}
     for gate, role, bias, seen in zip(GATES, _PROJECTIONS, biases, hidden, strict=True):
-        tensor = beside(layer.store, layer.names[KERNEL], role, above=1)
-        if tensor is None or layer.store.tensors[tensor].shape[:2] != (heads, units):
+        tensor = layer.beside(KERNEL, role, above=1)
+        if tensor is None or layer.shape(tensor)[:2] != (heads, units):
             return None
-        weight = read_real(layer.store, tensor, (heads, units, None))
+        weight = layer.real(tensor, (heads, units, None))
         shown = np.sum(weight**2, axis=-1)
         inputs[gate] = GateInput(bias.ravel(), shown.ravel(), seen.ravel())
     return inputs

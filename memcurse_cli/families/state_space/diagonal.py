@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
+from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
 from memcurse_cli.families.reading import (
     IMAGINARY,
     LARGEST_DECAY,
     REAL,
-    beside,
     complex_roles,
-    direct_part,
     log_of_eigenvalues,
     log_sigmoid,
     require_finite,
@@ -43,7 +38,11 @@ EXPONENTIAL = Assumption(
 _LOGARITHMS = ("nu_log", "theta_log", "gamma_log")
 _STACKED = "params_log"
 _MATRICES = (*complex_roles("B"), *complex_roles("C"), "D")
-_PROJECTIONS = {"in_proj.weight": "B", "out_proj.weight": "C"}
+_PROJECTIONS = {"B": "in_proj.weight", "C": "out_proj.weight"}
+
+
+def _is_stack(shapes: Shapes) -> bool:
+    return 3 in shapes[_STACKED]
 
 
 class LRU(LayoutFamily):
@@ -65,19 +64,18 @@ class LRU(LayoutFamily):
         **dict.fromkeys((_STACKED, *complex_roles("B"), *complex_roles("C")), 2),
     }
     layouts = (
-        Layout((_STACKED,), (*_MATRICES, *_PROJECTIONS), fits=lambda shapes: 3 in shapes[_STACKED]),
+        # LRURec keeps B and C in complex linear layers; real ones are something else.
+        Layout(
+            (_STACKED, tuple(_PROJECTIONS)),
+            ("D",),
+            fits=_is_stack,
+            called=_PROJECTIONS,
+            complex=dict.fromkeys(_PROJECTIONS, True),
+        ),
+        Layout((_STACKED,), _MATRICES, fits=_is_stack),
         Layout(("nu_log", "theta_log"), ("gamma_log", *_MATRICES)),
         Layout(_LOGARITHMS, _MATRICES, called={"nu_log": "nu", "theta_log": "theta"}),
     )
-
-    def _kept(self, match: Match, tensors: Mapping[str, TensorSpec]) -> Match:
-        kept = {role: name for role, name in match.tensors.items() if role not in _PROJECTIONS}
-        # LRURec keeps B and C in complex linear layers; real ones are something else.
-        for projection, role in _PROJECTIONS.items():
-            name = match.tensors.get(projection, "")
-            if name and tensors[name].dtype.startswith("complex"):
-                kept[role] = name
-        return replace(match, tensors=kept)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
@@ -86,7 +84,7 @@ class LRU(LayoutFamily):
         nu, theta = vectors["nu_log"], vectors["theta_log"]
         size = nu.size
         plain = not stacked and split_name(names["nu_log"])[1] == "nu"
-        direct = plain and layer.options.choose(EXPONENTIAL)[0] == "false"
+        direct = plain and layer.options.assume.get(EXPONENTIAL.key) == "false"
         if direct:
             decay, angle = np.clip(nu, -LARGEST_DECAY, LARGEST_DECAY), theta
             decay_slope, angle_slope = np.ones(size), np.ones(size)
@@ -101,11 +99,11 @@ class LRU(LayoutFamily):
         # γ is a parameter of its own, 1, or √(1-|λ|²) computed from λ.
         log_gain, along_nu = np.zeros(size), None
         also: tuple[str, ...] = ()
-        normalisation, chosen = layer.options.choose(NORMALISATION)
+        normalisation = layer.options.assume.get(NORMALISATION.key)
         if "gamma_log" in vectors:
             log_gain = vectors["gamma_log"]
-        elif normalisation == "none":
-            also = () if chosen else ("the gain γ is 1, since no gamma_log is stored",)
+        elif normalisation != "lru":
+            also = () if normalisation else ("the gain γ is 1, since no gamma_log is stored",)
         else:
             # log γ = ½ log(1 - e^{-2 decay}), and d decay / d nu_log = decay
             lost = np.maximum(-np.expm1(-2 * decay), np.exp(-LARGEST_DECAY))
@@ -163,8 +161,8 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 _STEPS = ("log_step", "log_dt", "inv_dt", "dt", "gamma_log")
 
 
-def _are_vectors(form: tuple[str, ...], shapes: Shapes) -> bool:
-    return all(len(shapes[role]) == 1 for role in form)
+def _are_vectors(shapes: Shapes) -> bool:
+    return all(len(shapes[role]) == 1 for role in shapes if role not in _MATRICES)
 
 
 class ComplexDiagonalRNN(LayoutFamily):
@@ -181,20 +179,9 @@ class ComplexDiagonalRNN(LayoutFamily):
     source = "memcurse_cli.experiments; Zucchet & Orvieto 2024, section 4"
 
     layouts = tuple(
-        Layout(form, _MATRICES, without=_STEPS, fits=partial(_are_vectors, form)) for form in _FORMS
+        Layout(form, _MATRICES, _STEPS, _are_vectors, complex=dict.fromkeys(_VECTORS, True))
+        for form in _FORMS
     )
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """Modules with a diagonal under one of the names, a complex one where it is alone."""
-        return [
-            match
-            for match in super().find(tensors)
-            if all(
-                tensors[name].dtype.startswith("complex")
-                for role, name in match.tensors.items()
-                if role in _VECTORS
-            )
-        ]
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         form = next(form for form in _FORMS if layer.names.keys() >= {*form})
@@ -274,7 +261,6 @@ class StripedHyena(LayoutFamily):
             slopes = np.exp(log_eigenvalues)
         mode = np.arange(filters * modes)[:, None]
         role = "poles" if pairs else "log_poles"
-        direct = beside(layer.store, layer.names["residues"], "D")
         return layer.recurrence(
             log_eigenvalues,
             (layer.group(role, stored, slopes, eigenvalue=mode),),
@@ -282,7 +268,7 @@ class StripedHyena(LayoutFamily):
             readout=readout,
             projections=(
                 *layer.parts("residues", "C", readout.shape, pairs=pairs),
-                *direct_part(layer.store, direct, 1, filters, channels=True),
+                *layer.direct(layer.beside("residues", "D"), 1, filters, channels=True),
             ),
             also=(_PRODUCT,),
         )
@@ -448,7 +434,7 @@ class EMA(LayoutFamily):
             along += layer.parts("beta", "B", readin.shape)
         readout = scale * layer.pairs("gamma", shape, paired=is_complex).reshape(1, size)
         along += layer.parts("gamma", "C", readout.shape, pairs=is_complex, factor=scale)
-        along += direct_part(layer.store, layer.names.get("omega"), 1, channels, channels=True)
+        along += layer.direct(layer.names.get("omega"), 1, channels, channels=True)
         both = "omega" in layer.names and layer.shape("omega") == (channels // 2,)
         return layer.recurrence(
             -decay + 1j * turn,

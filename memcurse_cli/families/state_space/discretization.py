@@ -16,7 +16,7 @@ from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Assumption, Layer, Shapes
-from memcurse_cli.families.reading import LARGEST_DECAY, direct_part, misfit
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
@@ -287,7 +287,7 @@ class Modes(NamedTuple):
         channels, outputs = len(self.z), len(readout)
         shape = () if direct is None else layer.store.tensors[direct].shape
         both = len(shape) == 2 and outputs == 2 * shape[0]
-        own = direct_part(layer.store, direct, outputs, channels, channels=True)
+        own = layer.direct(direct, outputs, channels, channels=True)
         return self.recurrence(
             layer,
             discrete,
@@ -379,7 +379,7 @@ def read_version(layer: Layer, version: Version) -> Diagonal:
         return Diagonal(values, (part,), stable=False)
     roles = version.real, version.imag
     transforms = [
-        layer.assumed.choose(each, silent=each not in version.transforms)
+        layer.choose(each, silent=each not in version.transforms)
         for role, each in zip(roles, (REAL_TRANSFORM, IMAG_TRANSFORM), strict=True)
         if role in layer.names
     ]
@@ -395,9 +395,9 @@ def read_step(layer: Layer, version: Version, modes: int) -> Step:
     stored = layer.real(version.step, wanted)
     stored = stored.reshape(stored.shape[0], -1)
     silent = STEP_TRANSFORM not in version.transforms
-    transform = layer.assumed.choose(STEP_TRANSFORM, silent=silent)
+    transform = layer.choose(STEP_TRANSFORM, silent=silent)
     parameter, steepness = stored, np.ones_like(stored)
-    if version.step == "inv_dt" and layer.assumed.choose(FAST_STEP, silent=True) == "true":
+    if version.step == "inv_dt" and layer.choose(FAST_STEP, silent=True) == "true":
         bounded = np.clip(stored, -_STEEPEST, _STEEPEST)
         parameter, steepness = np.sinh(bounded), np.cosh(bounded)
     step = apply_transform(parameter, transform)
@@ -409,7 +409,7 @@ def read_step(layer: Layer, version: Version, modes: int) -> Step:
 def step_factor(layer: Layer) -> float:
     """The factor on Δ that the layer runs with."""
     remedy = "give the factor on Δ, e.g. 0.5 at twice the sampling rate"
-    return layer.assumed.number(STEP_RESCALE, lambda factor: 0 < factor < math.inf, remedy)
+    return layer.number(STEP_RESCALE, lambda factor: 0 < factor < math.inf, remedy)
 
 
 def mapped(shapes: Shapes) -> bool:

@@ -14,14 +14,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
-from memcurse_cli.families.reading import (
-    beside,
-    direct_part,
-    log_of_eigenvalues,
-    misfit,
-    sigmoid,
-    split_name,
-)
+from memcurse_cli.families.reading import log_of_eigenvalues, misfit, sigmoid, split_name
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
 SCHEME = Assumption(
@@ -100,8 +93,8 @@ class LinOSS(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names = layer.store, layer.names
-        scheme = layer.assumed.choose(SCHEME)
+        names = layer.names
+        scheme = layer.choose(SCHEME)
         (size,) = layer.shape("A_diag")
         damped = "G_diag" in names
         step = next(role for role in _STEPS if role in names)
@@ -137,7 +130,7 @@ class LinOSS(LayoutFamily):
             projections=(
                 *layer.parts("B", "B", readin.shape, pairs=True, scalar=rows),
                 *layer.parts("C", "C", readout.shape, pairs=True, scalar=columns),
-                *direct_part(store, beside(store, names["B"], "D"), outputs, inputs),
+                *layer.direct(layer.beside("B", "D"), outputs, inputs),
             ),
         )
 
@@ -235,7 +228,7 @@ class UnICORNN(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         weight, time = (layer.real(role, (None,)) for role in (_RECURRENT, _TIME))
-        step, stiffness = (float(layer.assumed.choose(each)) for each in (STEP, CONTROL))
+        step, stiffness = (float(layer.choose(each)) for each in (STEP, CONTROL))
         squared = (step * sigmoid(time)) ** 2
         turn = squared * (weight + stiffness)
         if not np.all(turn * (4 - turn)):  # λ is a double 1 or -1
@@ -309,24 +302,24 @@ class IndRNN(LayoutFamily):
                 # A vector under this name alone could be anything's.
                 if last in ("recurrent_kernel", "vector_u") and not fits:
                     continue
-                roles = {"recurrent": name} | ({"readin": readin} if fits else {})
+                roles = {"weight_hh": name} | ({"weight_ih": readin} if fits else {})
                 layer = ".".join(filter(None, (module, parts["suffix"].lstrip("_"))))
                 matches.append(Match(layer or self.name, roles))
                 break
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        values = layer.real("recurrent", (None,))
-        last = split_name(layer.names["recurrent"])[1]
-        activation = layer.assumed.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
+        values = layer.real("weight_hh", (None,))
+        last = split_name(layer.names["weight_hh"])[1]
+        activation = layer.choose(ACTIVATION, default="tanh" if last in _BENT else "relu")
         readin: Complexes | None = None
-        if "readin" in layer.names:
-            weight = layer.real("readin", (None, None))
-            from_right = "weight_ih" not in split_name(layer.names["readin"])[1]
+        if "weight_ih" in layer.names:
+            weight = layer.real("weight_ih", (None, None))
+            from_right = "weight_ih" not in split_name(layer.names["weight_ih"])[1]
             readin = (weight.T if from_right else weight).astype(np.complex128)
         return layer.recurrence(
             log_of_eigenvalues(values),
-            (layer.group("recurrent", values, np.ones(values.size), name=last),),
+            (layer.group("weight_hh", values, np.ones(values.size), name=last),),
             readin=readin,
             also=_cell(layer) if last.startswith(_RECURRENT) else (),
             activation=activation,
@@ -335,11 +328,10 @@ class IndRNN(LayoutFamily):
 
 def _cell(layer: Layer) -> tuple[str, ...]:
     """What is assumed of a cell in torch's names; an error if a tensor beside is another cell's."""
-    store, tensor = layer.store, layer.names["recurrent"]
+    store, tensor = layer.store, layer.names["weight_hh"]
     inputs = tensor.replace("weight_hh", "weight_ih")
     if inputs in store.tensors and layer.options.assume.get(KEY) != CELLS.own:
         rows, width = (store.tensors[name].shape[:1] for name in (inputs, tensor))
         if rows and 2 * rows[0] == 3 * width[0]:  # two gates and a candidate, as a bistable cell's
             raise CELLS.misfit(store, tensor, inputs)
-    match = Match(layer.match.layer, {"weight_hh": tensor})
-    return CELLS.choose(store, match, layer.options).sentences
+    return CELLS.choose(layer).sentences

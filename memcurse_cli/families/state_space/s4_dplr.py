@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.reading import (
-    IMAGINARY,
-    REAL,
-    read_finite,
-    require_eigenvalues,
-    require_shape,
-)
+from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BILINEAR,
@@ -107,7 +101,7 @@ class S4DPLR(LayoutFamily):
         version = next(
             each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
         )
-        method = layer.assumed.choose(DISCRETIZATION)
+        method = layer.choose(DISCRETIZATION)
         diagonal = read_version(layer, version)
         if first:
             channels = layer.shape("log_dt")[0]
@@ -207,17 +201,16 @@ class AnnotatedS4(LayoutFamily):
     layouts = (Layout(("Lambda_re", "Lambda_im", "P", "B", "log_step"), fits=mapped),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names = layer.store, layer.names
         diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
         channels, modes = diagonal.values.shape
         for role in ("P", "B"):
-            require_shape(store, names[role], (modes, channels))
-        stored = read_finite(store, names["P"])
+            layer.require(role, (modes, channels))
+        stored = layer.finite("P")
         p = stored.T.astype(np.complex128)
         matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
         device = layer.options.device
         values, left, right = _eigensystem(
-            matrix, device, names["P"], lambda found: (found.real, found.imag)
+            matrix, device, layer.names["P"], lambda found: (found.real, found.imag)
         )
 
         # da = l dA r, for every eigenvalue and every mode: (channels, modes, modes).
@@ -240,7 +233,7 @@ class AnnotatedS4(LayoutFamily):
             for role, name, scalars, slope in along
         ]
         z = delta * values
-        readin = read_finite(store, names["B"]).T.astype(np.complex128)
+        readin = layer.finite("B").T.astype(np.complex128)
         return Modes(z, step.parameter.log, (*parts, step.part(values)), stable=True).recurrence(
             layer,
             discretise(z, BILINEAR),

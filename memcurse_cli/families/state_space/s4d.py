@@ -8,15 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
-from memcurse_cli.families.reading import (
-    IMAGINARY,
-    REAL,
-    beside,
-    direct_part,
-    named_parts,
-    require_eigenvalues,
-    require_shape,
-)
+from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     LARGEST_REAL_PART,
@@ -105,7 +97,7 @@ class DSS(LayoutFamily):
             version, modes = "exp", _read_gated(layer)
         else:
             default = "exp" if "Lambda_log_neg_re" in names else "softmax"
-            version = layer.assumed.choose(VERSION, default=default, silent="Lambda_re" in names)
+            version = layer.choose(VERSION, default=default, silent="Lambda_re" in names)
             if "Lambda_re" in names:
                 diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
                 modes = step.modes(diagonal)
@@ -125,12 +117,12 @@ class DSS(LayoutFamily):
 
 def _read_gated(layer: Layer) -> Modes:
     """Λ (N), shared by the channels, at a step size of one."""
-    exponential = layer.assumed.choose(EXPONENTIAL_FREQUENCY) == "true"
+    exponential = layer.choose(EXPONENTIAL_FREQUENCY) == "true"
     transforms = ("exp", "exp" if exponential else "none")
     roles = ("Lambda_real", "Lambda_imag")
     diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
     size = diagonal.values.size
-    require_shape(layer.store, layer.names["C_real"], (None, size))
+    layer.require("C_real", (None, size))
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
     z = np.broadcast_to(diagonal.values, (channels, size))
@@ -178,7 +170,7 @@ def _discrete(layer: Layer, z: Complexes, method: str) -> DiscreteModes:
     if method != "dss":
         return discretise(z, method)
     remedy, what = "give the length of the sequences, or inf", "a number of steps"
-    length = layer.assumed.number(
+    length = layer.number(
         KERNEL_LENGTH, lambda length: length >= 1, remedy, what=what, silent=False
     )
     held = discretise(z, ZERO_ORDER_HOLD)
@@ -201,14 +193,14 @@ def _read_readout(
     layer: Layer, shape: tuple[int, ...]
 ) -> tuple[Complexes, str | None, tuple[ProjectionGroup, ...]]:
     """W as (outputs, channels × modes), the tensor of D, and what moves W."""
-    store, names = layer.store, layer.names
+    names = layer.names
     if "W" in names:
         readout = layer.pairs("W", (None, *shape)).reshape(-1, math.prod(shape))
-        direct = beside(store, names["W"], "D", above=0 if "log_step" in names else 1)
+        direct = layer.beside("W", "D", above=0 if "log_step" in names else 1)
         return readout, direct, layer.parts("W", "C", readout.shape, pairs=True)
     real, imag = (layer.real(role, shape) for role in ("C_real", "C_imag"))
     readout = (real + 1j * imag).reshape(1, -1)
-    return readout, names["param_D"], named_parts(store, names, "C", readout)
+    return readout, names["param_D"], layer.held_parts("C", readout)
 
 
 DISCRETIZATION = Assumption(
@@ -255,11 +247,9 @@ class S4D(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names, assumed = layer.store, layer.names, layer.assumed
+        names = layer.names
         version = next(each for each in S4D_VERSIONS if {each.step, each.real} <= names.keys())
-        method = assumed.choose(
-            DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL
-        )
+        method = layer.choose(DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL)
         diagonal = read_version(layer, version)
         systems, count = diagonal.values.shape
         step = read_step(layer, version, count)
@@ -281,7 +271,7 @@ class S4D(LayoutFamily):
             shared = (system[:, None] * count + np.arange(count)).ravel()
             along = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
-        limit = assumed.number(
+        limit = layer.number(
             BAND_LIMIT, lambda band: band > 0, "give S4's bandlimit, e.g. 0.5, or inf"
         )
         factor = 2.0 if doubled and not pairs else 1.0
@@ -300,7 +290,7 @@ class S4D(LayoutFamily):
             for each in layer.parts("C", "C", readout.shape, pairs=pairs)
         )
         # D is that of the block around the kernel, which version 3 wraps once more.
-        above = (beside(store, names["C"], "D", above=level) for level in (1, 2))
+        above = (layer.beside("C", "D", above=level) for level in (1, 2))
         direct = next(filter(None, above), None)
         return modes.kernel(layer, discrete, readout, direct, along, **fields)
 
@@ -328,7 +318,7 @@ class AnnotatedS4D(LayoutFamily):
             layer,
             discretise(modes.z, ZERO_ORDER_HOLD),
             readout,
-            beside(layer.store, layer.names["C"], "D"),
+            layer.beside("C", "D"),
             layer.parts("C", "C", readout.shape, pairs=True, scalar=scalar),
         )
 
@@ -379,13 +369,13 @@ class S5(LayoutFamily):
     )
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        store, names, assumed = layer.store, layer.names, layer.assumed
-        method = assumed.choose(S5_DISCRETIZATION)
+        names = layer.names
+        method = layer.choose(S5_DISCRETIZATION)
         split = "Lambda" not in names
         # The PyTorch port stores every eigenvalue and has neither option.
         default = None if split else "false"
-        paired = assumed.choose(CONJUGATE_SYMMETRY, default=default, silent=not split)
-        clipped = assumed.choose(CLIP_EIGENVALUES, silent=not split)
+        paired = layer.choose(CONJUGATE_SYMMETRY, default=default, silent=not split)
+        clipped = layer.choose(CLIP_EIGENVALUES, silent=not split)
 
         largest = LARGEST_REAL_PART if clipped == "true" else math.inf
         roles = ("Lambda_re", "Lambda_im")
@@ -406,11 +396,10 @@ class S5(LayoutFamily):
         # Both directions share the current input, which the separate outputs that stand for them
         # do not know.
         if readin is not None and readout is not None and not bidirectional:
-            direct = beside(store, names["B"], "D")
             projections = (
                 *layer.parts("B", "B", readin.shape, pairs=True),
                 *layer.parts("C", "C", readout.shape, pairs=True),
-                *direct_part(store, direct, len(readout), readin.shape[1]),
+                *layer.direct(layer.beside("B", "D"), len(readout), readin.shape[1]),
             )
         return modes.recurrence(
             layer,
@@ -425,11 +414,7 @@ class S5(LayoutFamily):
 
 
 def _read_both(layer: Layer, size: int) -> tuple[Complexes | None, bool]:
-    """C (outputs, P), and whether it has a second half for the backward direction.
-
-    Both directions share no input but the current one: at white input no derivative of one is
-    correlated with the other's, and they add to a Hessian as separate outputs do.
-    """
+    """C (outputs, P), and whether it has a second half for the backward direction."""
     if "C1" in layer.names and "C2" in layer.names:
         forward = layer.pairs("C1", (None, size))
         return np.concatenate([forward, layer.pairs("C2", forward.shape)]), True
