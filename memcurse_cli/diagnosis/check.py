@@ -51,11 +51,9 @@ def check(
     """
     earlier = [None] * len(reports) if baseline is None else list(baseline)
     if len(earlier) != len(reports):
-        raise UsageError(
-            f"{len(earlier)} reports for {len(reports)} to be checked",
-            where="--baseline",
-            remedy="write it for the same checkpoints in the same order",
-        )
+        what = f"{len(earlier)} reports for {len(reports)} to be checked"
+        remedy = "write it for the same checkpoints in the same order"
+        raise UsageError(what, where="--baseline", remedy=remedy)
     checked = []
     for report, before in zip(reports, earlier, strict=True):
         judgements = judge(report, policy)

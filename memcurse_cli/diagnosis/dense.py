@@ -103,14 +103,8 @@ def sensitivity_of(
 
 def _system(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> DenseSystem:
     """Its state, seen as it is."""
-    return DenseSystem(
-        dynamics.matrix,
-        recurrence.eigenbasis,
-        None if recurrence.readin is None else recurrence.readin.real,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.state_readout,
-    )
+    readin = None if recurrence.readin is None else recurrence.readin.real
+    return DenseSystem(dynamics.matrix, recurrence.eigenbasis, readin, None, *settings.of_states)
 
 
 def _of_size(sensitivity: DenseSensitivity, size: float) -> DenseSensitivity:

@@ -96,9 +96,7 @@ def _rounding(
                 logs,
                 moved_logs(logs, group.eigenvalue_derivative[entries], moved, bounded=bounded),
                 np.zeros_like(logs) if rate is None else moved * rate[entries],
-                settings.autocorrelation,
-                settings.horizon,
-                settings.state_readout,
+                *settings.of_states,
             ) / len(signs)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             change, whole = (

@@ -167,11 +167,9 @@ def layer_hessian(
         recurrence.readin,
         recurrence.readout,
         projections,
-        channel=recurrence.channel,
-        conjugate_pairs=recurrence.conjugate_pairs,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.loss_readout,
+        recurrence.channel,
+        recurrence.conjugate_pairs,
+        *settings.of_loss,
     )
 
 
@@ -225,9 +223,7 @@ def dense_layer_hessian(
         recurrence.eigenbasis,
         recurrence.readin.real,
         recurrence.readout.real,
-        settings.autocorrelation,
-        settings.horizon,
-        settings.loss_readout,
+        *settings.of_loss,
     )
     return dense_hessian(system, dynamics.slope * dynamics.scale)
 

@@ -245,7 +245,7 @@ def hessian(
                 autocorrelation=components_of(settings.autocorrelation),
                 horizon=settings.horizon,
                 horizon_source=settings.horizon_source,
-                readout=settings.loss_readout,
+                readout=settings.of_loss[-1],
             ),
             layers=reports,
             skipped=skipped,

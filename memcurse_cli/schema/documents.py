@@ -21,17 +21,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True)
 class Document:
-    """One kind of document.
+    """One kind of document."""
 
-    Attributes:
-        name: what `memcurse schema` calls it.
-        home: the module of `schema` and the class of its fields, imported only when asked for.
-        writer: the command that writes it, with its arguments.
-    """
-
-    name: str
-    home: str
-    writer: str
+    name: str  # what `memcurse schema` calls it
+    home: str  # the module of `schema` and the class of its fields, imported only when asked for
+    writer: str  # the command that writes it, with its arguments
 
     def load(self) -> Any:
         """The class of its fields."""
@@ -72,19 +66,13 @@ DOCUMENTS = (
 
 
 def find_document(name: str) -> Document:
-    """The document of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The document of a name; raises `UsageError` where there is none."""
     for document in DOCUMENTS:
         if document.name == name:
             return document
-    raise UsageError(
-        f"{name[:200]!r} is not a document",
-        where="schema",
-        remedy=f"known are {', '.join(document.name for document in DOCUMENTS)}",
-    )
+    what = f"{name[:200]!r} is not a document"
+    remedy = f"known are {', '.join(document.name for document in DOCUMENTS)}"
+    raise UsageError(what, where="schema", remedy=remedy)
 
 
 def document_schema(document: Document) -> Schema:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -235,24 +235,12 @@ ORDER: tuple[Verdict, ...] = ("ok", "not_judged", "watch", "cursed")
 """From the best to the worst; a model is as bad as its worst layer."""
 
 
-class Stepped(Protocol):
-    """A parameter group, of a report or of a time series."""
-
-    @property
-    def step_effect(self) -> float | None:
-        """The relative change of the state in one step; None diverges or is not computed."""
-
-    @property
-    def relative_sensitivity(self) -> Quantiles:
-        """κ(ω) over its scalars."""
-
-
-def diverges(parameter: Stepped) -> bool:
+def diverges(parameter: ParameterSummary) -> bool:
     """Whether a step effect is missing because it is infinite, not because it was not computed."""
     return parameter.step_effect is None and parameter.relative_sensitivity.divergent > 0
 
 
-def effect_rank(parameter: Stepped) -> float:
+def effect_rank(parameter: ParameterSummary) -> float:
     """A group's step effect; one that diverges above all others, one not computed below."""
     if parameter.step_effect is None:
         return math.inf if diverges(parameter) else -1.0

@@ -1,8 +1,4 @@
-"""The schema `memcurse.hessian/2`: what `memcurse hessian` says, before it is drawn.
-
-Every class but the picture turns into the JSON object of the same fields. A number that does not
-exist is None here and null there.
-"""
+"""The schema `memcurse.hessian/2`: what `memcurse hessian` says, before it is drawn."""
 
 from __future__ import annotations
 

@@ -29,38 +29,26 @@ from memcurse_cli.schema.report import (
 
 Part = TypeVar("Part")
 
-FIRST = "1"
-"""The schema of memcurse 0.1."""
+FIRST = "1"  # the schema of memcurse 0.1
 JUDGED_BY_STEPS = ("MC201", "MC202", "MC203", "MC204", "MC207")
 """Findings that 0.1 gave the severity, and a rate to stay below, of its own verdict."""
 
 
 def to_json(document: Any, *, values: bool = True) -> dict[str, Any]:
-    """The JSON object of a document: ``schema`` first, then the fields in their own order.
+    """The JSON object of one of `documents.DOCUMENTS`: ``schema``, then the fields in their order.
 
-    Args:
-        document: an instance of one of the classes of `documents.DOCUMENTS`.
-        values: whether to write the eigenvalues that it holds, and what comes with them.
+    With ``values`` it has the eigenvalues that the document holds, and what comes with them.
     """
     return {"schema": document.SCHEMA, **encode(document, values=values)}
 
 
 def to_text(document: Any) -> str:
-    """The JSON text of a document.
-
-    Raises:
-        ValueError: a number is NaN or infinite.
-    """
+    """The JSON text of a document; raises `ValueError` where a number is NaN or infinite."""
     return json.dumps(to_json(document), indent=2, allow_nan=False)
 
 
 def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
-    """The text of one report's object, or of an array of several.
-
-    Args:
-        reports: what to write.
-        values: whether to write the eigenvalues and curves that the reports hold.
-    """
+    """The text of one report's object, or of an array of several; see `to_json`."""
     documents = [to_json(report, values=values) for report in reports]
     return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False)
 
@@ -86,11 +74,8 @@ def encode(value: Any, *, values: bool = True) -> Any:
 def from_json(document: object, *, where: str = "report") -> Report:
     """The report that a JSON object holds; fields that a later version added are passed over.
 
-    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates.
-
-    Args:
-        document: what `json.loads` gave.
-        where: what errors name as the place.
+    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates. Errors name
+    ``where`` as the place.
 
     Raises:
         UsageError: a schema of another major version, or of something else.
@@ -100,18 +85,15 @@ def from_json(document: object, *, where: str = "report") -> Report:
         raise not_a_report("not a JSON object", where)
     schema = document.get("schema")
     if not isinstance(schema, str) or schema.partition(".report/")[0] != "memcurse":
-        raise UsageError(
-            "not a memcurse report", where=where, remedy="write one with memcurse inspect --json"
-        )
+        what = "not a memcurse report"
+        raise UsageError(what, where=where, remedy="write one with memcurse inspect --json")
     major = schema.partition("/")[2].split(".")[0]
     if major == FIRST:
         return _judged_anew(decode(Report, _in_fields_of_now(document), where=where))
     if major != Report.SCHEMA.partition("/")[2]:
-        raise UsageError(
-            f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}",
-            where=where,
-            remedy="write the report again with this version of memcurse",
-        )
+        what = f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}"
+        remedy = "write the report again with this version of memcurse"
+        raise UsageError(what, where=where, remedy=remedy)
     return decode(Report, document, where=where)
 
 
@@ -192,15 +174,10 @@ def _judged_anew(report: Report) -> Report:
 
 
 def decode(kind: type[Part], document: object, *, where: str) -> Part:
-    """What `encode` wrote of a part of a document.
+    """What `encode` wrote of a part of a document, as its class.
 
-    Args:
-        kind: its class.
-        document: what a reader of JSON gave.
-        where: what errors name as the place.
-
-    Raises:
-        MemcurseError: a field is missing or is not what its type says, or a number not finite.
+    Raises `MemcurseError`, at ``where``, for a field that is missing or is not what its type says,
+    and for a number that is not finite.
     """
     try:
         json.dumps(document, allow_nan=False)

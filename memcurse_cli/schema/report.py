@@ -1,7 +1,6 @@
 """The schema `memcurse.report/2`: everything that a report says, before it is drawn.
 
-Every record turns into the JSON object of the same fields. A number that does not exist is None
-here and null there; inf and nan never stand in a report.
+A number that does not exist is None here and null in JSON; inf and nan never stand in a report.
 """
 
 from __future__ import annotations
@@ -448,11 +447,9 @@ def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
     if len(outer) == 1:
         return outer[0]
     which = f"may be {' or '.join(outer[:3])}" if outer else "is none of the parameters"
-    raise UsageError(
-        f"the checkpoint's {tensor} {which}",
-        where="groups",
-        remedy="give model.named_parameters() of the model that the checkpoint is of",
-    )
+    what = f"the checkpoint's {tensor} {which}"
+    remedy = "give model.named_parameters() of the model that the checkpoint is of"
+    raise UsageError(what, where="groups", remedy=remedy)
 
 
 def layer_figures(layer: LayerReport) -> dict[str, float]:
