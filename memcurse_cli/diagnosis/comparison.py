@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence, Set
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.model import unseen_memory
@@ -86,14 +87,9 @@ def _layer(
     )
 
 
-def _change(name: str, before: float | None, after: float | None) -> Change:
-    return Change(
-        figure=name,
-        before=None if before is None else finite(before),
-        after=None if after is None else finite(after),
-        divergent_before=before == math.inf,
-        divergent_after=after == math.inf,
-    )
+def _change(name: str, *figures: float | None) -> Change:
+    known = (None if one is None else finite(one) for one in figures)
+    return Change(name, *known, *(one == math.inf for one in figures))
 
 
 def _spectrum(
@@ -131,13 +127,10 @@ def _spectrum(
         left_unit_disk=int(np.sum(stable & ~stable_after)),
         entered_unit_disk=int(np.sum(~stable & stable_after)),
         largest_angle_change=float(np.max(angle)),
-        pairs=tuple(
-            (one.real, one.imag, other.real, other.imag)
-            for one, other in zip(start.tolist(), end.tolist(), strict=True)
-        )
-        if values
-        else None,
     )
+    if values:
+        parts = (start.real, start.imag, end.real, end.imag)
+        move = structs.replace(move, pairs=tuple(map(tuple, np.stack(parts, axis=1).tolist())))
     return move, None
 
 
@@ -179,7 +172,7 @@ def match_layers(
 
     take("name", lambda one, other: one.name == other.name)
     take("prefix", lambda one, other: _unwrapped(one.name) == _unwrapped(other.name))
-    take("prefix", lambda one, other: _ends(one.name, other.name) or _ends(other.name, one.name))
+    take("prefix", _ends)
     take("sizes", lambda one, other: _sizes(one) == _sizes(other))
     take("alone", lambda one, other: True)
     return sorted(pairs)
@@ -191,8 +184,10 @@ def _unwrapped(name: str) -> str:
     return name
 
 
-def _ends(name: str, end: str) -> bool:
-    return name.endswith(f".{end}")
+def _ends(one: LayerReport, other: LayerReport) -> bool:
+    """Whether the name of either layer ends with that of the other."""
+    short, long = sorted((one.name, other.name), key=len)
+    return long.endswith(f".{short}")
 
 
 def _sizes(layer: LayerReport) -> Hashable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -139,13 +139,9 @@ def predict(
         moment = replace(settings, autocorrelation=source).moments_of(logs)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
     mixture = None if _single_rho(inputs[0]) is not None else components_of(inputs[0])
+    step = step_size if parametrization == "s4" else None
     assumed = PredictionSettings(
-        parametrization=parametrization,
-        normalization=normalization,
-        step_size=step_size if parametrization == "s4" else None,
-        horizon=horizon,
-        readout=settings.readout,
-        autocorrelation=mixture,
+        parametrization, normalization, step, horizon, settings.readout, mixture
     )
     average = None
     if radii is not None:
@@ -242,8 +238,7 @@ def _average(
     return RingPrediction(inner, outer, *map(finite, found))
 
 
-@dataclass(frozen=True)
-class BeyondHorizon:
+class BeyondHorizon(NamedTuple):
     """Eigenvalues whose time constants are beyond the horizon."""
 
     count: int
@@ -281,11 +276,8 @@ class ChronoBias(NamedTuple):
 
 def chrono_biases(prediction: Prediction) -> list[ChronoBias]:
     """Those of the shortest and of the longest memory of a sigmoid gate's prediction, if any."""
-    memories = [
-        row.time_constant
-        for row in prediction.rows
-        if row.time_constant and row.time_constant > LEAST_CHRONO
-    ]
+    every = (row.time_constant or 0.0 for row in prediction.rows)
+    memories = [memory for memory in every if memory > LEAST_CHRONO]
     if prediction.settings.parametrization != "sigmoid-gate" or not memories:
         return []
     # T = 1/(1 - λ) of λ = e^(-1/τ), longer than τ by about half a step, needs σ(b) = 1 - 1/T
