@@ -88,8 +88,7 @@ def _layer(
 
 
 def _change(name: str, *figures: float | None) -> Change:
-    known = (None if one is None else finite(one) for one in figures)
-    return Change(name, *known, *(one == math.inf for one in figures))
+    return Change(name, *map(finite, figures), *(one == math.inf for one in figures))
 
 
 def _spectrum(

@@ -23,7 +23,7 @@ from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.diagnosis.wording import about, duration, number, percent
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
-from memcurse_cli.schema.report import LayerReport, Report, SkippedLayer
+from memcurse_cli.schema.report import LayerReport, Report
 
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
 """From the best to the worst; what was not judged has no place among them."""
@@ -268,11 +268,10 @@ class Policy:
 
     def unmatched(self, reports: Iterable[Report]) -> Iterator[RuleSet]:
         """The rule sets that name layers or families, none of which is in the reports."""
-        present: list[LayerReport | SkippedLayer] = []
-        for report in reports:
-            present += (*report.layers, *report.skipped)
+        present = [(one.name, one.family) for report in reports for one in report.layers]
+        present += [(one.name, one.family) for report in reports for one in report.skipped]
         for rules in self.rule_sets:
-            if rules.scope and not any(rules.applies(one.name, one.family) for one in present):
+            if rules.scope and not any(rules.applies(*one) for one in present):
                 yield rules
 
 

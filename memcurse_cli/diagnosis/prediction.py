@@ -57,13 +57,13 @@ LEAST_CHRONO = 1.5  # the shortest memory in steps that a gate is started at
 Ring = tuple[float, float]  # the least and the largest |λ|
 ROUND_GAINS = ("none", "lru", "coupled")  # normalisations whose γ does not depend on the angle of λ
 
-COMPARED: tuple[tuple[str, Gain], ...] = (
-    ("real-imaginary", "none"),
-    ("polar", "none"),
-    ("s4", "none"),
-    ("lru", "own"),
-    ("optimal", "coupled"),
-)
+COMPARED: dict[str, Gain] = {
+    "real-imaginary": "none",
+    "polar": "none",
+    "s4": "none",
+    "lru": "own",
+    "optimal": "coupled",
+}
 OFFSETS = tuple(10 ** (exponent / 8) for exponent in range(-48, 9))  # 1e-6 to 10
 
 
@@ -437,10 +437,9 @@ def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, 
         given.insert(0, (normalization, tuple(NORMALIZATIONS), "--normalization"))
     for name, known, option in given:
         require_known(name, known, option, f"choose one of {', '.join(known)}")
-    usual = dict(COMPARED)
-    chosen = names or list(usual)
+    chosen = names or list(COMPARED)
     if normalization == "own" and "optimal" in chosen:
         what = "γ of optimal is tied to omega_nu"
         remedy = "give coupled, or other parametrizations"
         raise UsageError(what, where="--normalization", remedy=remedy)
-    return [(name, cast(Gain, normalization or usual[name])) for name in chosen]
+    return [(name, cast(Gain, normalization or COMPARED[name])) for name in chosen]

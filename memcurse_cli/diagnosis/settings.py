@@ -127,10 +127,11 @@ class Settings:
     @property
     def input(self) -> InputAssumption:
         """What a report says that was assumed."""
-        assumed = vars(self) | {"autocorrelation": components_of(self.autocorrelation)}
+        assumed = {name: getattr(self, name) for name in InputAssumption.__struct_fields__}
+        assumed["autocorrelation"] = components_of(self.autocorrelation)
         if not self.gates:
             del assumed["input_scale"]
-        return msgspec.convert(assumed, InputAssumption)
+        return InputAssumption(**assumed)
 
     def check_readout_has_horizon(self) -> None:
         """Raise `UsageError` for a place to read at in a sequence without end."""

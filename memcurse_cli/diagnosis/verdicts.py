@@ -14,21 +14,17 @@ import numpy as np
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.figures import Direction, HessianSummary, ParameterSummary, quantiles
+from memcurse_cli.schema.figures import Direction, HessianSummary, quantiles
 from memcurse_cli.schema.report import UsableRate, known_rate
 
+# How far the signs of an Adam step pull one way: half-way, in the logarithm, between independent
+# signs and signs in concert.
 ALIGNMENT = 0.5
-"""How far the signs of an Adam step pull one way: half-way, in the logarithm, between
-independent signs and signs in concert."""
-
+# lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges.
 DIVERGENCE_EFFECT = 1.2
-"""lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges."""
+STALL_EFFECT = 2.3  # lr √(tr H / E y²), the relative change of the output, at which it stalls
 
 UNMEASURED = ", where no usable rate was measured"
-
-STALL_EFFECT = 2.3
-"""lr √(tr H / E y²), the relative change of the output, at which training stalls."""
-
 DEFECTIVE = "its eigenvectors are nearly parallel: nothing bounds how far a step moves |λ|"
 
 
@@ -70,13 +66,6 @@ def direction(
     if np.sum((tangential * weight) ** 2) > np.sum((radial * weight) ** 2):
         return "decorrelating"
     return "scaling"
-
-
-def effect_rate(parameter: ParameterSummary, limit: float) -> float | None:
-    """The learning rate at which a group's step effect, which grows with it, is at a limit."""
-    if not parameter.step_effect:
-        return None
-    return parameter.learning_rate * (limit / parameter.step_effect)
 
 
 def usable_rate(

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +85,7 @@ def document_schema(document: Document) -> Schema:
         schema_hook=lambda _: {"type": "array"},  # of NumPy, which no document holds
         ref_template="#/$defs/{name}",
     )
-    for one in _records(Record):
+    for one in Record.__subclasses__():
         if (described := definitions.get(one.__name__)) is None:
             continue
         described["description"] = summarise(one)
@@ -109,13 +108,6 @@ def document_schema(document: Document) -> Schema:
         "required": ["schema", *whole["required"]],
         "$defs": dict(sorted(definitions.items())),
     }
-
-
-def _records(kind: type[Record]) -> Iterator[type[Record]]:
-    """The classes of all parts of documents."""
-    for one in kind.__subclasses__():
-        yield one
-        yield from _records(one)
 
 
 def summarise(kind: Any) -> str:

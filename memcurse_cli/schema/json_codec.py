@@ -7,7 +7,7 @@ text is ASCII: any name survives any terminal and pipe.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -42,15 +42,13 @@ def to_json(document: Any, *, values: bool = True) -> dict[str, Any]:
     return {"schema": document.SCHEMA, **encode(document, values=values)}
 
 
-def to_text(document: Any) -> str:
-    """The JSON text of a document; raises `ValueError` where a number is NaN or infinite."""
-    return json.dumps(to_json(document), indent=2, allow_nan=False)
+def to_text(*documents: Any, values: bool = True) -> str:
+    """The text of one document's object, or of an array of several; see `to_json`.
 
-
-def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
-    """The text of one report's object, or of an array of several; see `to_json`."""
-    documents = [to_json(report, values=values) for report in reports]
-    return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False)
+    Raises `ValueError` where a number is NaN or infinite.
+    """
+    written = [to_json(document, values=values) for document in documents]
+    return json.dumps(written[0] if len(written) == 1 else written, indent=2, allow_nan=False)
 
 
 def encode(value: Any, *, values: bool = True) -> Any:
@@ -144,9 +142,8 @@ def _judged_anew(report: Report) -> Report:
 
     def judged(layer: LayerReport) -> LayerReport:
         usable = ranged(layer.usable_rate)
-        verdict = rate_verdict(usable, layer.learning_rate)
-        if not layer.parameters and not (layer.input_dependent or layer.hidden_feedback):
-            verdict = "ok"
+        moves = layer.parameters or layer.input_dependent or layer.hidden_feedback
+        verdict = rate_verdict(usable, layer.learning_rate) if moves else "ok"
         reason = (usable and usable.reason) or NOT_KNOWN
         return replace(
             layer,

@@ -35,9 +35,9 @@ from memcurse_cli.schema.layer import (
 )
 
 
-def finite(value: float) -> float | None:
+def finite(value: float | None) -> float | None:
     """A number as a report holds it; None for inf and NaN, which JSON has not."""
-    return float(value) if math.isfinite(value) else None
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 Severity = Literal["info", "warning", "error"]
@@ -330,9 +330,7 @@ class Action(Record, frozen=True):
 
 
 class SensitivityCurve(Record, frozen=True):
-    """κ(λ) of a real eigenvalue under the assumed input, for charts to draw behind a layer's
-    own.
-    """
+    """κ(λ) of a real eigenvalue under the assumed input, which charts draw behind a layer's."""
 
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
     time_constant: Annotated[tuple[float, ...], "-1/log λ in steps, ascending."]
