@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.policy import (
-    FINDINGS,
     KINDS,
     MAX_STEP_EFFECT,
     MAX_VERDICT,
@@ -44,10 +43,8 @@ def check(
     """Hold reports, one per checkpoint, to a policy.
 
     What failed in the ``baseline``, reports on the same checkpoints in the same order, and is no
-    worse now does not fail. Layers are matched by name.
-
-    Raises:
-        UsageError: a baseline of another number of reports, or taken under other assumptions.
+    worse now does not fail. Raises `UsageError` for a baseline of another number of reports, or
+    taken under other assumptions.
     """
     earlier = [None] * len(reports) if baseline is None else list(baseline)
     if len(earlier) != len(reports):
@@ -159,7 +156,7 @@ def _judge(part: Part, policy: Policy) -> Iterator[Judgement]:
     for finding, origin in failing:
         yield _judge_finding(part, finding, origin)
     if not failing and isinstance(part, LayerReport):
-        yield Judgement(**_place(part), rule=FINDINGS, outcome="within", fails=False)
+        yield Judgement(**_place(part), rule="findings", outcome="within", fails=False)
 
 
 def _findings(part: Part) -> tuple[Finding, ...]:

@@ -39,7 +39,6 @@ from memcurse_cli.theory.sensitivity import compensation, effective_steps, group
 
 Floats = NDArray[np.float64]
 
-FOLLOWED = ("correlation", "spread_before", "spread_after")
 BETA2, EPSILON = 0.999, 1e-8  # every library's default, where the state does not say
 
 
@@ -163,7 +162,7 @@ def _steps(
             continue
         followed = compensation(steps[seen], figures.reshape(-1)[seen])
         if followed is not None:
-            changes |= {prefix + name: getattr(followed, name) for name in FOLLOWED}
+            changes |= {prefix + name: value for name, value in followed._asdict().items()}
     return structs.replace(group, **changes)
 
 

@@ -1,8 +1,7 @@
 """What a report is held to: limits and finding codes, for all layers or for some.
 
-Rule sets apply to the layers and families that they name, later ones over earlier ones: the table
-`check` of a settings file, its overrides in their order, the command line. Where nothing is
-limited, findings of severity error fail, among them MC207 of every cursed layer.
+Later rule sets win over earlier ones: the table `check` of a settings file, its overrides in their
+order, the command line. Where nothing is limited, findings of severity error fail.
 """
 
 from __future__ import annotations
@@ -183,7 +182,6 @@ def kind_of(rule: str) -> LimitKind | None:
     return BY_NAME.get(rule) or BY_NAME.get(next(growth, ""))
 
 
-FINDINGS = "findings"
 READABLE = "readable"
 CHECK = "check"
 OVERRIDES = "overrides"

@@ -1,9 +1,8 @@
 """What a diagnosis is taken under: the input, the horizon, the optimizer's step, the limits.
 
-They come from options, and from the nearest `memcurse.toml`, or `pyproject.toml` with a table
-`[tool.memcurse]`, of the working directory and those above it up to a repository's root, none of
-another user. It may come from anyone whose repository was cloned, so that commands take from it
-only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
+Options say it, and the nearest `memcurse.toml`, or `pyproject.toml` with `[tool.memcurse]`, from
+the working directory up to a repository's root. As anyone may have written that file, commands
+take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ TABLE = re.compile(r"^\s*(?P<array>\[)?\[(?P<name>[^\[\]]+)\]\]?\s*(?:#.*)?$")
 ENTRY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 KeyPath = tuple[str | int, ...]
 
-LARGEST_RATE = 1e9
-"""Beyond any rate that trains, and far below where a step effect overflows."""
+LARGEST_RATE = 1e9  # beyond any rate that trains, and far below where a step effect overflows
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import HessianPicture, Record
 
 Schema = dict[str, Any]
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def document_schema(document: Document) -> Schema:
         "description": "What the document is, and the version of its fields.",
     }
     return {
-        "$schema": DIALECT,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:memcurse:{document.name}:{document.identifier.rpartition('/')[2]}",
         **whole,
         "title": document.identifier,

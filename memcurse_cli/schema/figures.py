@@ -59,17 +59,10 @@ class Quantiles(Record, frozen=True):
     ] = 0
 
 
-LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)
-
-
 def quantiles(elements: NDArray[np.float64]) -> Quantiles:
-    """The quantiles of a layer's figure, with linear interpolation between elements.
+    """The quantiles of a layer's figure; one that touches an infinite element is None.
 
-    Infinite elements sort above every finite one; a quantile that touches one is None. An empty
-    layer has no quantiles.
-
-    Raises:
-        ValueError: an element is nan, which is always a defect of the caller.
+    An empty layer has none. Raises `ValueError` for nan, which is always a defect of the caller.
     """
     ordered = np.sort(elements, axis=None)
     if ordered.size == 0:
@@ -80,8 +73,8 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     divergent = int(ordered.size - np.searchsorted(ordered, np.inf)) if last == math.inf else 0
     if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
         return Quantiles(last, last, last, last, last)
-    low, middle, high, higher, top = (_interpolate(ordered, level) for level in LEVELS)
-    return Quantiles(low, middle, high, higher, top, divergent)
+    levels = (_interpolate(ordered, level) for level in (0.0, 0.5, 0.9, 0.99, 1.0))
+    return Quantiles(*levels, divergent=divergent)
 
 
 def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:

@@ -29,9 +29,8 @@ from memcurse_cli.schema.report import (
 
 Part = TypeVar("Part")
 
-FIRST = "1"  # the schema of memcurse 0.1
+# Findings that 0.1 gave the severity, and a rate to stay below, of its own verdict.
 JUDGED_BY_STEPS = ("MC201", "MC202", "MC203", "MC204", "MC207")
-"""Findings that 0.1 gave the severity, and a rate to stay below, of its own verdict."""
 
 
 def to_json(document: Any, *, values: bool = True) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def from_json(document: object, *, where: str = "report") -> Report:
         what = "not a memcurse report"
         raise UsageError(what, where=where, remedy="write one with memcurse inspect --json")
     major = schema.partition("/")[2].split(".")[0]
-    if major == FIRST:
+    if major == "1":
         return _judged_anew(decode(Report, _in_fields_of_now(document), where=where))
     if major != Report.SCHEMA.partition("/")[2]:
         what = f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}"
