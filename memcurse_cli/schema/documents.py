@@ -84,7 +84,9 @@ def document_schema(document: Document) -> Schema:
         schema_hook=lambda _: {"type": "array"},  # of NumPy, which no document holds
         ref_template="#/$defs/{name}",
     )
-    for one in Record.__subclasses__():
+    kinds = Record.__subclasses__()
+    for one in kinds:
+        kinds += one.__subclasses__()
         if (described := definitions.get(one.__name__)) is None:
             continue
         described["description"] = summarise(one)

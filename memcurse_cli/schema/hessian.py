@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from memcurse_cli.schema.figures import Components, HessianPicture, Quantiles, Record
-from memcurse_cli.schema.report import CheckpointSummary, SkippedLayer
+from memcurse_cli.schema.figures import HessianPicture, Quantiles, Record
+from memcurse_cli.schema.report import CheckpointSummary, InputStatistics, SkippedLayer
 
 Kind = Literal["recurrent", "B", "C", "D"]
 Method = Literal["whole", "partial Cholesky", "Lanczos"]
@@ -170,16 +170,9 @@ class LayerHessianReport(Record, frozen=True):
     ] = None
 
 
-class HessianInput(Record, frozen=True):
+class HessianInput(InputStatistics, frozen=True):
     """What the input and the loss were assumed to be."""
 
-    autocorrelation: Annotated[
-        Components,
-        "(weight, ρ) of each part of each input's R(Δ) = Σ weight ρ^|Δ| cos(ωΔ), and (weight, ρ, "
-        "ω) of a part with a frequency.",
-    ]
-    horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
-    horizon_source: Annotated[str | None, "``option``, ``checkpoint`` or None."]
     readout: Annotated[
         Literal["last", "every"],
         "``every`` for a loss that is the mean over the steps, ``last`` for one at step T.",

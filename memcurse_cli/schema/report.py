@@ -283,8 +283,8 @@ class CheckpointSummary(Record, frozen=True):
     notes: Annotated[tuple[str, ...], "what the reader had to say."] = ()
 
 
-class InputAssumption(Record, frozen=True):
-    """What was assumed of the input and of the optimizer."""
+class InputStatistics(Record, frozen=True):
+    """What was assumed of the input."""
 
     autocorrelation: Annotated[
         Components,
@@ -295,6 +295,11 @@ class InputAssumption(Record, frozen=True):
     horizon_source: Annotated[
         str | None, "``option``, ``checkpoint``, or ``assumed`` where nothing says."
     ]
+
+
+class InputAssumption(InputStatistics, frozen=True):
+    """What was assumed of the input and of the optimizer."""
+
     learning_rate: Annotated[
         float,
         "the largest rate that parameters are trained at; a layer and a group have their own.",
