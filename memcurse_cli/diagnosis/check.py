@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -34,7 +34,7 @@ from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
 from memcurse_cli.version import VERSION
 
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
 def check(

@@ -87,8 +87,8 @@ def _layer(
     )
 
 
-def _change(name: str, *figures: float | None) -> Change:
-    return Change(name, *map(finite, figures), *(one == math.inf for one in figures))
+def _change(name: str, before: float | None, after: float | None) -> Change:
+    return Change(name, finite(before), finite(after), before == math.inf, after == math.inf)
 
 
 def _spectrum(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -238,7 +238,8 @@ def _average(
     return RingPrediction(inner, outer, *map(finite, found))
 
 
-class BeyondHorizon(NamedTuple):
+@dataclass(frozen=True)
+class BeyondHorizon:
     """Eigenvalues whose time constants are beyond the horizon."""
 
     count: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -37,8 +37,7 @@ class Component(Record, omit_defaults=True, frozen=True):
         yield from msgspec.structs.astuple(self)[: 3 if self.frequency else 2]
 
 
-Components = tuple[Component, ...]
-"""The parts of R(Δ)."""
+Components = tuple[Component, ...]  # the parts of R(Δ)
 
 
 def components_of(parts: Iterable[tuple[float, ...]]) -> Components:
@@ -73,8 +72,9 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     divergent = int(ordered.size - np.searchsorted(ordered, np.inf)) if last == math.inf else 0
     if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
         return Quantiles(last, last, last, last, last)
-    levels = (_interpolate(ordered, level) for level in (0.0, 0.5, 0.9, 0.99, 1.0))
-    return Quantiles(*levels, divergent=divergent)
+    levels = (0.0, 0.5, 0.9, 0.99, 1.0)
+    low, middle, high, higher, top = (_interpolate(ordered, level) for level in levels)
+    return Quantiles(low, middle, high, higher, top, divergent)
 
 
 def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:
@@ -93,7 +93,8 @@ TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13)
 Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
 """
 
-Verdict = Literal["ok", "not_judged", "watch", "cursed"]
+Verdict = Literal["ok", "not_judged", "watch", "cursed"]  # the best first
+ORDER: tuple[Verdict, ...] = get_args(Verdict)
 Direction = Literal["destabilising", "decorrelating", "scaling"]
 
 
@@ -222,10 +223,6 @@ class HessianPicture(Record, eq=False, frozen=True):
         NDArray[np.float64], "the largest ones of the block, or all of them, descending."
     ]
     eigenvectors: Annotated[NDArray[np.float64], "(top, cells) |v_a| of the 10 largest."]
-
-
-ORDER: tuple[Verdict, ...] = ("ok", "not_judged", "watch", "cursed")
-"""From the best to the worst; a model is as bad as its worst layer."""
 
 
 def diverges(parameter: ParameterSummary) -> bool:

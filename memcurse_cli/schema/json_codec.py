@@ -1,7 +1,6 @@
-"""Every document as JSON and back, both read off the fields of its class.
+"""Every document as JSON and back, both read off the fields of its class, as ASCII.
 
-A number that does not exist is null; NaN and Infinity are never written and never accepted. The
-text is ASCII: any name survives any terminal and pipe.
+A number that does not exist is null; NaN and Infinity are never written and never accepted.
 """
 
 from __future__ import annotations
@@ -71,12 +70,9 @@ def encode(value: Any, *, values: bool = True) -> Any:
 def from_json(document: object, *, where: str = "report") -> Report:
     """The report that a JSON object holds; fields that a later version added are passed over.
 
-    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates. Errors name
-    ``where`` as the place.
-
-    Raises:
-        UsageError: a schema of another major version, or of something else.
-        MemcurseError: a field is missing or is not what the schema says.
+    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates. Raises, at
+    ``where``, `UsageError` for a schema of another major version or of something else, and
+    `MemcurseError` for a field that is missing or is not what the schema says.
     """
     if not isinstance(document, dict):
         raise not_a_report("not a JSON object", where)

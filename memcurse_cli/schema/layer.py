@@ -7,8 +7,8 @@ from typing import Annotated
 
 from memcurse_cli.schema.figures import Quantiles, Record
 
-JACOBIAN = "jacobian"
-"""The name of the `HiddenSpectrum` of the whole step, beside those of the gates."""
+AGREEMENT = 1.5  # the largest ratio of figures that are said to agree
+JACOBIAN = "jacobian"  # the `HiddenSpectrum` of the whole step, beside those of the gates
 
 
 class DenseStructure(Record, frozen=True):
@@ -151,10 +151,6 @@ class GatedOperatingPoint(Record, frozen=True):
         "no variance.",
     ] = None
     reason: Annotated[str | None, "why a figure is missing or not to be trusted, or None."] = None
-
-
-AGREEMENT = 1.5
-"""The largest ratio of figures that are said to agree."""
 
 
 class GateBand(Record, frozen=True):

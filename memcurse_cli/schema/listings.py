@@ -62,8 +62,8 @@ class RulesDocument(Record, frozen=True):
     rules: Annotated[tuple[RuleDocument, ...], "in the order of their codes."]
 
 
+# What a settings file can set an option to.
 Value = float | str | bool | tuple[float | str, ...] | dict[str, float] | None
-"""What a settings file can set an option to."""
 
 
 class SettingDocument(Record, frozen=True):

@@ -40,6 +40,7 @@ def finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
+NOT_KNOWN = "no layer has one"
 Severity = Literal["info", "warning", "error"]
 
 
@@ -87,8 +88,7 @@ class UsableRate(Record, frozen=True):
     high: Annotated[float | None, "the upper end."] = None
 
 
-FACTOR = 3.0
-"""Within which the measured rates were of the predicted ones, in four setups of five."""
+FACTOR = 3.0  # within which measured rates were of the predicted ones, in four setups of five
 
 
 def known_rate(rate: float, limited_by: Limit) -> UsableRate:
@@ -131,9 +131,6 @@ def by_rate(layers: Iterable[LayerReport]) -> list[Judged]:
         if layer.usable_rate is not None and layer.usable_rate.rate
     ]
     return sorted(judged, key=lambda one: one.ratio, reverse=True)
-
-
-NOT_KNOWN = "no layer has one"
 
 
 def longest_memory(memories: Iterable[float | None]) -> float | None:
