@@ -53,9 +53,7 @@ class Quantiles(Record, frozen=True):
     p90: Annotated[float | None, "the 90th percentile, between elements by linear interpolation."]
     p99: Annotated[float | None, "the 99th percentile."]
     max: Annotated[float | None, "the largest element."]
-    divergent: Annotated[
-        int, "how many elements are infinite; they sort above every finite one."
-    ] = 0
+    divergent: Annotated[int, "how many elements are infinite; they sort above all others."] = 0
 
 
 def quantiles(elements: NDArray[np.float64]) -> Quantiles:
@@ -196,12 +194,8 @@ class HessianSummary(Record, frozen=True):
     diagonality_error: Annotated[
         float, "the standard error of an estimated diagonality; 0 where it is exact."
     ] = 0.0
-    sharpness_error: Annotated[
-        float, "how much larger the sharpness may be; 0 where it is exact."
-    ] = 0.0
-    adam_residual_error: Annotated[
-        float, "how much larger the residual may be; 0 where it is exact."
-    ] = 0.0
+    sharpness_error: Annotated[float, "how much larger the sharpness may be; 0 if exact."] = 0.0
+    adam_residual_error: Annotated[float, "how much larger the residual may be; 0 if exact."] = 0.0
 
 
 class HessianPicture(Record, eq=False, frozen=True):
@@ -216,12 +210,8 @@ class HessianPicture(Record, eq=False, frozen=True):
     magnitude: Annotated[NDArray[np.float64], "(cells, cells) |H_ab|."]
     correlation: Annotated[NDArray[np.float64], "(cells, cells) |H_ab| / √(H_aa H_bb)."]
     groups: Annotated[tuple[str, ...], "the names of the groups in it."]
-    boundaries: Annotated[
-        tuple[int, ...], "(groups + 1,) the first cell of each group, and the end."
-    ]
-    eigenvalues: Annotated[
-        NDArray[np.float64], "the largest ones of the block, or all of them, descending."
-    ]
+    boundaries: Annotated[tuple[int, ...], "(groups + 1,) each group's first cell, and the end."]
+    eigenvalues: Annotated[NDArray[np.float64], "the largest of the block, or all, descending."]
     eigenvectors: Annotated[NDArray[np.float64], "(top, cells) |v_a| of the 10 largest."]
 
 

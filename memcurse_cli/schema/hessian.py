@@ -95,9 +95,7 @@ class TopEigenvector(Record, frozen=True):
         "dimensions and projector P; null where that is not known.",
     ]
     weights: Annotated[tuple[float, ...], "Σ v² on each group, in the groups' order."]
-    seats: Annotated[
-        tuple[EigenvalueWeight, ...], "the eigenvalues that it sits on, the heaviest first."
-    ]
+    seats: Annotated[tuple[EigenvalueWeight, ...], "the eigenvalues it sits on, heaviest first."]
     coordinates: Annotated[
         tuple[Coordinate, ...],
         "the scalars that carry it, the heaviest first; empty where they were not taken.",
@@ -124,9 +122,7 @@ class Conditioning(Record, frozen=True):
     """
 
     before: Annotated[float, "of H, which plain gradient descent sees."]
-    after: Annotated[
-        float, "of D^-½ H D^-½, which an ideal diagonal preconditioner leaves to Adam."
-    ]
+    after: Annotated[float, "of D^-½ H D^-½, what an ideal diagonal preconditioner leaves to Adam."]
 
 
 class LayerHessianReport(Record, frozen=True):
@@ -139,9 +135,7 @@ class LayerHessianReport(Record, frozen=True):
     eigenvalues: Annotated[int, "the number n of its recurrence's eigenvalues."]
     reason: Annotated[str | None, "why there is no Hessian, or None."] = None
     left_out: Annotated[str | None, "what it does not cover and why, or None."] = None
-    blocks: Annotated[
-        int, "how many diagonal blocks it falls into; everything outside them is zero."
-    ] = 0
+    blocks: Annotated[int, "how many diagonal blocks it falls into; all else is zero."] = 0
     largest_block: Annotated[int, "the order of the largest."] = 0
     method: Annotated[
         Method,
@@ -187,7 +181,5 @@ class HessianReport(Record, frozen=True):
     version: Annotated[str, "of memcurse."]
     checkpoint: Annotated[CheckpointSummary, "the file."]
     input: Annotated[HessianInput, "what the input and the loss were assumed to be."]
-    layers: Annotated[
-        tuple[LayerHessianReport, ...], "the recurrent layers, in the checkpoint's order."
-    ]
+    layers: Annotated[tuple[LayerHessianReport, ...], "the recurrent layers, in the file's order."]
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()

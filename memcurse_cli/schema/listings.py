@@ -40,9 +40,7 @@ class FormatDocument(Record, frozen=True):
     """One checkpoint format."""
 
     name: Annotated[str, "its name."]
-    extensions: Annotated[
-        tuple[str, ...], "those that its files usually have; content decides, not they."
-    ]
+    extensions: Annotated[tuple[str, ...], "those that its files usually have; content decides."]
     recognised_by: Annotated[str, "what in the content decides."]
 
 

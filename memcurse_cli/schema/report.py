@@ -167,14 +167,10 @@ class WhatIf(Record, frozen=True):
     ]
     step_size: Annotated[float | None, "Δ of ``s4``; None for the others."]
     left_out: Annotated[int, "eigenvalues with |λ| ≥ 1 that it cannot hold."]
-    reason: Annotated[
-        str | None, "why the figures, or those that need B and C, are missing; or None."
-    ]
+    reason: Annotated[str | None, "why figures, or those that need B and C, are missing; or None."]
     state: Annotated[StateSummary | None, "E|h|²."] = None
     parameters: Annotated[tuple[ParameterSummary, ...], "the groups, without a tensor."] = ()
-    hessian: Annotated[
-        HessianSummary | None, "its scores over these groups, where B and C are known."
-    ] = None
+    hessian: Annotated[HessianSummary | None, "over these groups, where B and C are known."] = None
     hessian_reason: Annotated[str | None, "why it has none, or None."] = None
     usable_rate: Annotated[UsableRate | None, "as that of a layer."] = None
 
@@ -187,9 +183,7 @@ class LayerReport(Record, frozen=True):
     name: Annotated[str, "the layer's name in the checkpoint."]
     family: Annotated[str, "the family that read it."]
     tensors: Annotated[tuple[str, ...], "the names of the tensors that it was read from."]
-    input_dependent: Annotated[
-        bool, "whether λ depends on the input, and was taken at a nominal one."
-    ]
+    input_dependent: Annotated[bool, "whether λ depends on inputs, and was taken at a nominal one."]
     stable_by_construction: Annotated[bool, "whether |λ| < 1 whatever the parameters are."]
     assumptions: Annotated[tuple[str, ...], "what the checkpoint does not say and was assumed."]
     eigenvalues: Annotated[EigenvalueSummary, "the spectrum."]
@@ -218,30 +212,18 @@ class LayerReport(Record, frozen=True):
         "whether gates see the hidden state through dense weights, whose memory is not in "
         "``eigenvalues``.",
     ] = False
-    hidden_spectra: Annotated[
-        tuple[HiddenSpectrum, ...], "those weights' spectra, only where asked for."
-    ] = ()
-    hidden_spectra_reason: Annotated[
-        str | None, "why one that was asked for is missing, or None."
-    ] = None
-    usable_rate: Annotated[
-        UsableRate | None, "the largest learning rate to expect training to bear."
-    ] = None
+    hidden_spectra: Annotated[tuple[HiddenSpectrum, ...], "their spectra, where asked for."] = ()
+    hidden_spectra_reason: Annotated[str | None, "why one asked for is missing, or None."] = None
+    usable_rate: Annotated[UsableRate | None, "the largest rate to expect training to bear."] = None
     not_judged: Annotated[str | None, "why it was not judged, or None where it was."] = None
     lru_rate: Annotated[
         UsableRate | None,
         "the usable rate of the same eigenvalues as an LRU has them, γ = √(1-|λ|²) of its own; "
         "only where the layer is not ok and another parametrisation could help.",
     ] = None
-    what_if: Annotated[
-        tuple[WhatIf, ...], "the layer in other parameters, where that was asked for."
-    ] = ()
-    learning_rates: Annotated[
-        LearningRates | None, "those of its groups, where they were asked for."
-    ] = None
-    adam: Annotated[
-        tuple[AdamGroup, ...], "what Adam has made of them, where its state is known."
-    ] = ()
+    what_if: Annotated[tuple[WhatIf, ...], "the layer in other parameters, where asked for."] = ()
+    learning_rates: Annotated[LearningRates | None, "those of its groups, where asked for."] = None
+    adam: Annotated[tuple[AdamGroup, ...], "what Adam made of them, where its state is known."] = ()
     gates: Annotated[
         GateSummary | None,
         "what input-dependent gates do when they move, where that was asked for.",
@@ -289,9 +271,7 @@ class InputStatistics(Record, frozen=True):
         "with a frequency.",
     ]
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
-    horizon_source: Annotated[
-        str | None, "``option``, ``checkpoint``, or ``assumed`` where nothing says."
-    ]
+    horizon_source: Annotated[str | None, "``option``, ``checkpoint`` or ``assumed``."]
 
 
 class InputAssumption(InputStatistics, frozen=True):
@@ -336,9 +316,7 @@ class SensitivityCurve(Record, frozen=True):
 
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
     time_constant: Annotated[tuple[float, ...], "-1/log λ in steps, ascending."]
-    relative_sensitivity: Annotated[
-        tuple[float | None, ...], "κ(λ) at each; None where it diverges."
-    ]
+    relative_sensitivity: Annotated[tuple[float | None, ...], "κ(λ) there; None where it diverges."]
 
 
 class Report(Record, frozen=True):
@@ -363,9 +341,7 @@ class Report(Record, frozen=True):
     actions: Annotated[tuple[Action, ...], "what to do, the most urgent first."]
     layers: Annotated[tuple[LayerReport, ...], "the recurrent layers, in the checkpoint's order."]
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
-    not_recurrent: Annotated[
-        tuple[NotRecurrent, ...], "layers of a hybrid that have no recurrence."
-    ] = ()
+    not_recurrent: Annotated[tuple[NotRecurrent, ...], "a hybrid's layers without recurrence."] = ()
     curves: Annotated[
         tuple[SensitivityCurve, ...],
         "those of the theory, only where every eigenvalue was asked for.",
