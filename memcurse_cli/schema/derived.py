@@ -106,12 +106,11 @@ class Check(Record, frozen=True):
     passed: Annotated[bool, "whether nothing fails."]
     default_policy: Annotated[
         bool,
-        "whether nothing was limited, so that cursed layers and findings of severity error fail.",
+        "whether nothing was limited, so cursed layers and findings of severity error fail.",
     ]
     tolerance: Annotated[
         float | None,
-        "by how much, relatively, a figure may be worse than in the baseline; None without a "
-        "baseline.",
+        "by how much, relatively, a figure may be worse than in the baseline; None without one.",
     ]
     reports: Annotated[tuple[CheckedReport, ...], "one per checkpoint."]
 
@@ -149,8 +148,7 @@ class SpectrumMove(Record, frozen=True):
     inward: Annotated[int, "the reverse: how many would be outward with the reports exchanged."]
     time_constant_median: Annotated[
         float | None,
-        "the median of after/before of the time constants with |λ| < 1 in both; null where there "
-        "is none.",
+        "the median of after/before of the time constants with |λ| < 1 in both, or null.",
     ]
     time_constant_least: Annotated[float | None, "the smallest such ratio."]
     time_constant_most: Annotated[float | None, "the largest."]

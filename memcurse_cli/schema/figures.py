@@ -114,7 +114,7 @@ class EigenvalueSummary(Record, frozen=True):
     ] = ()
     values: Annotated[
         tuple[tuple[float, float], ...] | None,
-        "every eigenvalue as (re, im), only where asked for.",
+        "every eigenvalue as (re, im), where asked for.",
     ] = None
     relative_sensitivities: Annotated[
         tuple[float | None, ...] | None,

@@ -26,8 +26,7 @@ class HessianScores(Record, frozen=True):
     adam_residual: Annotated[float, "λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst."]
     concentration: Annotated[
         float | None,
-        "coordinates that carry a top eigenvector; null where an eigenspace is too large to be "
-        "found whole.",
+        "coordinates that carry a top eigenvector; null where its space is too large to be found.",
     ]
     sharpness_error: Annotated[
         float, "how much larger the sharpness may be; 0 where H was formed."
@@ -44,7 +43,7 @@ class HessianGroup(Record, frozen=True):
     size: Annotated[int, "the number of scalars."]
     scores: Annotated[
         HessianScores | None,
-        "those of its own diagonal block; None where no scalar of it moves the output.",
+        "of its own diagonal block; None where none of it moves the output.",
     ]
 
 
@@ -58,8 +57,7 @@ class BlockPair(Record, frozen=True):
     ]
     mean_correlation: Annotated[
         float | None,
-        "the mean |H_ab| / √(H_aa H_bb) over pairs a ≠ b that meet in a block; None where there "
-        "are none.",
+        "the mean |H_ab| / √(H_aa H_bb) over pairs a ≠ b that meet in a block, or None.",
     ]
 
 
@@ -151,7 +149,7 @@ class LayerHessianReport(Record, frozen=True):
     groups: Annotated[tuple[HessianGroup, ...], "one by one."] = ()
     pairs: Annotated[
         tuple[BlockPair, ...],
-        "two by two, the largest share first; empty where they were not taken.",
+        "two by two, the largest share first; empty where not taken.",
     ] = ()
     spectrum: Annotated[HessianSpectrum | None, "its eigenvalues."] = None
     eigenvectors: Annotated[tuple[TopEigenvector, ...], "the top ones."] = ()

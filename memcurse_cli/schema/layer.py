@@ -216,9 +216,7 @@ class AdamGroup(Record, frozen=True):
     size: Annotated[int, "the number of scalars."]
     learning_rate: Annotated[float | None, "the rate that the steps are taken at."] = None
     step: Annotated[float | None, "how many steps Adam has made, or None if not stored."] = None
-    without_gradient: Annotated[
-        int, "scalars with a second moment of 0, in none of the figures."
-    ] = 0
+    without_gradient: Annotated[int, "scalars with a second moment of 0, in no figure."] = 0
     effective_step: Annotated[
         StepQuantiles | None, "lr / (√v̂ + ε): what Adam multiplies a gradient with."
     ] = None

@@ -226,7 +226,7 @@ class LayerReport(Record, frozen=True):
     adam: Annotated[tuple[AdamGroup, ...], "what Adam made of them, where its state is known."] = ()
     gates: Annotated[
         GateSummary | None,
-        "what input-dependent gates do when they move, where that was asked for.",
+        "what input-dependent gates do when they move, where asked for.",
     ] = None
     operating_point: Annotated[
         GatedOperatingPoint | None,
@@ -279,7 +279,7 @@ class InputAssumption(InputStatistics, frozen=True):
 
     learning_rate: Annotated[
         float,
-        "the largest rate that parameters are trained at; a layer and a group have their own.",
+        "the largest rate that parameters are trained at; layers and groups have their own.",
     ]
     readout: Annotated[
         Literal["last", "every"] | None,
@@ -344,7 +344,7 @@ class Report(Record, frozen=True):
     not_recurrent: Annotated[tuple[NotRecurrent, ...], "a hybrid's layers without recurrence."] = ()
     curves: Annotated[
         tuple[SensitivityCurve, ...],
-        "those of the theory, only where every eigenvalue was asked for.",
+        "those of the theory, where every eigenvalue was asked for.",
     ] = ()
     optimizer: Annotated[
         OptimizerSummary | None, "the state that the checkpoint keeps of its optimizer, or None."

@@ -68,7 +68,7 @@ class LandscapeParameter(Record, frozen=True):
     value: Annotated[float, "what it is at the optimum."]
     sensitivity: Annotated[
         float,
-        "E|dh/dω|², which is the loss's second derivative there, for an input of unit variance.",
+        "E|dh/dω|², the loss's second derivative there, for an input of unit variance.",
     ]
     relative_sensitivity: Annotated[
         float, "κ(ω) = E|dh/dω|² / E|h|²; near the optimum the loss is κ δ²."
@@ -115,7 +115,7 @@ class LandscapeView(Record, frozen=True):
     parameters: Annotated[tuple[LandscapeParameter, ...], "in the order of the parametrisation."]
     start_loss: Annotated[
         float | None,
-        "the loss at the start; null without one, and where it leaves the range of a float.",
+        "the loss at the start; null without one, or where it leaves a float's range.",
     ] = None
 
 
@@ -179,8 +179,7 @@ class EmpiricalDocument(Record, frozen=True):
     standard_errors: Annotated[tuple[float, ...], "of each R̂(Δ)."]
     standard_error_method: Annotated[
         Literal["sequences", "gaussian"],
-        "``sequences`` from the spread between sequences, ``gaussian`` from the mixture for a "
-        "single one.",
+        "``sequences`` from the spread between sequences, ``gaussian`` from the mixture for one.",
     ]
 
 
