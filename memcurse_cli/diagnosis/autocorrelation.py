@@ -64,8 +64,7 @@ def estimate_autocorrelation(
         estimator: what R̂ is divided by. The mixture is that of the unbiased one in either case.
         source: what errors call the data.
 
-    Raises:
-        UsageError: data of another shape or type, with NaN or inf, too short, or without variance.
+    Raises `UsageError` for another shape or type, NaN or inf, too few steps, and no variance.
     """
     samples = _sequences(data, source)
     _check_finite(samples, data.ndim, padding, source)

@@ -204,10 +204,7 @@ def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Indices, Ind
     that all keep their angle while their decays keep their order are matched with themselves.
     |arg λ| counts a conjugate as the same eigenvalue: the spectrum of a real matrix holds both, and
     a layer that takes the real part of its state may hold either. Beyond 2048, spectra of equal
-    size are paired in the order of |λ|.
-
-    Raises:
-        ValueError: more than 2048 eigenvalues, and another number on either side.
+    size are paired in the order of |λ|, and others raise `ValueError`.
     """
     points, others = _points(before), _points(after)
     order, order_after = np.lexsort(points.T[::-1]), np.lexsort(others.T[::-1])

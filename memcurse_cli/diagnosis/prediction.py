@@ -312,10 +312,7 @@ def landscape(
     ``coupled`` for all; ``step_size`` is the Δ of ``s4``. A basin ends where the loss is ``level``,
     in (0, 1], of that of a silent student; ``learning_rate`` is one step of Adam. Where training
     starts, at ``start_modulus`` and ``start_angle`` (the target's by default), there is a gradient.
-
-    Raises:
-        UsageError: a value outside its domain, an unknown name, or an eigenvalue that a
-            parametrisation cannot reach.
+    Raises `UsageError` as `predict` does.
     """
     settings = Settings.asked(rho, autocorrelation, horizon, readout, learning_rate=learning_rate)
     settings.check_readout_has_horizon()

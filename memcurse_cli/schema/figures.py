@@ -86,10 +86,7 @@ def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:
 
 
 TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
-"""The inner edges, in steps, of every time-constant histogram: half decades from 1 to 10⁶.
-
-Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
-"""
+"""Inner edges, in steps, of time-constant histograms, each the least τ of the bin above it."""
 
 Verdict = Literal["ok", "not_judged", "watch", "cursed"]  # the best first
 ORDER: tuple[Verdict, ...] = get_args(Verdict)

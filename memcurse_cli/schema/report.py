@@ -380,10 +380,8 @@ class Report(Record, frozen=True):
         A rate above that of the network is not given; a layer that was not judged stays with the
         rest. A tensor that several layers share, or of which only a part is recurrent, is one
         parameter. Without ``model.named_parameters()`` the groups hold names of tensors, and that
-        of the rest, the last one, none.
-
-        Raises:
-            UsageError: a recurrent tensor is not among the parameters, or may be several of them.
+        of the rest, the last one, none. Raises `UsageError` for a recurrent tensor that is not
+        among the parameters, or may be several of them.
         """
         named = None if parameters is None else dict(parameters)
         rates: dict[str, float] = {}
