@@ -128,7 +128,9 @@ def _text(outcome: Check, chosen: str, output: Path | None) -> str:
     from memcurse_cli.reports import check as formats
     from memcurse_cli.schema import json_codec
 
-    alone = {"json": json_codec.to_text, "sarif": formats.to_sarif, "junit": formats.to_junit}
+    if chosen == "json":
+        return json_codec.to_text(outcome)
+    alone = {"sarif": formats.to_sarif, "junit": formats.to_junit}
     if chosen in alone:
         return alone[chosen](outcome)
     write = {"github": formats.to_github, "markdown": formats.to_markdown}

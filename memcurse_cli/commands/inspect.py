@@ -144,9 +144,9 @@ def inspect(
         if html is not None:
             write_file(html, browser_page.encode())
     if chosen == "json":
-        from memcurse_cli.schema.json_codec import dumps
+        from memcurse_cli.schema.json_codec import to_text
 
-        emit(dumps(reports, values=values), output)
+        emit(to_text(*reports, values=values), output)
     elif chosen == "html":
         emit(browser_page, output)
     else:

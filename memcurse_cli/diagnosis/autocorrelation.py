@@ -64,18 +64,14 @@ def estimate_autocorrelation(
         estimator: what R̂ is divided by. The mixture is that of the unbiased one in either case.
         source: what errors call the data.
 
-    Raises:
-        UsageError: data of another shape or type, with NaN or inf, too short, or without variance.
+    Raises `UsageError` for another shape or type, NaN or inf, too few steps, and no variance.
     """
     samples = _sequences(data, source)
     _check_finite(samples, data.ndim, padding, source)
     most = min(samples.shape[1] - 1, MOST_LAGS)
     if lags is not None and not 1 <= lags <= most:
-        raise UsageError(
-            f"{lags} lags of {samples.shape[1]} steps",
-            where=f"{source}: --lags",
-            remedy=f"give 1 to {most}",
-        )
+        what = f"{lags} lags of {samples.shape[1]} steps"
+        raise UsageError(what, where=f"{source}: --lags", remedy=f"give 1 to {most}")
     count = min(samples.shape[1] // 2, DEFAULT_LAGS) if lags is None else lags
     with np.errstate(over="ignore", invalid="ignore"):
         found = empirical_autocorrelation(samples, count, centred=centred, padding=padding)
@@ -162,11 +158,9 @@ def _check_finite(samples: NDArray[Any], rank: int, padding: float | None, sourc
         is_nan = bool(np.isnan(block[step, feature]))
         more = int(np.count_nonzero(wrong)) - 1
         also = f", and {more} more of that sequence" if more else ""
-        raise UsageError(
-            f"{'NaN' if is_nan else 'an infinite value'} at {', '.join(place)} (from 0){also}",
-            where=source,
-            remedy="give --padding nan to leave missing samples out" if is_nan else "remove it",
-        )
+        what = f"{'NaN' if is_nan else 'an infinite value'} at {', '.join(place)} (from 0){also}"
+        remedy = "give --padding nan to leave missing samples out" if is_nan else "remove it"
+        raise UsageError(what, where=source, remedy=remedy)
 
 
 def _usable(
@@ -179,9 +173,8 @@ def _usable(
     count = int(empty[0])
     if explicit or count < 2:
         what = "every sample is masked" if count == 0 else f"no two samples are {count} steps apart"
-        raise UsageError(
-            f"{what} after masking", where=source, remedy="check --padding, or give fewer --lags"
-        )
+        what = f"{what} after masking"
+        raise UsageError(what, where=source, remedy="check --padding, or give fewer --lags")
     errors = found.standard_errors
     return replace(
         found,

@@ -7,14 +7,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.policy import (
-    FINDINGS,
     KINDS,
     MAX_STEP_EFFECT,
     MAX_VERDICT,
@@ -35,7 +34,7 @@ from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
 from memcurse_cli.version import VERSION
 
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
 def check(
@@ -44,18 +43,14 @@ def check(
     """Hold reports, one per checkpoint, to a policy.
 
     What failed in the ``baseline``, reports on the same checkpoints in the same order, and is no
-    worse now does not fail. Layers are matched by name.
-
-    Raises:
-        UsageError: a baseline of another number of reports, or taken under other assumptions.
+    worse now does not fail. Raises `UsageError` for a baseline of another number of reports, or
+    taken under other assumptions.
     """
     earlier = [None] * len(reports) if baseline is None else list(baseline)
     if len(earlier) != len(reports):
-        raise UsageError(
-            f"{len(earlier)} reports for {len(reports)} to be checked",
-            where="--baseline",
-            remedy="write it for the same checkpoints in the same order",
-        )
+        what = f"{len(earlier)} reports for {len(reports)} to be checked"
+        remedy = "write it for the same checkpoints in the same order"
+        raise UsageError(what, where="--baseline", remedy=remedy)
     checked = []
     for report, before in zip(reports, earlier, strict=True):
         judgements = judge(report, policy)
@@ -161,7 +156,7 @@ def _judge(part: Part, policy: Policy) -> Iterator[Judgement]:
     for finding, origin in failing:
         yield _judge_finding(part, finding, origin)
     if not failing and isinstance(part, LayerReport):
-        yield Judgement(**_place(part), rule=FINDINGS, outcome="within", fails=False)
+        yield Judgement(**_place(part), rule="findings", outcome="within", fails=False)
 
 
 def _findings(part: Part) -> tuple[Finding, ...]:

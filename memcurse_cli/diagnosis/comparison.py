@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence, Set
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.model import unseen_memory
@@ -87,13 +88,7 @@ def _layer(
 
 
 def _change(name: str, before: float | None, after: float | None) -> Change:
-    return Change(
-        figure=name,
-        before=None if before is None else finite(before),
-        after=None if after is None else finite(after),
-        divergent_before=before == math.inf,
-        divergent_after=after == math.inf,
-    )
+    return Change(name, finite(before), finite(after), before == math.inf, after == math.inf)
 
 
 def _spectrum(
@@ -131,13 +126,10 @@ def _spectrum(
         left_unit_disk=int(np.sum(stable & ~stable_after)),
         entered_unit_disk=int(np.sum(~stable & stable_after)),
         largest_angle_change=float(np.max(angle)),
-        pairs=tuple(
-            (one.real, one.imag, other.real, other.imag)
-            for one, other in zip(start.tolist(), end.tolist(), strict=True)
-        )
-        if values
-        else None,
     )
+    if values:
+        parts = (start.real, start.imag, end.real, end.imag)
+        move = structs.replace(move, pairs=tuple(map(tuple, np.stack(parts, axis=1).tolist())))
     return move, None
 
 
@@ -179,7 +171,7 @@ def match_layers(
 
     take("name", lambda one, other: one.name == other.name)
     take("prefix", lambda one, other: _unwrapped(one.name) == _unwrapped(other.name))
-    take("prefix", lambda one, other: _ends(one.name, other.name) or _ends(other.name, one.name))
+    take("prefix", _ends)
     take("sizes", lambda one, other: _sizes(one) == _sizes(other))
     take("alone", lambda one, other: True)
     return sorted(pairs)
@@ -191,8 +183,10 @@ def _unwrapped(name: str) -> str:
     return name
 
 
-def _ends(name: str, end: str) -> bool:
-    return name.endswith(f".{end}")
+def _ends(one: LayerReport, other: LayerReport) -> bool:
+    """Whether the name of either layer ends with that of the other."""
+    short, long = sorted((one.name, other.name), key=len)
+    return long.endswith(f".{short}")
 
 
 def _sizes(layer: LayerReport) -> Hashable:
@@ -210,10 +204,7 @@ def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Indices, Ind
     that all keep their angle while their decays keep their order are matched with themselves.
     |arg λ| counts a conjugate as the same eigenvalue: the spectrum of a real matrix holds both, and
     a layer that takes the real part of its state may hold either. Beyond 2048, spectra of equal
-    size are paired in the order of |λ|.
-
-    Raises:
-        ValueError: more than 2048 eigenvalues, and another number on either side.
+    size are paired in the order of |λ|, and others raise `ValueError`.
     """
     points, others = _points(before), _points(after)
     order, order_after = np.lexsort(points.T[::-1]), np.lexsort(others.T[::-1])

@@ -67,18 +67,17 @@ def diagnose_dense(
 
     Of what `linearised_at_work` gives: the layer, its point or None, and why no figure holds.
     """
-    basis = recurrence.eigenbasis
-    if withheld is not None:
-        sensitivity = DenseSensitivity(None, None, None, withheld)
-    else:
-        sensitivity = sensitivity_of(recurrence, dynamics, settings)
+    basis, system = recurrence.eigenbasis, dense_system(recurrence, dynamics, settings)
+    sensitivity = DenseSensitivity(None, None, None, withheld)
+    if withheld is None:
+        sensitivity = dense_sensitivity(system)
         if point is not None:
             sensitivity = _of_size(sensitivity, recurrence.size * point.second_moment)
     state = UNKNOWN
     # At its operating point a state is not linear in the drive, and known as a mean over units.
     if sensitivity.second_moment is not None and point is None:
         state = quantiles(sensitivity.second_moment)
-    groups = (_matrix_group(recurrence, dynamics, sensitivity, settings),)
+    group = _matrix_group(recurrence, dynamics, system, sensitivity, settings)
     summary = DenseSummary(
         eigenvector_condition=finite(basis.condition),
         henrici_departure=henrici_departure(dynamics.matrix, np.exp(recurrence.log_eigenvalues)),
@@ -87,30 +86,19 @@ def diagnose_dense(
         memory=_memory(recurrence, dynamics),
         activation=dynamics.activation,
         reason=sensitivity.reason,
-        structure=_structure(recurrence, dynamics, sensitivity, settings),
+        structure=_structure(recurrence, system, sensitivity),
         radius_within_rounding=within_rounding(dynamics.matrix, basis),
         operating_point=point,
     )
-    return StateSummary(state), groups, summary
+    return StateSummary(state), (group,), summary
 
 
-def sensitivity_of(
+def dense_system(
     recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
-) -> DenseSensitivity:
-    """E h_i² and E‖dh/dA_ij‖² of a dense layer."""
-    return dense_sensitivity(_system(recurrence, dynamics, settings))
-
-
-def _system(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> DenseSystem:
-    """Its state, seen as it is."""
-    return DenseSystem(
-        dynamics.matrix,
-        recurrence.eigenbasis,
-        None if recurrence.readin is None else recurrence.readin.real,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.state_readout,
-    )
+) -> DenseSystem:
+    """A dense layer whose state is seen as it is."""
+    readin = None if recurrence.readin is None else recurrence.readin.real
+    return DenseSystem(dynamics.matrix, recurrence.eigenbasis, readin, None, *settings.of_states)
 
 
 def _of_size(sensitivity: DenseSensitivity, size: float) -> DenseSensitivity:
@@ -136,7 +124,7 @@ def _stored(dynamics: DenseDynamics, total: float | None) -> float | None:
 
 def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
     """How many steps the layer remembers, or None where it does not forget or is not known to."""
-    longest = finite(float(np.max(time_constants(recurrence.log_eigenvalues.real), initial=0.0)))
+    longest = finite(np.max(time_constants(recurrence.log_eigenvalues.real), initial=0.0))
     if longest is None:
         return None
     basis = recurrence.eigenbasis
@@ -147,22 +135,19 @@ def _memory(recurrence: Recurrence, dynamics: DenseDynamics) -> float | None:
 
 
 def _structure(
-    recurrence: Recurrence,
-    dynamics: DenseDynamics,
-    sensitivity: DenseSensitivity,
-    settings: Settings,
+    recurrence: Recurrence, system: DenseSystem, sensitivity: DenseSensitivity
 ) -> DenseStructure:
     """The split of the sensitivity, the condition of every eigenvalue and the transient growth."""
-    matrix, basis, size = dynamics.matrix, recurrence.eigenbasis, recurrence.size
+    matrix, basis = system.matrix, system.basis
     if basis.is_usable:
         each = np.linalg.norm(basis.rows, axis=1) * np.linalg.norm(basis.columns, axis=0)
         conditions = quantiles(np.repeat(each, basis.weight.astype(np.intp)))
     else:
         conditions = quantiles(eigenvalue_conditions(matrix))
-    if size > LARGEST:
+    if len(matrix) > LARGEST:
         limit = f"its parts and transients are taken up to {LARGEST} units"
         return DenseStructure(None, None, None, conditions, None, None, None, limit)
-    split, reason = _split(_system(recurrence, dynamics, settings), sensitivity)
+    split, reason = _split(system, sensitivity)
     growth, step, kreiss = None, None, None
     if is_undetermined(matrix, basis):
         reason = TOO_UNCERTAIN
@@ -198,6 +183,7 @@ def _split(
 def _matrix_group(
     recurrence: Recurrence,
     dynamics: DenseDynamics,
+    system: DenseSystem,
     sensitivity: DenseSensitivity,
     settings: Settings,
 ) -> ParameterSummary:
@@ -213,7 +199,7 @@ def _matrix_group(
         entries = quantiles(per_entry)
         if not diverges and 0 < state < math.inf:
             relative_entries = quantiles(per_entry / state)
-            rounding, own_scale = _rounding(recurrence, dynamics, per_entry / state, settings)
+            rounding, own_scale = _rounding(recurrence, dynamics, system, per_entry / state)
     return ParameterSummary(
         name=_name(recurrence, dynamics.tensor),
         tensor=dynamics.tensor,
@@ -239,7 +225,7 @@ def _name(recurrence: Recurrence, tensor: str) -> str:
 
 
 def _rounding(
-    recurrence: Recurrence, dynamics: DenseDynamics, relative: Floats, settings: Settings
+    recurrence: Recurrence, dynamics: DenseDynamics, system: DenseSystem, relative: Floats
 ) -> tuple[Rounding, float | None]:
     """√(E‖h' - h‖² / E‖h‖²) when the matrix is stored in each type, and in int8 by itself.
 
@@ -262,9 +248,8 @@ def _rounding(
         errors[OWN_SCALE] = errors["int8"]
     changes = matrix_changes(dynamics)
     known = {name: change for name, change in changes.items() if np.isfinite(change).all()}
-    crossing = leaving_disk(recurrence, dynamics) if settings.horizon is None else {}
+    crossing = leaving_disk(recurrence, dynamics) if system.horizon is None else {}
     gone = {name for name, count in crossing.items() if count}
-    system = _system(recurrence, dynamics, settings)
     if recurrence.size > EXACT:
         errors |= _coherent_errors(system, known)
     if recurrence.size <= LARGEST:
@@ -276,7 +261,7 @@ def _rounding(
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
         errors |= dict.fromkeys(gone, math.inf)
-    figures = {name: None if error is None else finite(error) for name, error in errors.items()}
+    figures = {name: finite(error) for name, error in errors.items()}
     own_scale = figures.pop(OWN_SCALE, None)
     return Rounding(**figures), own_scale
 

@@ -74,9 +74,8 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
 
         rates = learning_rates(recurrence, groups, usable, settings)
     spectrum = summarise_eigenvalues(recurrence, settings)
-    verdict: Verdict = rate_verdict(usable, settings.rate)
-    if not groups and not (recurrence.input_dependent or recurrence.hidden_feedback):
-        verdict = "ok"  # nothing of the recurrence is trained
+    trained_at_all = groups or recurrence.input_dependent or recurrence.hidden_feedback
+    verdict: Verdict = rate_verdict(usable, settings.rate) if trained_at_all else "ok"
     layer = LayerReport(
         name=recurrence.name,
         family=recurrence.family,

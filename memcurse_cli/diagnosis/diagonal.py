@@ -55,8 +55,7 @@ def _rounding(
     share: Floats,
     settings: Settings,
 ) -> tuple[Rounding, float | None]:
-    """The p99 relative error of the state when a group is stored in each type, and in int8 with a
-    scale of its own where the tensor's is larger.
+    """The p99 relative error of the state by stored type, and in int8 with a scale of its own.
 
     κ is that of every scalar; ``held`` (n,) E|h|² of each state at γ = 1, ``share`` (n,) what κ
     weighs each with: |γ|² and its drive where scalars are tied. An error diverges where an infinite
@@ -96,9 +95,7 @@ def _rounding(
                 logs,
                 moved_logs(logs, group.eigenvalue_derivative[entries], moved, bounded=bounded),
                 np.zeros_like(logs) if rate is None else moved * rate[entries],
-                settings.autocorrelation,
-                settings.horizon,
-                settings.state_readout,
+                *settings.of_states,
             ) / len(signs)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             change, whole = (

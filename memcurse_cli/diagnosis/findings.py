@@ -27,14 +27,13 @@ LARGE_SECOND_MOMENT = 100.0
 ADAM_RESIDUAL = 10.0
 EIGENVECTOR_CONDITION = 1e3
 STATE_ERROR = 0.1
-LONGER = 2.0
-"""The ratio of time constants from which the hidden weights make a memory clearly longer."""
-MOVED = 2.0
-"""The ratio of figures from which the gates' movement is worth telling."""
+LONGER = 2.0  # the ratio of time constants from which hidden weights make a memory clearly longer
+MOVED = 2.0  # the ratio of figures from which the gates' movement is worth telling
+EXPLOSION = 100.0  # what a state may grow to within the horizon before that is an error
 
 EIGHT: tuple[Dtype, ...] = ("int8", "float8_e4m3fn", "float8_e5m2")
+# Finer ones first.
 FLOATS: Mapping[Dtype, str] = {"float32": "MC403", "float16": "MC402", "bfloat16": "MC401"}
-"""Finer ones first."""
 
 STEPS = {
     "destabilising": ("MC201", "and can leave the unit disk"),
@@ -42,8 +41,6 @@ STEPS = {
     "scaling": ("MC203", "in scale"),
 }
 ENDS = {"divergence": "training diverges", "stall": "training stalls"}
-EXPLOSION = 100.0
-"""What a state that does not decay may grow to within the horizon before that is an error."""
 
 
 class Facts(NamedTuple):
@@ -72,29 +69,28 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     unstable, dense, horizon = layer.eigenvalues.unstable, layer.dense, facts.settings.horizon
     if not unstable:
         return
-    if recurrence.rank_one is not None and not recurrence.parameters:
-        by_design = "of 1 at zero input, by design: only what is written over is forgotten"
-        yield finding_of("MC101", "info", f"{count(unstable, 'eigenvalue')} {by_design}")
-        return
-    if recurrence.unitary:
-        yield finding_of("MC101", "info", f"|λ| = 1 for all {unstable}, by design: nothing decays")
-        return
     top = layer.eigenvalues.modulus.max
     largest = "" if top is None else f"; the largest |λ| is {top:.6g}"
     never = "never decays" if unstable == 1 else "never decay"
-    message = f"{unstable} of {count(layer.eigenvalues.count, 'eigenvalue')} {never}{largest}"
-    if facts.withheld is not None:
-        yield finding_of("MC101", "warning", f"{message}: the activation alone ends this")
-        return
-    if dense is not None and dense.operating_point is not None:
+    said = f"{unstable} of {count(layer.eigenvalues.count, 'eigenvalue')} {never}{largest}"
+    severity: Severity = "info"
+    advice = ""
+    if recurrence.rank_one is not None and not recurrence.parameters:
+        by_design = "of 1 at zero input, by design: only what is written over is forgotten"
+        said = f"{count(unstable, 'eigenvalue')} {by_design}"
+    elif recurrence.unitary:
+        said = f"|λ| = 1 for all {unstable}, by design: nothing decays"
+    elif facts.withheld is not None:
+        severity, said = "warning", f"{said}: the activation alone ends this"
+    elif dense is not None and dense.operating_point is not None:
         radius = number(dense.operating_point.spectral_radius)
-        at_work = f"{message}, and {radius} where the {dense.activation} works"
-        yield finding_of("MC101", "info", at_work)
-        return
-    grows = math.inf if horizon is None else float(recurrence.log_eigenvalues.real.max()) * horizon
-    severity: Severity = "error" if grows > math.log(EXPLOSION) else "warning"
-    advice = "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))"
-    yield finding_of("MC101", severity, message, advice)
+        said += f", and {radius} where the {dense.activation} works"
+    else:
+        fastest = float(recurrence.log_eigenvalues.real.max())
+        endless = horizon is None or fastest * horizon > math.log(EXPLOSION)
+        severity = "error" if endless else "warning"
+        advice = "use a parametrisation that keeps |λ| < 1, such as |λ| = exp(-exp(ν))"
+    yield finding_of("MC101", severity, said, advice)
 
 
 def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
@@ -145,8 +141,7 @@ def _dead(facts: Facts) -> Iterator[Finding]:
 def _transients(facts: Facts) -> Iterator[Finding]:
     """Growth that the eigenvalues of a stable dense matrix do not tell."""
     structure = None if facts.layer.dense is None else facts.layer.dense.structure
-    growth = None if structure is None else structure.transient_growth
-    if structure is not None and growth is not None and growth > GROWTH:
+    if structure is not None and (growth := structure.transient_growth or 0.0) > GROWTH:
         within = count(structure.transient_step or 0, "step")
         said = f"a state can grow {number(growth)} times before it decays, within {within}"
         advice = (
@@ -239,63 +234,47 @@ def _non_normal(facts: Facts) -> Iterator[Finding]:
     yield finding_of("MC303", "info", f"the matrix {size}{rounded}")
 
 
-class _Rounded(NamedTuple):
-    """A group, and how many eigenvalues each type takes out of the unit disk."""
-
-    parameter: ParameterSummary
-    crossing: Mapping[str, int]
-
-    def error(self, dtype: Dtype) -> float | None:
-        error: float | None = getattr(self.parameter.rounding, dtype)
-        return error
-
-    def changes_much(self, dtype: Dtype) -> bool:
-        """Whether an error is above the limit; one of None is, unless it was not computed."""
-        error, known = self.error(dtype), structs.astuple(self.parameter.rounding)
-        if error is None:
-            computed = self.parameter.step_effect is not None
-            return computed and any(other is not None for other in known)
-        return error > STATE_ERROR
-
-
 def _precision(facts: Facts) -> Iterator[Finding]:
     """Types whose rounding of a parameter changes the state by more than a tenth or unbounds it."""
-    for group in _rounded_groups(facts):
-        coarse = leaving = False
-        for dtype, code in FLOATS.items():
-            # Fewer bits are coarser still: each thing is told of the finest type that does it.
-            if group.crossing[dtype] and not leaving:
-                yield _leaving(facts, code, dtype, group)
-            elif group.changes_much(dtype) and not coarse:
-                yield _coarse(facts, code, dtype, group)
-            coarse = coarse or group.crossing[dtype] > 0 or group.changes_much(dtype)
-            leaving = leaving or group.crossing[dtype] > 0
-        for dtype in EIGHT:  # of the type that somebody has quantised to
-            if is_stored(group.parameter.dtype, dtype) and group.changes_much(dtype):
-                yield _coarse(facts, "MC404", dtype, group)
-
-
-def _rounded_groups(facts: Facts) -> list[_Rounded]:
-    recurrence, parameters = facts.recurrence, facts.layer.parameters
+    recurrence, of_matrix = facts.recurrence, {}
     if recurrence.dense is not None:
         from memcurse_cli.diagnosis.dense import leaving_disk
 
-        crossing = leaving_disk(recurrence, recurrence.dense)
-        return [_Rounded(parameter, crossing) for parameter in parameters]
-    return [
-        _Rounded(
-            parameter,
-            {
-                dtype: int(np.count_nonzero(leaves_disk(recurrence, group, dtype)))
-                for dtype in FLOATS
-            },
-        )
-        for parameter, group in zip(parameters, recurrence.parameters, strict=True)
-    ]
+        of_matrix = leaving_disk(recurrence, recurrence.dense)
+    for place, parameter in enumerate(facts.layer.parameters):
+        coarse = leaving = False
+        for dtype, code in FLOATS.items():
+            crossing = of_matrix.get(dtype, 0)
+            if recurrence.dense is None:
+                group = recurrence.parameters[place]
+                crossing = int(np.count_nonzero(leaves_disk(recurrence, group, dtype)))
+            # Fewer bits are coarser still: each thing is told of the finest type that does it.
+            if crossing and not leaving:
+                yield _leaving(facts, code, dtype, parameter, crossing)
+            elif _changes_much(parameter, dtype) and not coarse:
+                yield _coarse(facts, code, dtype, parameter)
+            coarse = coarse or crossing > 0 or _changes_much(parameter, dtype)
+            leaving = leaving or crossing > 0
+        for dtype in EIGHT:  # of the type that somebody has quantised to
+            if is_stored(parameter.dtype, dtype) and _changes_much(parameter, dtype):
+                yield _coarse(facts, "MC404", dtype, parameter)
 
 
-def _coarse(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
-    parameter, error = group.parameter, group.error(dtype)
+def _error(parameter: ParameterSummary, dtype: Dtype) -> float | None:
+    error: float | None = getattr(parameter.rounding, dtype)
+    return error
+
+
+def _changes_much(parameter: ParameterSummary, dtype: Dtype) -> bool:
+    """Whether an error is above the limit; one of None is, unless it was not computed."""
+    error, known = _error(parameter, dtype), structs.astuple(parameter.rounding)
+    if error is None:
+        return parameter.step_effect is not None and any(other is not None for other in known)
+    return error > STATE_ERROR
+
+
+def _coarse(facts: Facts, code: str, dtype: Dtype, parameter: ParameterSummary) -> Finding:
+    error = _error(parameter, dtype)
     stored = is_stored(parameter.dtype, dtype)
     change = "overflows" if error is None else _change(facts, error)
     extent = "all of its entries" if facts.layer.dense is not None else "p99 of its elements"
@@ -314,10 +293,11 @@ def _change(facts: Facts, error: float) -> str:
     return f"changes the state by {percent(error)}"
 
 
-def _leaving(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
+def _leaving(
+    facts: Facts, code: str, dtype: Dtype, parameter: ParameterSummary, crossing: int
+) -> Finding:
     """Eigenvalues that rounding takes to the unit circle, whatever else it changes."""
-    parameter, error, dense = group.parameter, group.error(dtype), facts.layer.dense
-    horizon = facts.settings.horizon
+    error, dense, horizon = _error(parameter, dtype), facts.layer.dense, facts.settings.horizon
     if dense is not None and dense.activation != "linear":
         then = ", where its linearisation explodes"
     elif horizon is None:
@@ -325,7 +305,7 @@ def _leaving(facts: Facts, code: str, dtype: Dtype, group: _Rounded) -> Finding:
     else:
         change = "" if error is None else f" and {_change(facts, error)}"
         then = f"{change} within {count(horizon, 'step')}"
-    share = f"{group.crossing[dtype]} of {count(facts.recurrence.size, 'eigenvalue')}"
+    share = f"{crossing} of {count(facts.recurrence.size, 'eigenvalue')}"
     said = f"storing {parameter.name} in {dtype} takes {share} to |λ| >= 1{then}"
     return finding_of(code, "warning", said, _keep(parameter, dtype))
 

@@ -41,9 +41,6 @@ SHARES = (0.05, 0.1587, 0.8413, 0.95)
 # Where these shares of a Gaussian lie below, in standard deviations.
 PLACES = (-1.6448536, -1.0, 1.0, 1.6448536)
 
-UNKNOWN = "the family does not say what drives its gates, or their weights are not in the file"
-GROWS = "the state that its gates see grows without bound under inputs of this scale"
-
 ITERATIONS = 200
 TOLERANCE = 1e-6
 CLOSE = 1e-3  # what may be left after so many rounds
@@ -60,7 +57,9 @@ def summarise_gates(recurrence: Recurrence, settings: Settings) -> GateSummary:
         return _of_several(drive, recurrence, settings)
     if isinstance(drive, OwnStateDrive):
         return _of_own_states(drive, settings)
-    reason = drive.reason if isinstance(drive, NoDrive) else UNKNOWN
+    reason = "the family does not say what drives its gates, or their weights are not in the file"
+    if isinstance(drive, NoDrive):
+        reason = drive.reason
     return GateSummary(settings.input_scale, reason=reason)
 
 
@@ -68,7 +67,8 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
     """Gates of one pre-activation, by quadrature."""
     held = held_states(drive, settings)
     if held is None:
-        return GateSummary(settings.input_scale, reason=GROWS)
+        grows = "the state that its gates see grows without bound under inputs of this scale"
+        return GateSummary(settings.input_scale, reason=grows)
     gate, write = _moving(drive, settings, held)
     still_write = None if drive.write_gate is None else drive.write_gate.still
     still_factor = None if drive.write is None else drive.write.nominal

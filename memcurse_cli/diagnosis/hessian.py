@@ -142,14 +142,16 @@ def _summary(recurrence: Recurrence, settings: Settings) -> HessianSummary | Non
                 output = math.nan  # E y² is a sum over every pair of eigenvalues
                 tally.add_factored(large.factorise())
         scores = tally.scores()
-    if scores is None:
-        return None
-    effect = settings.rate * math.sqrt(scores.trace / output) if output > 0 else None
-    return scores_as(HessianSummary, scores, output_step_effect=effect)
+    effect = None
+    if scores is not None and output > 0:
+        effect = settings.rate * math.sqrt(scores.trace / output)
+    return _scores(HessianSummary, scores, output_step_effect=effect)
 
 
-def scores_as(kind: type[Scores], found: DiagonalityScores, **others: Any) -> Scores:
+def _scores(kind: type[Scores], found: DiagonalityScores | None, **others: Any) -> Scores | None:
     """The scores as a class of the report has them, under the same names."""
+    if found is None:
+        return None
     same = {name: getattr(found, name) for name in kind.__struct_fields__ if hasattr(found, name)}
     return kind(max_stable_lr=2 / (found.sharpness + found.sharpness_error), **same, **others)
 
@@ -167,11 +169,9 @@ def layer_hessian(
         recurrence.readin,
         recurrence.readout,
         projections,
-        channel=recurrence.channel,
-        conjugate_pairs=recurrence.conjugate_pairs,
-        autocorrelation=settings.autocorrelation,
-        horizon=settings.horizon,
-        read_at=settings.loss_readout,
+        recurrence.channel,
+        recurrence.conjugate_pairs,
+        *settings.of_loss,
     )
 
 
@@ -225,9 +225,7 @@ def dense_layer_hessian(
         recurrence.eigenbasis,
         recurrence.readin.real,
         recurrence.readout.real,
-        settings.autocorrelation,
-        settings.horizon,
-        settings.loss_readout,
+        *settings.of_loss,
     )
     return dense_hessian(system, dynamics.slope * dynamics.scale)
 
@@ -358,7 +356,7 @@ class _Tally:
 
     def report(self) -> LayerHessianReport | None:
         """What the blocks come to."""
-        recurrence, scores = self.recurrence, _scores(self.whole.scores())
+        recurrence, scores = self.recurrence, _scores(HessianScores, self.whole.scores())
         if scores is None:
             return None
         covered = {group.matrix for group in recurrence.projections}
@@ -382,7 +380,7 @@ class _Tally:
                     group.tensor,
                     group.matrix if isinstance(group, ProjectionGroup) else "recurrent",
                     group.size,
-                    _scores(tally.scores()),
+                    _scores(HessianScores, tally.scores()),
                 )
                 for group, tally in zip(self.groups, self.own, strict=True)
             ),
@@ -482,10 +480,6 @@ def _named(
     )
 
 
-def _scores(found: DiagonalityScores | None) -> HessianScores | None:
-    return None if found is None else scores_as(HessianScores, found)
-
-
 def _spectrum(
     order: int, top: Sequence[Eigenpair], spectra: tuple[Floats, Floats] | None, largest_block: int
 ) -> tuple[HessianSpectrum, Conditioning | None]:
@@ -519,7 +513,7 @@ def _of_dense(recurrence: Recurrence, settings: Settings) -> LayerHessianReport 
         return None
     spectrum, conditioning = _spectrum(hessian.order, top, spectra, hessian.order)
     name, size = dynamics.tensor.rpartition(".")[2], recurrence.size
-    summary, basis = _scores(scores), recurrence.eigenbasis
+    summary, basis = _scores(HessianScores, scores), recurrence.eigenbasis
 
     def carried(pair: Eigenpair) -> tuple[EigenvalueWeight, ...]:
         # Of an eigenspace no vector stands out, nor what it would move.

@@ -153,7 +153,7 @@ def inspect(
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
-        settings = _trained_by(_told(settings, store, horizon=horizon), store, source)
+        settings = _trained_by(_told(settings, store), store, source)
         found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
         matches = select_layers(found, layers)
 
@@ -168,9 +168,8 @@ def inspect(
             if pictures and taken:
                 from memcurse_cli.diagnosis.hessian import diagnose_hessian
 
-                report = structs.replace(
-                    report, picture=diagnose_hessian(recurrence, settings).picture
-                )
+                picture = diagnose_hessian(recurrence, settings).picture
+                report = structs.replace(report, picture=picture)
             return report
 
         reports, skipped = _each(store, matches, options, progress, report_on)
@@ -183,7 +182,9 @@ def inspect(
         everything = found if family is None else layers_of_every_family(store.tensors)
         claimed = [name for _, match in everything for name in match.tensors.values()]
         attention = attention_layers(store.tensors, claimed, store.aliases)
+        not_recurrent = (NotRecurrent("attention", len(attention), attention),) * bool(attention)
         whole = len(reports) == len(found)
+        path = None if isinstance(checkpoint, Mapping) else store.path
         of_model = model_findings(reports, settings, attention=bool(attention), whole=whole)
         return Report(
             version=VERSION,
@@ -195,14 +196,10 @@ def inspect(
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
             memory=longest_memory(layer.memory for layer in reports),
             findings=of_model,
-            actions=actions(
-                reports, of_model, None if isinstance(checkpoint, Mapping) else store.path
-            ),
+            actions=actions(reports, of_model, path),
             layers=reports,
             skipped=skipped,
-            not_recurrent=(NotRecurrent("attention", len(attention), attention),)
-            if attention
-            else (),
+            not_recurrent=not_recurrent,
             curves=sensitivity_curves(settings) if settings.values else (),
             optimizer=summary,
         )
@@ -233,22 +230,15 @@ def hessian(
     settings = Settings.asked(rho, autocorrelation, horizon, readout)
     options = _options(device, assume)
     with _open(checkpoint) as store, threads_by_order():
-        settings = _told(settings, store, horizon=horizon)
+        settings = _told(settings, store)
         matches = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
         reports, skipped = _each(
             store, matches, options, progress, lambda layer: diagnose_hessian(layer, settings)
         )
+        mixture, steps, read_at = settings.of_loss
+        assumed = HessianInput(components_of(mixture), steps, settings.horizon_source, read_at)
         return HessianReport(
-            version=VERSION,
-            checkpoint=_summarise_checkpoint(store, matches),
-            input=HessianInput(
-                autocorrelation=components_of(settings.autocorrelation),
-                horizon=settings.horizon,
-                horizon_source=settings.horizon_source,
-                readout=settings.loss_readout,
-            ),
-            layers=reports,
-            skipped=skipped,
+            VERSION, _summarise_checkpoint(store, matches), assumed, reports, skipped
         )
 
 
@@ -256,9 +246,9 @@ def _options(
     device: str, assume: Mapping[str, str] | None, *, spectra: bool = False, gates: bool = False
 ) -> ReadOptions:
     validate_device(device)
-    options = ReadOptions(device=device, assume=dict(assume or {}), spectra=spectra, gates=gates)
-    validate_assumptions(options.assume)
-    return options
+    chosen = dict(assume or {})
+    validate_assumptions(chosen)
+    return ReadOptions(device=device, assume=chosen, spectra=spectra, gates=gates)
 
 
 def _open(checkpoint: Checkpoint) -> TensorStore:
@@ -309,14 +299,13 @@ def _summarise_checkpoint(store: TensorStore, found: Found) -> CheckpointSummary
     )
 
 
-def _told(settings: Settings, store: TensorStore, *, horizon: float | None) -> Settings:
+def _told(settings: Settings, store: TensorStore) -> Settings:
     """The settings, with what a checkpoint says of the horizon."""
-    stored = store.metadata.get(HORIZON_KEY, "")
-    steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
-    if horizon is None and steps >= 1:
-        settings = replace(settings, horizon=steps, horizon_source="checkpoint")
-    elif horizon is None:
-        settings = replace(settings, horizon=ASSUMED_HORIZON, horizon_source="assumed")
+    if settings.horizon_source is None:
+        stored = store.metadata.get(HORIZON_KEY, "")
+        steps = int(stored) if stored.isdecimal() and len(stored) < 19 else 0  # within 64 bits
+        source = "checkpoint" if steps else "assumed"
+        settings = replace(settings, horizon=steps or ASSUMED_HORIZON, horizon_source=source)
     settings.check_readout_has_horizon()
     return settings
 

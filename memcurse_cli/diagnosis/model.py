@@ -20,14 +20,11 @@ from memcurse_cli.schema.report import (
     longest_memory,
 )
 
+# The horizon over the memory from which the model is to be watched, and is at fault.
 SHORT, FAR_TOO_SHORT = 10, 100
-"""The horizon over the memory from which the model is to be watched, and is at fault."""
-
+# Where attention layers can carry what the recurrence forgets.
 MILDER: dict[Severity, Severity] = {"error": "warning", "warning": "info"}
-"""Where attention layers can carry what the recurrence forgets."""
-
-HELPS = 3.0
-"""How many times larger a rate another parametrisation must bear to be worth naming."""
+HELPS = 3.0  # how many times larger a rate another parametrisation must bear to be worth naming
 
 
 def unseen_memory(layer: LayerReport) -> bool:
@@ -159,10 +156,7 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
 def actions(
     layers: Sequence[LayerReport], findings: Sequence[Finding], path: str | None
 ) -> tuple[Action, ...]:
-    """What to do, the most urgent first: what was measured to help, beside its figure.
-
-    ``findings`` are those of the model. Without a ``path`` there is no command to repeat.
-    """
+    """What to do, the most urgent first; without a ``path`` there is no command to repeat."""
     return tuple(
         Action(text, f"memcurse inspect {shlex.quote(path)} {options}" if path and options else "")
         for text, options in _advice(layers, findings)

@@ -22,7 +22,6 @@ from memcurse_cli.diagnosis.hessian import (
 )
 from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import effect_rate
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.reading import split_name
 from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
@@ -40,7 +39,6 @@ from memcurse_cli.theory.sensitivity import compensation, effective_steps, group
 
 Floats = NDArray[np.float64]
 
-FOLLOWED = ("correlation", "spread_before", "spread_after")
 BETA2, EPSILON = 0.999, 1e-8  # every library's default, where the state does not say
 
 
@@ -86,14 +84,16 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
     working, _, withheld = linearised_at_work(recurrence, settings)
     dynamics = working.dense
     if dynamics is not None:  # every entry of the matrix as a scalar of its own
-        from memcurse_cli.diagnosis.dense import sensitivity_of
+        from memcurse_cli.diagnosis.dense import dense_system
+        from memcurse_cli.theory.dense.sensitivity import dense_sensitivity
 
+        system = dense_system(working, dynamics, settings)
         assert recurrence.dense is not None
         name = dynamics.tensor.rpartition(".")[2]
         yield _Group(
             AdamGroup(name, dynamics.tensor, True, dynamics.matrix.size),
             recurrence.dense.matrix,
-            sensitivity_of(working, dynamics, settings).per_entry if withheld is None else None,
+            dense_sensitivity(system).per_entry if withheld is None else None,
             dense_layer_hessian(working, dynamics, settings).diagonal if curvature else None,
         )
         return
@@ -162,7 +162,7 @@ def _steps(
             continue
         followed = compensation(steps[seen], figures.reshape(-1)[seen])
         if followed is not None:
-            changes |= {prefix + name: getattr(followed, name) for name in FOLLOWED}
+            changes |= {prefix + name: value for name, value in followed._asdict().items()}
     return structs.replace(group, **changes)
 
 
@@ -217,7 +217,9 @@ def learning_rates(
         rate = None if usable.rate is None else min(usable.rate, rest)
         if group.step_effect == 0:  # no step on it changes the state
             rate = rest
-        at_limit = effect_rate(group, settings.step_limit)
+        at_limit = None  # the rate at which the step effect, which grows with it, is at the limit
+        if group.step_effect:
+            at_limit = group.learning_rate * (settings.step_limit / group.step_effect)
         share = None if rate is None else rate / rest
         groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
     sharpness, reason = _sharpness(recurrence, settings)

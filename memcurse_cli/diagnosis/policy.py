@@ -1,8 +1,7 @@
 """What a report is held to: limits and finding codes, for all layers or for some.
 
-Rule sets apply to the layers and families that they name, later ones over earlier ones: the table
-`check` of a settings file, its overrides in their order, the command line. Where nothing is
-limited, findings of severity error fail, among them MC207 of every cursed layer.
+Later rule sets win over earlier ones: the table `check` of a settings file, its overrides in their
+order, the command line. Where nothing is limited, findings of severity error fail.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.diagnosis.wording import about, duration, number, percent
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
-from memcurse_cli.schema.report import LayerReport, Report, SkippedLayer
+from memcurse_cli.schema.report import LayerReport, Report
 
+# From the best to the worst; what was not judged has no place among them.
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
-"""From the best to the worst; what was not judged has no place among them."""
 DTYPES = Rounding.__struct_fields__
 MAX_ROUNDING = "max-rounding-error"
 MAX_VERDICT = "max-verdict"
@@ -45,9 +44,7 @@ class Figure(NamedTuple):
     advice: str = ""
 
 
-Part = LayerReport | Report
-PARTS = (LayerReport, Report)
-"""What is judged: a layer, or the model as a whole."""
+Part = LayerReport | Report  # what is judged: a layer, or the model as a whole
 Figures = Callable[[LayerReport], Iterator[Figure]]
 
 
@@ -59,7 +56,7 @@ class LimitKind:
     noun: str  # what the figure is called in a sentence
     figures: Callable[[Any], Iterator[Figure]]  # none where the part has no such thing
     say: Callable[[float], str] = number  # a figure in words, with its unit
-    parts: tuple[type[Part], ...] = (LayerReport,)  # what it bounds
+    parts: Any = LayerReport  # what it bounds: such a `Part`, or either
     infinite: str = "diverges"
 
     def of(self, part: Part) -> Iterator[Figure]:
@@ -151,9 +148,10 @@ def _hessian(name: str) -> Figures:
     return figures
 
 
+# In the order in which they are judged.
 KINDS: tuple[LimitKind, ...] = (
-    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], PARTS),
-    LimitKind(MIN_MEMORY, "longest memory", _model_memory, duration, (Report,), "never ends"),
+    LimitKind(MAX_VERDICT, "verdict", _verdict, lambda value: VERDICTS[int(value)], Part),
+    LimitKind(MIN_MEMORY, "longest memory", _model_memory, duration, Report, "never ends"),
     LimitKind(MAX_STEP_EFFECT, "step effect", _step_effect, percent),
     LimitKind("max-relative-sensitivity", "relative sensitivity", _relative_sensitivity),
     LimitKind(
@@ -170,7 +168,6 @@ KINDS: tuple[LimitKind, ...] = (
         for one in DTYPES
     ),
 )
-"""Every kind of limit, in the order in which they are judged."""
 
 BY_NAME: Mapping[str, LimitKind] = {kind.name: kind for kind in KINDS}
 GROWTH = {"MC101": COUNT, "MC107": MIN_MEMORY, "MC20": MAX_STEP_EFFECT, "MC301": MAX_RESIDUAL}
@@ -183,7 +180,6 @@ def kind_of(rule: str) -> LimitKind | None:
     return BY_NAME.get(rule) or BY_NAME.get(next(growth, ""))
 
 
-FINDINGS = "findings"
 READABLE = "readable"
 CHECK = "check"
 OVERRIDES = "overrides"
@@ -195,8 +191,7 @@ CODES = ("select", "forbid", "ignore")
 SCOPES = ("layers", "families")
 LIMITS = tuple(dict.fromkeys(kind.name.partition(".")[0] for kind in KINDS))
 CHOICES = (FAIL_ON, ALLOW_MISSING, TOLERANCE)
-KEYS = (*LIMITS, *CODES, *CHOICES, OVERRIDES)
-"""What the table may hold."""
+KEYS = (*LIMITS, *CODES, *CHOICES, OVERRIDES)  # what the table may hold
 
 
 @dataclass(frozen=True)
@@ -268,11 +263,10 @@ class Policy:
 
     def unmatched(self, reports: Iterable[Report]) -> Iterator[RuleSet]:
         """The rule sets that name layers or families, none of which is in the reports."""
-        present: list[LayerReport | SkippedLayer] = []
-        for report in reports:
-            present += (*report.layers, *report.skipped)
+        present = [(one.name, one.family) for report in reports for one in report.layers]
+        present += [(one.name, one.family) for report in reports for one in report.skipped]
         for rules in self.rule_sets:
-            if rules.scope and not any(rules.applies(one.name, one.family) for one in present):
+            if rules.scope and not any(rules.applies(*one) for one in present):
                 yield rules
 
 
@@ -400,11 +394,10 @@ def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
 
 
 def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
-    """What a settings file and the options of the command line say, by their names.
+    """What a settings file and those options of the command line say that are among `KEYS`.
 
-    Other options than `KEYS` are passed over. They are texts where a file has tables: rounding
-    errors as ``DTYPE=ERROR``, codes joined by commas. None and an empty list are not given.
-    Raises `UsageError` for a wrong value.
+    Options are texts where a file has tables: rounding errors as ``DTYPE=ERROR``, codes joined by
+    commas. Raises `UsageError` for a wrong value.
     """
     found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
     for text in found.pop(MAX_ROUNDING, ()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -57,13 +57,13 @@ LEAST_CHRONO = 1.5  # the shortest memory in steps that a gate is started at
 Ring = tuple[float, float]  # the least and the largest |λ|
 ROUND_GAINS = ("none", "lru", "coupled")  # normalisations whose γ does not depend on the angle of λ
 
-COMPARED: tuple[tuple[str, Gain], ...] = (
-    ("real-imaginary", "none"),
-    ("polar", "none"),
-    ("s4", "none"),
-    ("lru", "own"),
-    ("optimal", "coupled"),
-)
+COMPARED: dict[str, Gain] = {
+    "real-imaginary": "none",
+    "polar": "none",
+    "s4": "none",
+    "lru": "own",
+    "optimal": "coupled",
+}
 OFFSETS = tuple(10 ** (exponent / 8) for exponent in range(-48, 9))  # 1e-6 to 10
 
 
@@ -119,18 +119,16 @@ def predict(
     elif not rhos:
         inputs = [read_autocorrelation(autocorrelation)]
     else:
-        raise UsageError(
-            "given beside an autocorrelation", where="rho", remedy="give one of the two"
-        )
+        what = "given beside an autocorrelation"
+        raise UsageError(what, where="rho", remedy="give one of the two")
     moduli, radii = _several(modulus), _radii(ring)
     if radii is not None and not moduli and time_constant is None:
         moduli = tuple(dict.fromkeys(map(float, radii)))
     magnitudes = _magnitudes(moduli, _several(time_constant))
     angles = _several(angle)
     if not np.isfinite(angles).all():
-        raise UsageError(
-            "an angle is not finite", where="angle", remedy="give radians, for example 0.5"
-        )
+        what = "an angle is not finite"
+        raise UsageError(what, where="angle", remedy="give radians, for example 0.5")
     settings = Settings(horizon=horizon, readout=check_readout(readout))
     settings.check_readout_has_horizon()
     eigenvalues = [(magnitude, turn) for turn in angles for magnitude in magnitudes]
@@ -138,16 +136,12 @@ def predict(
     parameters = parametrize(logs, parametrization, normalization, step_size)
     rows: list[PredictionRow] = []
     for source in inputs:
-        moment = moments(logs, source, horizon, settings.state_readout)
+        moment = replace(settings, autocorrelation=source).moments_of(logs)
         rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
     mixture = None if _single_rho(inputs[0]) is not None else components_of(inputs[0])
+    step = step_size if parametrization == "s4" else None
     assumed = PredictionSettings(
-        parametrization=parametrization,
-        normalization=normalization,
-        step_size=step_size if parametrization == "s4" else None,
-        horizon=horizon,
-        readout=settings.readout,
-        autocorrelation=mixture,
+        parametrization, normalization, step, horizon, settings.readout, mixture
     )
     average = None
     if radii is not None:
@@ -190,16 +184,13 @@ def _single_rho(source: Autocorrelation) -> float | None:
 
 def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) -> list[_Magnitude]:
     if moduli and time_constants:
-        raise UsageError(
-            "given beside a modulus", where="time-constant", remedy="give one of the two"
-        )
+        what = "given beside a modulus"
+        raise UsageError(what, where="time-constant", remedy="give one of the two")
     for value in moduli + time_constants:
         if not 0 <= value < math.inf:
-            raise UsageError(
-                f"{value:g} is not a finite number of at least 0",
-                where="modulus" if moduli else "time-constant",
-                remedy="a modulus is |λ|, a time constant is in steps",
-            )
+            what = f"{value:g} is not a finite number of at least 0"
+            remedy = "a modulus is |λ|, a time constant is in steps"
+            raise UsageError(what, where="modulus" if moduli else "time-constant", remedy=remedy)
     with np.errstate(divide="ignore", over="ignore"):
         if time_constants:
             logs = -1 / np.array(time_constants)
@@ -218,9 +209,8 @@ def _radii(given: Ring | str | None) -> Ring | None:
     try:
         inner, outer = map(float, given.split(":"))
     except ValueError:
-        raise UsageError(
-            f"'{given}' is not MIN:MAX", where="--ring", remedy="give two radii, such as 0.9:0.999"
-        ) from None
+        what = f"'{given}' is not MIN:MAX"
+        raise UsageError(what, where="--ring", remedy="give two radii, such as 0.9:0.999") from None
     return inner, outer
 
 
@@ -230,32 +220,21 @@ def _average(
     """E|h|² and E|dh/dλ|² over a ring; of the input all that they depend on is R(0)."""
     inner, outer = radii
     if not 0 <= inner <= outer < math.inf:
-        raise UsageError(
-            f"no ring goes from {inner:g} to {outer:g}",
-            where="--ring",
-            remedy="give the smaller radius first, for example 0.9:0.999",
-        )
+        what = f"no ring goes from {inner:g} to {outer:g}"
+        remedy = "give the smaller radius first, for example 0.9:0.999"
+        raise UsageError(what, where="--ring", remedy=remedy)
     if outer >= 1 and (settings.horizon is None or normalization != "none"):
-        raise UsageError(
-            f"a ring up to {outer:g} averages to no number without end, and has no γ = √(1-|λ|²)",
-            where="--ring",
-            remedy="stay below 1, or give --horizon T and no normalization",
-        )
+        what = f"a ring up to {outer:g} averages to no number without end, and has no γ = √(1-|λ|²)"
+        remedy = "stay below 1, or give --horizon T and no normalization"
+        raise UsageError(what, where="--ring", remedy=remedy)
     if normalization not in ROUND_GAINS:
-        raise UsageError(
-            f"under the normalization {normalization} the average depends on the angles too",
-            where="--ring",
-            remedy=f"choose --normalization {', '.join(ROUND_GAINS)}",
-        )
+        what = f"under the normalization {normalization} the average depends on the angles too"
+        remedy = f"choose --normalization {', '.join(ROUND_GAINS)}"
+        raise UsageError(what, where="--ring", remedy=remedy)
     log_inner, log_outer = (math.log(radius) if radius else -math.inf for radius in radii)
-    found = ring_moments(
-        log_inner,
-        log_outer,
-        variance,
-        settings.horizon,
-        settings.state_readout,
-        np.zeros_like if normalization == "none" else normalizing_log_gain,
-    )
+    gain = np.zeros_like if normalization == "none" else normalizing_log_gain
+    _, horizon, readout = settings.of_states
+    found = ring_moments(log_inner, log_outer, variance, horizon, readout, gain)
     return RingPrediction(inner, outer, *map(finite, found))
 
 
@@ -298,11 +277,8 @@ class ChronoBias(NamedTuple):
 
 def chrono_biases(prediction: Prediction) -> list[ChronoBias]:
     """Those of the shortest and of the longest memory of a sigmoid gate's prediction, if any."""
-    memories = [
-        row.time_constant
-        for row in prediction.rows
-        if row.time_constant and row.time_constant > LEAST_CHRONO
-    ]
+    every = (row.time_constant or 0.0 for row in prediction.rows)
+    memories = [memory for memory in every if memory > LEAST_CHRONO]
     if prediction.settings.parametrization != "sigmoid-gate" or not memories:
         return []
     # T = 1/(1 - λ) of λ = e^(-1/τ), longer than τ by about half a step, needs σ(b) = 1 - 1/T
@@ -336,19 +312,14 @@ def landscape(
     ``coupled`` for all; ``step_size`` is the Δ of ``s4``. A basin ends where the loss is ``level``,
     in (0, 1], of that of a silent student; ``learning_rate`` is one step of Adam. Where training
     starts, at ``start_modulus`` and ``start_angle`` (the target's by default), there is a gradient.
-
-    Raises:
-        UsageError: a value outside its domain, an unknown name, or an eigenvalue that a
-            parametrisation cannot reach.
+    Raises `UsageError` as `predict` does.
     """
     settings = Settings.asked(rho, autocorrelation, horizon, readout, learning_rate=learning_rate)
     settings.check_readout_has_horizon()
     if not 0 < level <= 1:
-        raise UsageError(
-            f"a level of {level:g} is not in (0, 1]",
-            where="--level",
-            remedy="0 is a perfect fit and 1 the loss of a student that is silent",
-        )
+        what = f"a level of {level:g} is not in (0, 1]"
+        remedy = "0 is a perfect fit and 1 the loss of a student that is silent"
+        raise UsageError(what, where="--level", remedy=remedy)
     target = _target(modulus, time_constant, angle, endless=horizon is None)
     start = None
     if start_modulus is not None:
@@ -356,9 +327,8 @@ def landscape(
         start_log = _log(start_modulus, "--from", endless=horizon is None)
         start = complex(start_log, _checked(turn, "--from-angle"))
     elif start_angle is not None:
-        raise UsageError(
-            "given without a modulus to start from", where="--from-angle", remedy="give --from too"
-        )
+        what = "given without a modulus to start from"
+        raise UsageError(what, where="--from-angle", remedy="give --from too")
     chosen = _chosen(parametrizations, normalization)
     return LandscapeReport(
         modulus=math.exp(target.real),
@@ -387,8 +357,8 @@ def _view(
 ) -> LandscapeView:
     logs = np.array([target])
     found = parametrize(logs, name, NORMALIZATIONS[gain], step_size)
-    given = settings.autocorrelation, settings.horizon, settings.state_readout
-    moment, around = settings.moments_of(logs), Landscape(target, name, gain, *given, step_size)
+    moment = settings.moments_of(logs)
+    around = Landscape(target, name, gain, *settings.of_states, step_size)
     slope = None if start is None else around.slope(start)
     parameters, offsets = [], np.array(OFFSETS)
     for parameter, moved in found.derivatives.items():
@@ -430,40 +400,32 @@ def _target(
 ) -> complex:
     """log λ*."""
     if modulus is not None and time_constant is not None:
-        raise UsageError(
-            "given beside a modulus", where="--time-constant", remedy="give one of the two"
-        )
+        what = "given beside a modulus"
+        raise UsageError(what, where="--time-constant", remedy="give one of the two")
     if time_constant is None:
         log_modulus = _log(0.99 if modulus is None else modulus, "--modulus", endless=endless)
     elif 0 < time_constant < math.inf:
         log_modulus = -1 / time_constant
     else:
-        raise UsageError(
-            f"{time_constant:g} is not a positive number of steps",
-            where="--time-constant",
-            remedy="give -1/log|λ|, for example 100",
-        )
+        what = f"{time_constant:g} is not a positive number of steps"
+        raise UsageError(what, where="--time-constant", remedy="give -1/log|λ|, for example 100")
     return complex(log_modulus, _checked(angle, "--angle"))
 
 
 def _log(modulus: float, option: str, *, endless: bool) -> float:
     if not 0 < modulus < math.inf or (endless and modulus >= 1):
         limit = "between 0 and 1" if endless else "positive and finite"
-        raise UsageError(
-            f"a modulus of {modulus:g} is not {limit}",
-            where=option,
-            remedy="the loss of |λ| ≥ 1 needs a --horizon" if endless else "give |λ|",
-        )
+        what = f"a modulus of {modulus:g} is not {limit}"
+        remedy = "the loss of |λ| ≥ 1 needs a --horizon" if endless else "give |λ|"
+        raise UsageError(what, where=option, remedy=remedy)
     return math.log(modulus)
 
 
 def _checked(angle: float, option: str) -> float:
     if not 0 <= angle <= math.pi:
-        raise UsageError(
-            f"an angle of {angle:g} is not in [0, π]",
-            where=option,
-            remedy="give that of the eigenvalue with Im λ >= 0; its conjugate has the same loss",
-        )
+        what = f"an angle of {angle:g} is not in [0, π]"
+        remedy = "give that of the eigenvalue with Im λ >= 0; its conjugate has the same loss"
+        raise UsageError(what, where=option, remedy=remedy)
     return angle
 
 
@@ -473,12 +435,9 @@ def _chosen(names: Sequence[str], normalization: str | None) -> list[tuple[str, 
         given.insert(0, (normalization, tuple(NORMALIZATIONS), "--normalization"))
     for name, known, option in given:
         require_known(name, known, option, f"choose one of {', '.join(known)}")
-    usual = dict(COMPARED)
-    chosen = names or list(usual)
+    chosen = names or list(COMPARED)
     if normalization == "own" and "optimal" in chosen:
-        raise UsageError(
-            "γ of optimal is tied to omega_nu",
-            where="--normalization",
-            remedy="give coupled, or other parametrizations",
-        )
-    return [(name, cast(Gain, normalization or usual[name])) for name in chosen]
+        what = "γ of optimal is tied to omega_nu"
+        remedy = "give coupled, or other parametrizations"
+        raise UsageError(what, where="--normalization", remedy=remedy)
+    return [(name, cast(Gain, normalization or COMPARED[name])) for name in chosen]

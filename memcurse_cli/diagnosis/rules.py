@@ -315,8 +315,5 @@ def find_rules(prefix: str) -> tuple[RuleDocument, ...]:
     if found and prefix:
         return found
     near = [code for code in RULES if code[:3] == prefix.upper()[:3]]
-    raise UsageError(
-        f"{shown_place(prefix)!r} is not the code of a finding",
-        where="rule",
-        remedy=f"known are {', '.join(near or RULES)}",
-    )
+    what = f"{shown_place(prefix)!r} is not the code of a finding"
+    raise UsageError(what, where="rule", remedy=f"known are {', '.join(near or RULES)}")

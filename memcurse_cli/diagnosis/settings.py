@@ -1,9 +1,8 @@
 """What a diagnosis is taken under: the input, the horizon, the optimizer's step, the limits.
 
-They come from options, and from the nearest `memcurse.toml`, or `pyproject.toml` with a table
-`[tool.memcurse]`, of the working directory and those above it up to a repository's root, none of
-another user. It may come from anyone whose repository was cloned, so that commands take from it
-only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
+Options say it, and the nearest `memcurse.toml`, or `pyproject.toml` with `[tool.memcurse]`, from
+the working directory up to a repository's root. As anyone may have written that file, commands
+take from it only what `memcurse_cli.commands.defaults.FOUND_MAY_SET` lists.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ TABLE = re.compile(r"^\s*(?P<array>\[)?\[(?P<name>[^\[\]]+)\]\]?\s*(?:#.*)?$")
 ENTRY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 KeyPath = tuple[str | int, ...]
 
-LARGEST_RATE = 1e9
-"""Beyond any rate that trains, and far below where a step effect overflows."""
+LARGEST_RATE = 1e9  # beyond any rate that trains, and far below where a step effect overflows
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,9 @@ class Settings:
         """
         steps = None if horizon == math.inf else horizon
         if steps is not None and steps % 1 != 0:
-            raise UsageError(
-                f"a horizon of {horizon:g} steps is not whole",
-                where="--horizon",
-                remedy="give a number of steps, or inf for a sequence without end",
-            )
+            what = f"a horizon of {horizon:g} steps is not whole"
+            remedy = "give a number of steps, or inf for a sequence without end"
+            raise UsageError(what, where="--horizon", remedy=remedy)
         return cls(
             autocorrelation=choose_autocorrelation(rho, autocorrelation),
             horizon=None if steps is None else int(steps),
@@ -113,80 +109,54 @@ class Settings:
         return max(self.rates.values(), default=self.learning_rate)
 
     @property
-    def state_readout(self) -> Readout:
-        """Where states and their sensitivities are read."""
-        return self.readout or "last"
+    def of_states(self) -> tuple[Autocorrelation, int | None, Readout]:
+        """R(Δ), the horizon, and where states and their sensitivities are read."""
+        return self.autocorrelation, self.horizon, self.readout or "last"
 
     @property
-    def loss_readout(self) -> Readout:
-        """Where the loss that a Hessian belongs to is read."""
-        return self.readout or "every"
+    def of_loss(self) -> tuple[Autocorrelation, int | None, Readout]:
+        """R(Δ), the horizon, and where the loss that a Hessian belongs to is read."""
+        return self.autocorrelation, self.horizon, self.readout or "every"
 
     def moments_of(self, log_eigenvalues: NDArray[np.complex128]) -> Moments:
         """The moments of states with these log λ, at γ = 1."""
-        return moments(log_eigenvalues, self.autocorrelation, self.horizon, self.state_readout)
+        return moments(log_eigenvalues, *self.of_states)
 
     @property
     def input(self) -> InputAssumption:
         """What a report says that was assumed."""
-        return InputAssumption(
-            autocorrelation=components_of(self.autocorrelation),
-            horizon=self.horizon,
-            horizon_source=self.horizon_source,
-            readout=self.readout,
-            learning_rate=self.learning_rate,
-            input_scale=self.input_scale if self.gates else None,
-            learning_rate_source=self.learning_rate_source,
-            current_learning_rate=self.current_learning_rate,
-            optimizer=self.optimizer,
-            adaptive=self.adaptive,
-        )
+        assumed = {name: getattr(self, name) for name in InputAssumption.__struct_fields__}
+        assumed["autocorrelation"] = components_of(self.autocorrelation)
+        if not self.gates:
+            del assumed["input_scale"]
+        return InputAssumption(**assumed)
 
     def check_readout_has_horizon(self) -> None:
         """Raise `UsageError` for a place to read at in a sequence without end."""
         if self.readout is not None and self.horizon is None:
-            raise UsageError(
-                "an infinite sequence has no last step and no first",
-                where="--readout",
-                remedy="give --horizon T",
-            )
+            what = "an infinite sequence has no last step and no first"
+            raise UsageError(what, where="--readout", remedy="give --horizon T")
 
     def __post_init__(self) -> None:
-        horizon = self.horizon
-        for wrong, what, where, remedy in (
-            (
-                not 0 < self.learning_rate <= LARGEST_RATE,
-                f"a learning rate of {self.learning_rate:g} is outside (0, {LARGEST_RATE:g}]",
-                "--lr",
-                "give the optimizer's rate, for example 1e-3",
-            ),
-            (
-                not 0 < self.step_limit < float("inf"),
-                f"a step effect of {self.step_limit:g} is not positive",
-                "--step-limit",
-                "give a fraction of the state, for example 0.1",
-            ),
-            (
-                not 0 <= self.input_scale < float("inf"),
-                f"an input scale of {self.input_scale:g} is not a finite number of at least 0",
-                "--input-scale",
-                "give the RMS of a component of the gates' input; 1 if it is normalised",
-            ),
-            (
-                horizon is not None and horizon < 1,
-                f"a horizon of {horizon} steps is too short",
-                "--horizon",
-                "give one step or more",
-            ),
-            (
-                horizon is not None and horizon >= 2**63,
-                "the horizon does not fit into 64 bits",
-                "--horizon",
-                "give inf for a sequence without end",
-            ),
-        ):
-            if wrong:
-                raise UsageError(what, where=where, remedy=remedy)
+        rate, scale, horizon = self.learning_rate, self.input_scale, self.horizon
+        if not 0 < rate <= LARGEST_RATE:
+            what = f"a learning rate of {rate:g} is outside (0, {LARGEST_RATE:g}]"
+            remedy = "give the optimizer's rate, for example 1e-3"
+            raise UsageError(what, where="--lr", remedy=remedy)
+        if not 0 < self.step_limit < math.inf:
+            what = f"a step effect of {self.step_limit:g} is not positive"
+            remedy = "give a fraction of the state, for example 0.1"
+            raise UsageError(what, where="--step-limit", remedy=remedy)
+        if not 0 <= scale < math.inf:
+            what = f"an input scale of {scale:g} is not a finite number of at least 0"
+            remedy = "give the RMS of a component of the gates' input; 1 if it is normalised"
+            raise UsageError(what, where="--input-scale", remedy=remedy)
+        if horizon is not None and horizon < 1:
+            what = f"a horizon of {horizon} steps is too short"
+            raise UsageError(what, where="--horizon", remedy="give one step or more")
+        if horizon is not None and horizon >= 2**63:
+            what = "the horizon does not fit into 64 bits"
+            raise UsageError(what, where="--horizon", remedy="give inf for a sequence without end")
 
 
 def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> None:
@@ -209,11 +179,9 @@ def choose_autocorrelation(
     if autocorrelation is None:
         return WHITE if rho is None else Autocorrelation.from_rho(rho)
     if rho is not None:
-        raise UsageError(
-            "both a ρ and an autocorrelation are given",
-            where="--rho",
-            remedy="give --rho for one decay or --autocorrelation for a mixture",
-        )
+        what = "both a ρ and an autocorrelation are given"
+        remedy = "give --rho for one decay or --autocorrelation for a mixture"
+        raise UsageError(what, where="--rho", remedy=remedy)
     return read_autocorrelation(autocorrelation)
 
 
@@ -231,11 +199,9 @@ def read_autocorrelation(given: Autocorrelation | str | os.PathLike[str]) -> Aut
         except UsageError as error:
             if text and set(text) <= set("0123456789.:,;+-eE naif"):  # a list of pairs after all
                 raise
-            raise UsageError(
-                f"'{shown_place(text)}' is neither a file nor a list of pairs",
-                where="autocorrelation",
-                remedy=f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote",
-            ) from error
+            what = f"'{shown_place(text)}' is neither a file nor a list of pairs"
+            remedy = f"{error.remedy}, or name the JSON that memcurse autocorrelation wrote"
+            raise UsageError(what, where="autocorrelation", remedy=remedy) from error
     return _from_file(text)
 
 

@@ -1,9 +1,8 @@
-"""From a sensitivity to the learning rate that training bears, and from that to a verdict.
+"""From a sensitivity to the learning rate that training bears, and what ends training beyond it.
 
-Two things end training as the rate grows, and they are told apart. Where a step can push
-eigenvalues out of the unit disk, the loss *diverges*; where it cannot, the output changes by as
-much as itself in every step and the loss *stalls*. docs/verdict.md has the runs behind the
-constants, and how often the rates that follow were right.
+Where a step can push eigenvalues out of the unit disk, the loss *diverges*; where it cannot, the
+output changes by as much as itself in every step and the loss *stalls*. docs/verdict.md has the
+runs behind the constants.
 """
 
 from __future__ import annotations
@@ -14,22 +13,17 @@ import numpy as np
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.figures import Direction, HessianSummary, ParameterSummary, quantiles
+from memcurse_cli.schema.figures import Direction, HessianSummary, quantiles
 from memcurse_cli.schema.report import UsableRate, known_rate
 
+# How far the signs of an Adam step pull one way: half-way, in the logarithm, between independent
+# signs and signs in concert.
 ALIGNMENT = 0.5
-"""How far the signs of an Adam step pull one way: half-way, in the logarithm, between
-independent signs and signs in concert."""
-
+# lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges.
 DIVERGENCE_EFFECT = 1.2
-"""lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges."""
+STALL_EFFECT = 2.3  # lr √(tr H / E y²), the relative change of the output, at which it stalls
 
 UNMEASURED = ", where no usable rate was measured"
-
-STALL_EFFECT = 2.3
-"""lr √(tr H / E y²), the relative change of the output, at which training stalls."""
-
-DEFECTIVE = "its eigenvectors are nearly parallel: nothing bounds how far a step moves |λ|"
 
 
 def step_effect(relative_sensitivity: float | None, learning_rate: float) -> float | None:
@@ -72,13 +66,6 @@ def direction(
     return "scaling"
 
 
-def effect_rate(parameter: ParameterSummary, limit: float) -> float | None:
-    """The learning rate at which a group's step effect, which grows with it, is at a limit."""
-    if not parameter.step_effect:
-        return None
-    return parameter.learning_rate * (limit / parameter.step_effect)
-
-
 def usable_rate(
     recurrence: Recurrence,
     hessian: HessianSummary | None,
@@ -95,9 +82,10 @@ def usable_rate(
         return UsableRate(None, None, reason)
     divergence = _divergence_rate(recurrence, settings)
     if divergence == 0:
-        defective = recurrence.dense is not None and not recurrence.eigenbasis.is_usable
-        explodes = "the state explodes within the horizon"
-        return UsableRate(None, None, DEFECTIVE if defective else explodes)
+        reason = "the state explodes within the horizon"
+        if recurrence.dense is not None and not recurrence.eigenbasis.is_usable:
+            reason = "its eigenvectors are nearly parallel: nothing bounds how far a step moves |λ|"
+        return UsableRate(None, None, reason)
     effect = None if hessian is None else hessian.output_step_effect
     stall = STALL_EFFECT * settings.rate / effect if effect and math.isfinite(effect) else None
     if divergence is not None and (stall is None or divergence <= stall):

@@ -106,12 +106,11 @@ class Check(Record, frozen=True):
     passed: Annotated[bool, "whether nothing fails."]
     default_policy: Annotated[
         bool,
-        "whether nothing was limited, so that cursed layers and findings of severity error fail.",
+        "whether nothing was limited, so cursed layers and findings of severity error fail.",
     ]
     tolerance: Annotated[
         float | None,
-        "by how much, relatively, a figure may be worse than in the baseline; None without a "
-        "baseline.",
+        "by how much, relatively, a figure may be worse than in the baseline; None without one.",
     ]
     reports: Annotated[tuple[CheckedReport, ...], "one per checkpoint."]
 
@@ -149,8 +148,7 @@ class SpectrumMove(Record, frozen=True):
     inward: Annotated[int, "the reverse: how many would be outward with the reports exchanged."]
     time_constant_median: Annotated[
         float | None,
-        "the median of after/before of the time constants with |λ| < 1 in both; null where there "
-        "is none.",
+        "the median of after/before of the time constants with |λ| < 1 in both, or null.",
     ]
     time_constant_least: Annotated[float | None, "the smallest such ratio."]
     time_constant_most: Annotated[float | None, "the largest."]
@@ -189,9 +187,7 @@ class Compared(Record, frozen=True):
     input: Annotated[InputAssumption, "what the report assumed."]
     verdict: Annotated[Verdict, "its verdict."]
     memory: Annotated[float | None, "the longest of its layers'; null where one never forgets."]
-    gates_alone: Annotated[
-        bool, "whether hidden weights, which were not looked at, can hold a longer memory."
-    ]
+    gates_alone: Annotated[bool, "whether hidden weights, not looked at, can hold a longer memory."]
     usable_rate: Annotated[UsableRate, "the smallest of its layers'."]
     alone: Annotated[tuple[str, ...], "the names of layers that only it has."]
 
@@ -204,9 +200,7 @@ class Comparison(Record, frozen=True):
     version: Annotated[str, "of memcurse."]
     before: Annotated[Compared, "the first report."]
     after: Annotated[Compared, "the second."]
-    layers: Annotated[
-        tuple[LayerComparison, ...], "those that both have, in the order of the first."
-    ]
+    layers: Annotated[tuple[LayerComparison, ...], "those that both have, in the first's order."]
 
 
 StepSource = Literal["pattern", "metadata", "trainer state", "directory", "name"]
@@ -237,10 +231,6 @@ class Tracking(Record, frozen=True):
 
     version: Annotated[str, "of memcurse."]
     steps: Annotated[tuple[TrackedStep, ...], "the checkpoints, by step, ascending."]
-    sentence: Annotated[
-        str, "what changed between the first and the last of them that could be read."
-    ]
+    sentence: Annotated[str, "what changed from the first to the last of them that could be read."]
     failed: Annotated[int, "how many could not be read."]
-    notes: Annotated[
-        tuple[str, ...], "what should be known of how steps were told and figures taken."
-    ] = ()
+    notes: Annotated[tuple[str, ...], "what to know of how steps were told and figures taken."] = ()

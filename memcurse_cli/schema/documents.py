@@ -6,7 +6,6 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +15,15 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import HessianPicture, Record
 
 Schema = dict[str, Any]
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True)
 class Document:
-    """One kind of document.
+    """One kind of document."""
 
-    Attributes:
-        name: what `memcurse schema` calls it.
-        home: the module of `schema` and the class of its fields, imported only when asked for.
-        writer: the command that writes it, with its arguments.
-    """
-
-    name: str
-    home: str
-    writer: str
+    name: str  # what `memcurse schema` calls it
+    home: str  # the module of `schema` and the class of its fields, imported only when asked for
+    writer: str  # the command that writes it, with its arguments
 
     def load(self) -> Any:
         """The class of its fields."""
@@ -72,19 +64,13 @@ DOCUMENTS = (
 
 
 def find_document(name: str) -> Document:
-    """The document of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The document of a name; raises `UsageError` where there is none."""
     for document in DOCUMENTS:
         if document.name == name:
             return document
-    raise UsageError(
-        f"{name[:200]!r} is not a document",
-        where="schema",
-        remedy=f"known are {', '.join(document.name for document in DOCUMENTS)}",
-    )
+    what = f"{name[:200]!r} is not a document"
+    remedy = f"known are {', '.join(document.name for document in DOCUMENTS)}"
+    raise UsageError(what, where="schema", remedy=remedy)
 
 
 def document_schema(document: Document) -> Schema:
@@ -98,7 +84,9 @@ def document_schema(document: Document) -> Schema:
         schema_hook=lambda _: {"type": "array"},  # of NumPy, which no document holds
         ref_template="#/$defs/{name}",
     )
-    for one in _records(Record):
+    kinds = Record.__subclasses__()
+    for one in kinds:
+        kinds += one.__subclasses__()
         if (described := definitions.get(one.__name__)) is None:
             continue
         described["description"] = summarise(one)
@@ -113,7 +101,7 @@ def document_schema(document: Document) -> Schema:
         "description": "What the document is, and the version of its fields.",
     }
     return {
-        "$schema": DIALECT,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:memcurse:{document.name}:{document.identifier.rpartition('/')[2]}",
         **whole,
         "title": document.identifier,
@@ -121,13 +109,6 @@ def document_schema(document: Document) -> Schema:
         "required": ["schema", *whole["required"]],
         "$defs": dict(sorted(definitions.items())),
     }
-
-
-def _records(kind: type[Record]) -> Iterator[type[Record]]:
-    """The classes of all parts of documents."""
-    for one in kind.__subclasses__():
-        yield one
-        yield from _records(one)
 
 
 def summarise(kind: Any) -> str:

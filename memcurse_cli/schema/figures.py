@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -37,8 +37,7 @@ class Component(Record, omit_defaults=True, frozen=True):
         yield from msgspec.structs.astuple(self)[: 3 if self.frequency else 2]
 
 
-Components = tuple[Component, ...]
-"""The parts of R(Δ)."""
+Components = tuple[Component, ...]  # the parts of R(Δ)
 
 
 def components_of(parts: Iterable[tuple[float, ...]]) -> Components:
@@ -54,22 +53,13 @@ class Quantiles(Record, frozen=True):
     p90: Annotated[float | None, "the 90th percentile, between elements by linear interpolation."]
     p99: Annotated[float | None, "the 99th percentile."]
     max: Annotated[float | None, "the largest element."]
-    divergent: Annotated[
-        int, "how many elements are infinite; they sort above every finite one."
-    ] = 0
-
-
-LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)
+    divergent: Annotated[int, "how many elements are infinite; they sort above all others."] = 0
 
 
 def quantiles(elements: NDArray[np.float64]) -> Quantiles:
-    """The quantiles of a layer's figure, with linear interpolation between elements.
+    """The quantiles of a layer's figure; one that touches an infinite element is None.
 
-    Infinite elements sort above every finite one; a quantile that touches one is None. An empty
-    layer has no quantiles.
-
-    Raises:
-        ValueError: an element is nan, which is always a defect of the caller.
+    An empty layer has none. Raises `ValueError` for nan, which is always a defect of the caller.
     """
     ordered = np.sort(elements, axis=None)
     if ordered.size == 0:
@@ -80,7 +70,8 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     divergent = int(ordered.size - np.searchsorted(ordered, np.inf)) if last == math.inf else 0
     if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
         return Quantiles(last, last, last, last, last)
-    low, middle, high, higher, top = (_interpolate(ordered, level) for level in LEVELS)
+    levels = (0.0, 0.5, 0.9, 0.99, 1.0)
+    low, middle, high, higher, top = (_interpolate(ordered, level) for level in levels)
     return Quantiles(low, middle, high, higher, top, divergent)
 
 
@@ -95,12 +86,10 @@ def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:
 
 
 TIME_CONSTANT_EDGES = tuple(10 ** (half_decade / 2) for half_decade in range(13))
-"""The inner edges, in steps, of every time-constant histogram: half decades from 1 to 10⁶.
+"""Inner edges, in steps, of time-constant histograms, each the least τ of the bin above it."""
 
-Bin 0 counts τ < 1, bin k counts edge k-1 ≤ τ < edge k, and the last one counts τ ≥ 10⁶.
-"""
-
-Verdict = Literal["ok", "not_judged", "watch", "cursed"]
+Verdict = Literal["ok", "not_judged", "watch", "cursed"]  # the best first
+ORDER: tuple[Verdict, ...] = get_args(Verdict)
 Direction = Literal["destabilising", "decorrelating", "scaling"]
 
 
@@ -122,7 +111,7 @@ class EigenvalueSummary(Record, frozen=True):
     ] = ()
     values: Annotated[
         tuple[tuple[float, float], ...] | None,
-        "every eigenvalue as (re, im), only where asked for.",
+        "every eigenvalue as (re, im), where asked for.",
     ] = None
     relative_sensitivities: Annotated[
         tuple[float | None, ...] | None,
@@ -202,12 +191,8 @@ class HessianSummary(Record, frozen=True):
     diagonality_error: Annotated[
         float, "the standard error of an estimated diagonality; 0 where it is exact."
     ] = 0.0
-    sharpness_error: Annotated[
-        float, "how much larger the sharpness may be; 0 where it is exact."
-    ] = 0.0
-    adam_residual_error: Annotated[
-        float, "how much larger the residual may be; 0 where it is exact."
-    ] = 0.0
+    sharpness_error: Annotated[float, "how much larger the sharpness may be; 0 if exact."] = 0.0
+    adam_residual_error: Annotated[float, "how much larger the residual may be; 0 if exact."] = 0.0
 
 
 class HessianPicture(Record, eq=False, frozen=True):
@@ -222,37 +207,17 @@ class HessianPicture(Record, eq=False, frozen=True):
     magnitude: Annotated[NDArray[np.float64], "(cells, cells) |H_ab|."]
     correlation: Annotated[NDArray[np.float64], "(cells, cells) |H_ab| / √(H_aa H_bb)."]
     groups: Annotated[tuple[str, ...], "the names of the groups in it."]
-    boundaries: Annotated[
-        tuple[int, ...], "(groups + 1,) the first cell of each group, and the end."
-    ]
-    eigenvalues: Annotated[
-        NDArray[np.float64], "the largest ones of the block, or all of them, descending."
-    ]
+    boundaries: Annotated[tuple[int, ...], "(groups + 1,) each group's first cell, and the end."]
+    eigenvalues: Annotated[NDArray[np.float64], "the largest of the block, or all, descending."]
     eigenvectors: Annotated[NDArray[np.float64], "(top, cells) |v_a| of the 10 largest."]
 
 
-ORDER: tuple[Verdict, ...] = ("ok", "not_judged", "watch", "cursed")
-"""From the best to the worst; a model is as bad as its worst layer."""
-
-
-class Stepped(Protocol):
-    """A parameter group, of a report or of a time series."""
-
-    @property
-    def step_effect(self) -> float | None:
-        """The relative change of the state in one step; None diverges or is not computed."""
-
-    @property
-    def relative_sensitivity(self) -> Quantiles:
-        """κ(ω) over its scalars."""
-
-
-def diverges(parameter: Stepped) -> bool:
+def diverges(parameter: ParameterSummary) -> bool:
     """Whether a step effect is missing because it is infinite, not because it was not computed."""
     return parameter.step_effect is None and parameter.relative_sensitivity.divergent > 0
 
 
-def effect_rank(parameter: Stepped) -> float:
+def effect_rank(parameter: ParameterSummary) -> float:
     """A group's step effect; one that diverges above all others, one not computed below."""
     if parameter.step_effect is None:
         return math.inf if diverges(parameter) else -1.0

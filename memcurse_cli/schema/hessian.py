@@ -1,15 +1,11 @@
-"""The schema `memcurse.hessian/2`: what `memcurse hessian` says, before it is drawn.
-
-Every class but the picture turns into the JSON object of the same fields. A number that does not
-exist is None here and null there.
-"""
+"""The schema `memcurse.hessian/2`: what `memcurse hessian` says, before it is drawn."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from memcurse_cli.schema.figures import Components, HessianPicture, Quantiles, Record
-from memcurse_cli.schema.report import CheckpointSummary, SkippedLayer
+from memcurse_cli.schema.figures import HessianPicture, Quantiles, Record
+from memcurse_cli.schema.report import CheckpointSummary, InputStatistics, SkippedLayer
 
 Kind = Literal["recurrent", "B", "C", "D"]
 Method = Literal["whole", "partial Cholesky", "Lanczos"]
@@ -30,8 +26,7 @@ class HessianScores(Record, frozen=True):
     adam_residual: Annotated[float, "λ_max(D^-½ H D^-½): 1 is diagonal, N is the worst."]
     concentration: Annotated[
         float | None,
-        "coordinates that carry a top eigenvector; null where an eigenspace is too large to be "
-        "found whole.",
+        "coordinates that carry a top eigenvector; null where its space is too large to be found.",
     ]
     sharpness_error: Annotated[
         float, "how much larger the sharpness may be; 0 where H was formed."
@@ -48,7 +43,7 @@ class HessianGroup(Record, frozen=True):
     size: Annotated[int, "the number of scalars."]
     scores: Annotated[
         HessianScores | None,
-        "those of its own diagonal block; None where no scalar of it moves the output.",
+        "of its own diagonal block; None where none of it moves the output.",
     ]
 
 
@@ -62,8 +57,7 @@ class BlockPair(Record, frozen=True):
     ]
     mean_correlation: Annotated[
         float | None,
-        "the mean |H_ab| / √(H_aa H_bb) over pairs a ≠ b that meet in a block; None where there "
-        "are none.",
+        "the mean |H_ab| / √(H_aa H_bb) over pairs a ≠ b that meet in a block, or None.",
     ]
 
 
@@ -99,9 +93,7 @@ class TopEigenvector(Record, frozen=True):
         "dimensions and projector P; null where that is not known.",
     ]
     weights: Annotated[tuple[float, ...], "Σ v² on each group, in the groups' order."]
-    seats: Annotated[
-        tuple[EigenvalueWeight, ...], "the eigenvalues that it sits on, the heaviest first."
-    ]
+    seats: Annotated[tuple[EigenvalueWeight, ...], "the eigenvalues it sits on, heaviest first."]
     coordinates: Annotated[
         tuple[Coordinate, ...],
         "the scalars that carry it, the heaviest first; empty where they were not taken.",
@@ -128,9 +120,7 @@ class Conditioning(Record, frozen=True):
     """
 
     before: Annotated[float, "of H, which plain gradient descent sees."]
-    after: Annotated[
-        float, "of D^-½ H D^-½, which an ideal diagonal preconditioner leaves to Adam."
-    ]
+    after: Annotated[float, "of D^-½ H D^-½, what an ideal diagonal preconditioner leaves to Adam."]
 
 
 class LayerHessianReport(Record, frozen=True):
@@ -143,9 +133,7 @@ class LayerHessianReport(Record, frozen=True):
     eigenvalues: Annotated[int, "the number n of its recurrence's eigenvalues."]
     reason: Annotated[str | None, "why there is no Hessian, or None."] = None
     left_out: Annotated[str | None, "what it does not cover and why, or None."] = None
-    blocks: Annotated[
-        int, "how many diagonal blocks it falls into; everything outside them is zero."
-    ] = 0
+    blocks: Annotated[int, "how many diagonal blocks it falls into; all else is zero."] = 0
     largest_block: Annotated[int, "the order of the largest."] = 0
     method: Annotated[
         Method,
@@ -161,7 +149,7 @@ class LayerHessianReport(Record, frozen=True):
     groups: Annotated[tuple[HessianGroup, ...], "one by one."] = ()
     pairs: Annotated[
         tuple[BlockPair, ...],
-        "two by two, the largest share first; empty where they were not taken.",
+        "two by two, the largest share first; empty where not taken.",
     ] = ()
     spectrum: Annotated[HessianSpectrum | None, "its eigenvalues."] = None
     eigenvectors: Annotated[tuple[TopEigenvector, ...], "the top ones."] = ()
@@ -174,16 +162,9 @@ class LayerHessianReport(Record, frozen=True):
     ] = None
 
 
-class HessianInput(Record, frozen=True):
+class HessianInput(InputStatistics, frozen=True):
     """What the input and the loss were assumed to be."""
 
-    autocorrelation: Annotated[
-        Components,
-        "(weight, ρ) of each part of each input's R(Δ) = Σ weight ρ^|Δ| cos(ωΔ), and (weight, ρ, "
-        "ω) of a part with a frequency.",
-    ]
-    horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
-    horizon_source: Annotated[str | None, "``option``, ``checkpoint`` or None."]
     readout: Annotated[
         Literal["last", "every"],
         "``every`` for a loss that is the mean over the steps, ``last`` for one at step T.",
@@ -198,7 +179,5 @@ class HessianReport(Record, frozen=True):
     version: Annotated[str, "of memcurse."]
     checkpoint: Annotated[CheckpointSummary, "the file."]
     input: Annotated[HessianInput, "what the input and the loss were assumed to be."]
-    layers: Annotated[
-        tuple[LayerHessianReport, ...], "the recurrent layers, in the checkpoint's order."
-    ]
+    layers: Annotated[tuple[LayerHessianReport, ...], "the recurrent layers, in the file's order."]
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()

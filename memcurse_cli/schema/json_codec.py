@@ -1,13 +1,12 @@
-"""Every document as JSON and back, both read off the fields of its class.
+"""Every document as JSON and back, both read off the fields of its class, as ASCII.
 
-A number that does not exist is null; NaN and Infinity are never written and never accepted. The
-text is ASCII: any name survives any terminal and pipe.
+A number that does not exist is null; NaN and Infinity are never written and never accepted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,40 +28,25 @@ from memcurse_cli.schema.report import (
 
 Part = TypeVar("Part")
 
-FIRST = "1"
-"""The schema of memcurse 0.1."""
+# Findings that 0.1 gave the severity, and a rate to stay below, of its own verdict.
 JUDGED_BY_STEPS = ("MC201", "MC202", "MC203", "MC204", "MC207")
-"""Findings that 0.1 gave the severity, and a rate to stay below, of its own verdict."""
 
 
 def to_json(document: Any, *, values: bool = True) -> dict[str, Any]:
-    """The JSON object of a document: ``schema`` first, then the fields in their own order.
+    """The JSON object of one of `documents.DOCUMENTS`: ``schema``, then the fields in their order.
 
-    Args:
-        document: an instance of one of the classes of `documents.DOCUMENTS`.
-        values: whether to write the eigenvalues that it holds, and what comes with them.
+    With ``values`` it has the eigenvalues that the document holds, and what comes with them.
     """
     return {"schema": document.SCHEMA, **encode(document, values=values)}
 
 
-def to_text(document: Any) -> str:
-    """The JSON text of a document.
+def to_text(*documents: Any, values: bool = True) -> str:
+    """The text of one document's object, or of an array of several; see `to_json`.
 
-    Raises:
-        ValueError: a number is NaN or infinite.
+    Raises `ValueError` where a number is NaN or infinite.
     """
-    return json.dumps(to_json(document), indent=2, allow_nan=False)
-
-
-def dumps(reports: Sequence[Report], *, values: bool = True) -> str:
-    """The text of one report's object, or of an array of several.
-
-    Args:
-        reports: what to write.
-        values: whether to write the eigenvalues and curves that the reports hold.
-    """
-    documents = [to_json(report, values=values) for report in reports]
-    return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False)
+    written = [to_json(document, values=values) for document in documents]
+    return json.dumps(written[0] if len(written) == 1 else written, indent=2, allow_nan=False)
 
 
 def encode(value: Any, *, values: bool = True) -> Any:
@@ -86,32 +70,23 @@ def encode(value: Any, *, values: bool = True) -> Any:
 def from_json(document: object, *, where: str = "report") -> Report:
     """The report that a JSON object holds; fields that a later version added are passed over.
 
-    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates.
-
-    Args:
-        document: what `json.loads` gave.
-        where: what errors name as the place.
-
-    Raises:
-        UsageError: a schema of another major version, or of something else.
-        MemcurseError: a field is missing or is not what the schema says.
+    One of memcurse 0.1, ``memcurse.report/1``, is judged anew by its usable rates. Raises, at
+    ``where``, `UsageError` for a schema of another major version or of something else, and
+    `MemcurseError` for a field that is missing or is not what the schema says.
     """
     if not isinstance(document, dict):
         raise not_a_report("not a JSON object", where)
     schema = document.get("schema")
     if not isinstance(schema, str) or schema.partition(".report/")[0] != "memcurse":
-        raise UsageError(
-            "not a memcurse report", where=where, remedy="write one with memcurse inspect --json"
-        )
+        what = "not a memcurse report"
+        raise UsageError(what, where=where, remedy="write one with memcurse inspect --json")
     major = schema.partition("/")[2].split(".")[0]
-    if major == FIRST:
+    if major == "1":
         return _judged_anew(decode(Report, _in_fields_of_now(document), where=where))
     if major != Report.SCHEMA.partition("/")[2]:
-        raise UsageError(
-            f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}",
-            where=where,
-            remedy="write the report again with this version of memcurse",
-        )
+        what = f"the schema is {schema[:40]!r}, this version reads {Report.SCHEMA}"
+        remedy = "write the report again with this version of memcurse"
+        raise UsageError(what, where=where, remedy=remedy)
     return decode(Report, document, where=where)
 
 
@@ -162,9 +137,8 @@ def _judged_anew(report: Report) -> Report:
 
     def judged(layer: LayerReport) -> LayerReport:
         usable = ranged(layer.usable_rate)
-        verdict = rate_verdict(usable, layer.learning_rate)
-        if not layer.parameters and not (layer.input_dependent or layer.hidden_feedback):
-            verdict = "ok"
+        moves = layer.parameters or layer.input_dependent or layer.hidden_feedback
+        verdict = rate_verdict(usable, layer.learning_rate) if moves else "ok"
         reason = (usable and usable.reason) or NOT_KNOWN
         return replace(
             layer,
@@ -192,15 +166,10 @@ def _judged_anew(report: Report) -> Report:
 
 
 def decode(kind: type[Part], document: object, *, where: str) -> Part:
-    """What `encode` wrote of a part of a document.
+    """What `encode` wrote of a part of a document, as its class.
 
-    Args:
-        kind: its class.
-        document: what a reader of JSON gave.
-        where: what errors name as the place.
-
-    Raises:
-        MemcurseError: a field is missing or is not what its type says, or a number not finite.
+    Raises `MemcurseError`, at ``where``, for a field that is missing or is not what its type says,
+    and for a number that is not finite.
     """
     try:
         json.dumps(document, allow_nan=False)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from memcurse_cli.schema.figures import Quantiles, Record
 
-JACOBIAN = "jacobian"
-"""The name of the `HiddenSpectrum` of the whole step, beside those of the gates."""
+AGREEMENT = 1.5  # the largest ratio of figures that are said to agree
+JACOBIAN = "jacobian"  # the `HiddenSpectrum` of the whole step, beside those of the gates
 
 
 class DenseStructure(Record, frozen=True):
@@ -30,9 +30,7 @@ class DenseStructure(Record, frozen=True):
         "‖q_k‖‖p_k‖ of each eigenvalue, at least 1: how far a change of the matrix of norm 1 can "
         "move it.",
     ]
-    transient_growth: Annotated[
-        float | None, "the largest ‖A^k‖₂ found; None where an eigenvalue has |λ| ≥ 1."
-    ]
+    transient_growth: Annotated[float | None, "the largest ‖A^k‖₂ found; None where some |λ| ≥ 1."]
     transient_step: Annotated[int | None, "its k."]
     kreiss_bound: Annotated[
         float | None, "a lower bound on the Kreiss constant, and so on every sup_k ‖A^k‖₂."
@@ -59,9 +57,7 @@ class DenseSummary(Record, frozen=True):
     ]
     henrici_departure: Annotated[float, "√(‖A‖_F² - Σ|λ|²) / ‖A‖_F, in [0, 1]; 0 is normal."]
     sensitivity: Annotated[float | None, "E‖dh/dA‖²_F over every entry of the stored matrix."]
-    relative_sensitivity: Annotated[
-        float | None, "E‖dh/dA‖²_F / E‖h‖², which the step effect is taken from."
-    ]
+    relative_sensitivity: Annotated[float | None, "E‖dh/dA‖²_F / E‖h‖², behind the step effect."]
     memory: Annotated[
         float | None,
         "the larger of the longest time constant and the last k found with ‖A^k‖₂ ≥ 1/e, in "
@@ -91,9 +87,7 @@ class HiddenSpectrum(Record, frozen=True):
     order: Annotated[int, "the number of its eigenvalues."]
     spectral_radius: Annotated[float, "the largest |λ|."]
     unstable: Annotated[int, "how many have |λ| ≥ 1."]
-    time_constant: Annotated[
-        float | None, "-1/log of the spectral radius in steps; None from 1 on."
-    ]
+    time_constant: Annotated[float | None, "-1/log of the radius in steps; None from 1 on."]
 
 
 def jacobian_of(spectra: Sequence[HiddenSpectrum]) -> HiddenSpectrum | None:
@@ -115,28 +109,20 @@ class StateAtWork(Record, frozen=True):
     second_moment: Annotated[float, "E h² of a unit."]
     gates: Annotated[tuple[GateAtWork, ...], "how far they are open."]
     growth: Annotated[float, "χ, what one step makes of the square of a small change of the state."]
-    growth_error: Annotated[
-        float | None, "the standard error of a growth that was simulated, else None."
-    ]
-    time_constant: Annotated[
-        float | None, "-2/log χ in steps, that of the change itself; None from 1 on."
-    ]
+    growth_error: Annotated[float | None, "the standard error of a simulated growth, else None."]
+    time_constant: Annotated[float | None, "-2/log χ in steps, the change's own; None from 1 on."]
 
 
 class GatedOperatingPoint(Record, frozen=True):
     """Mean field theory of a gated layer, beside a simulation of the layer itself."""
 
-    input_scale: Annotated[
-        float, "the RMS of every component of the inputs, which are white and Gaussian."
-    ]
+    input_scale: Annotated[float, "the RMS of every component of the inputs, white and Gaussian."]
     predicted: Annotated[
         StateAtWork | None,
         "a wide layer whose weights are independent, of the layer's mean and variance, and drawn "
         "anew at every step, with the layer's own biases; None where it has no fixed point.",
     ]
-    simulated: Annotated[
-        StateAtWork | None, "the layer itself; None where it is too large to be run."
-    ]
+    simulated: Annotated[StateAtWork | None, "the layer itself; None where it is too large to run."]
     agrees: Annotated[
         bool | None,
         "whether E h² and the decay rate of the two are within `AGREEMENT` of each other; None "
@@ -153,16 +139,10 @@ class GatedOperatingPoint(Record, frozen=True):
     reason: Annotated[str | None, "why a figure is missing or not to be trusted, or None."] = None
 
 
-AGREEMENT = 1.5
-"""The largest ratio of figures that are said to agree."""
-
-
 class GateBand(Record, frozen=True):
     """How much the eigenvalues move."""
 
-    share: Annotated[
-        float, "the share of steps at which the gate of a unit has a smaller |λ| than here."
-    ]
+    share: Annotated[float, "the share of steps when a unit's gate has a smaller |λ| than here."]
     modulus: Annotated[Quantiles, "|λ| there, over the units."]
     time_constant: Annotated[Quantiles, "-1/log|λ| there, in steps."]
 
@@ -172,9 +152,7 @@ class GateFigure(Record, frozen=True):
 
     nominal: Annotated[Quantiles, "at their bias, over an infinite horizon."]
     moving: Annotated[Quantiles, "drawn independently at every step, over an infinite horizon."]
-    ratio: Annotated[
-        Quantiles, "the second over the first, element by element; where both diverge it is 1."
-    ]
+    ratio: Annotated[Quantiles, "the second over the first of each element; 1 where both diverge."]
 
 
 class GateParameter(Record, frozen=True):
@@ -238,9 +216,7 @@ class AdamGroup(Record, frozen=True):
     size: Annotated[int, "the number of scalars."]
     learning_rate: Annotated[float | None, "the rate that the steps are taken at."] = None
     step: Annotated[float | None, "how many steps Adam has made, or None if not stored."] = None
-    without_gradient: Annotated[
-        int, "scalars whose second moment is 0, which are in none of the figures."
-    ] = 0
+    without_gradient: Annotated[int, "scalars with a second moment of 0, in no figure."] = 0
     effective_step: Annotated[
         StepQuantiles | None, "lr / (√v̂ + ε): what Adam multiplies a gradient with."
     ] = None
@@ -292,9 +268,7 @@ class GroupRate(Record, frozen=True):
 class RelativeSharpness(Record, frozen=True):
     """The recurrent parameters against B, C and D, at a perfect fit."""
 
-    recurrent: Annotated[
-        float, "the largest eigenvalue of the Hessian over the recurrent parameters."
-    ]
+    recurrent: Annotated[float, "the largest eigenvalue of the Hessian over recurrent parameters."]
     rest: Annotated[float, "that over B, C and D."]
     sgd_ratio: Annotated[
         float, "rest / recurrent: the ratio of the largest stable rates of gradient descent."
@@ -312,7 +286,5 @@ class LearningRates(Record, frozen=True):
     rest: Annotated[float, "the learning rate of the rest of the network."]
     limit: Annotated[float, "the relative change of the state at ``effect_rate``."]
     groups: Annotated[tuple[GroupRate, ...], "the recurrent ones."]
-    sharpness: Annotated[
-        RelativeSharpness | None, "against B, C and D; None where they are not known."
-    ]
+    sharpness: Annotated[RelativeSharpness | None, "against B, C and D; None where not known."]
     sharpness_reason: Annotated[str | None, "why it is not there, or None."]

@@ -40,9 +40,7 @@ class FormatDocument(Record, frozen=True):
     """One checkpoint format."""
 
     name: Annotated[str, "its name."]
-    extensions: Annotated[
-        tuple[str, ...], "those that its files usually have; content decides, not they."
-    ]
+    extensions: Annotated[tuple[str, ...], "those that its files usually have; content decides."]
     recognised_by: Annotated[str, "what in the content decides."]
 
 
@@ -62,8 +60,8 @@ class RulesDocument(Record, frozen=True):
     rules: Annotated[tuple[RuleDocument, ...], "in the order of their codes."]
 
 
+# What a settings file can set an option to.
 Value = float | str | bool | tuple[float | str, ...] | dict[str, float] | None
-"""What a settings file can set an option to."""
 
 
 class SettingDocument(Record, frozen=True):

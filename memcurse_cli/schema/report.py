@@ -1,7 +1,6 @@
 """The schema `memcurse.report/2`: everything that a report says, before it is drawn.
 
-Every record turns into the JSON object of the same fields. A number that does not exist is None
-here and null there; inf and nan never stand in a report.
+A number that does not exist is None here and null in JSON; inf and nan never stand in a report.
 """
 
 from __future__ import annotations
@@ -36,11 +35,12 @@ from memcurse_cli.schema.layer import (
 )
 
 
-def finite(value: float) -> float | None:
+def finite(value: float | None) -> float | None:
     """A number as a report holds it; None for inf and NaN, which JSON has not."""
-    return float(value) if math.isfinite(value) else None
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
+NOT_KNOWN = "no layer has one"
 Severity = Literal["info", "warning", "error"]
 
 
@@ -88,8 +88,7 @@ class UsableRate(Record, frozen=True):
     high: Annotated[float | None, "the upper end."] = None
 
 
-FACTOR = 3.0
-"""Within which the measured rates were of the predicted ones, in four setups of five."""
+FACTOR = 3.0  # within which measured rates were of the predicted ones, in four setups of five
 
 
 def known_rate(rate: float, limited_by: Limit) -> UsableRate:
@@ -134,9 +133,6 @@ def by_rate(layers: Iterable[LayerReport]) -> list[Judged]:
     return sorted(judged, key=lambda one: one.ratio, reverse=True)
 
 
-NOT_KNOWN = "no layer has one"
-
-
 def longest_memory(memories: Iterable[float | None]) -> float | None:
     """The longest of some memories in steps; None where one never forgets."""
     steps = list(memories)
@@ -171,14 +167,10 @@ class WhatIf(Record, frozen=True):
     ]
     step_size: Annotated[float | None, "Δ of ``s4``; None for the others."]
     left_out: Annotated[int, "eigenvalues with |λ| ≥ 1 that it cannot hold."]
-    reason: Annotated[
-        str | None, "why the figures, or those that need B and C, are missing; or None."
-    ]
+    reason: Annotated[str | None, "why figures, or those that need B and C, are missing; or None."]
     state: Annotated[StateSummary | None, "E|h|²."] = None
     parameters: Annotated[tuple[ParameterSummary, ...], "the groups, without a tensor."] = ()
-    hessian: Annotated[
-        HessianSummary | None, "its scores over these groups, where B and C are known."
-    ] = None
+    hessian: Annotated[HessianSummary | None, "over these groups, where B and C are known."] = None
     hessian_reason: Annotated[str | None, "why it has none, or None."] = None
     usable_rate: Annotated[UsableRate | None, "as that of a layer."] = None
 
@@ -191,9 +183,7 @@ class LayerReport(Record, frozen=True):
     name: Annotated[str, "the layer's name in the checkpoint."]
     family: Annotated[str, "the family that read it."]
     tensors: Annotated[tuple[str, ...], "the names of the tensors that it was read from."]
-    input_dependent: Annotated[
-        bool, "whether λ depends on the input, and was taken at a nominal one."
-    ]
+    input_dependent: Annotated[bool, "whether λ depends on inputs, and was taken at a nominal one."]
     stable_by_construction: Annotated[bool, "whether |λ| < 1 whatever the parameters are."]
     assumptions: Annotated[tuple[str, ...], "what the checkpoint does not say and was assumed."]
     eigenvalues: Annotated[EigenvalueSummary, "the spectrum."]
@@ -222,33 +212,21 @@ class LayerReport(Record, frozen=True):
         "whether gates see the hidden state through dense weights, whose memory is not in "
         "``eigenvalues``.",
     ] = False
-    hidden_spectra: Annotated[
-        tuple[HiddenSpectrum, ...], "those weights' spectra, only where asked for."
-    ] = ()
-    hidden_spectra_reason: Annotated[
-        str | None, "why one that was asked for is missing, or None."
-    ] = None
-    usable_rate: Annotated[
-        UsableRate | None, "the largest learning rate to expect training to bear."
-    ] = None
+    hidden_spectra: Annotated[tuple[HiddenSpectrum, ...], "their spectra, where asked for."] = ()
+    hidden_spectra_reason: Annotated[str | None, "why one asked for is missing, or None."] = None
+    usable_rate: Annotated[UsableRate | None, "the largest rate to expect training to bear."] = None
     not_judged: Annotated[str | None, "why it was not judged, or None where it was."] = None
     lru_rate: Annotated[
         UsableRate | None,
         "the usable rate of the same eigenvalues as an LRU has them, γ = √(1-|λ|²) of its own; "
         "only where the layer is not ok and another parametrisation could help.",
     ] = None
-    what_if: Annotated[
-        tuple[WhatIf, ...], "the layer in other parameters, where that was asked for."
-    ] = ()
-    learning_rates: Annotated[
-        LearningRates | None, "those of its groups, where they were asked for."
-    ] = None
-    adam: Annotated[
-        tuple[AdamGroup, ...], "what Adam has made of them, where its state is known."
-    ] = ()
+    what_if: Annotated[tuple[WhatIf, ...], "the layer in other parameters, where asked for."] = ()
+    learning_rates: Annotated[LearningRates | None, "those of its groups, where asked for."] = None
+    adam: Annotated[tuple[AdamGroup, ...], "what Adam made of them, where its state is known."] = ()
     gates: Annotated[
         GateSummary | None,
-        "what input-dependent gates do when they move, where that was asked for.",
+        "what input-dependent gates do when they move, where asked for.",
     ] = None
     operating_point: Annotated[
         GatedOperatingPoint | None,
@@ -284,8 +262,8 @@ class CheckpointSummary(Record, frozen=True):
     notes: Annotated[tuple[str, ...], "what the reader had to say."] = ()
 
 
-class InputAssumption(Record, frozen=True):
-    """What was assumed of the input and of the optimizer."""
+class InputStatistics(Record, frozen=True):
+    """What was assumed of the input."""
 
     autocorrelation: Annotated[
         Components,
@@ -293,12 +271,15 @@ class InputAssumption(Record, frozen=True):
         "with a frequency.",
     ]
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
-    horizon_source: Annotated[
-        str | None, "``option``, ``checkpoint``, or ``assumed`` where nothing says."
-    ]
+    horizon_source: Annotated[str | None, "``option``, ``checkpoint`` or ``assumed``."]
+
+
+class InputAssumption(InputStatistics, frozen=True):
+    """What was assumed of the input and of the optimizer."""
+
     learning_rate: Annotated[
         float,
-        "the largest rate that parameters are trained at; a layer and a group have their own.",
+        "the largest rate that parameters are trained at; layers and groups have their own.",
     ]
     readout: Annotated[
         Literal["last", "every"] | None,
@@ -331,15 +312,11 @@ class Action(Record, frozen=True):
 
 
 class SensitivityCurve(Record, frozen=True):
-    """κ(λ) of a real eigenvalue under the assumed input, for charts to draw behind a layer's
-    own.
-    """
+    """κ(λ) of a real eigenvalue under the assumed input, which charts draw behind a layer's."""
 
     horizon: Annotated[int | None, "the number of steps T, or None for an infinite sequence."]
     time_constant: Annotated[tuple[float, ...], "-1/log λ in steps, ascending."]
-    relative_sensitivity: Annotated[
-        tuple[float | None, ...], "κ(λ) at each; None where it diverges."
-    ]
+    relative_sensitivity: Annotated[tuple[float | None, ...], "κ(λ) there; None where it diverges."]
 
 
 class Report(Record, frozen=True):
@@ -364,12 +341,10 @@ class Report(Record, frozen=True):
     actions: Annotated[tuple[Action, ...], "what to do, the most urgent first."]
     layers: Annotated[tuple[LayerReport, ...], "the recurrent layers, in the checkpoint's order."]
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
-    not_recurrent: Annotated[
-        tuple[NotRecurrent, ...], "layers of a hybrid that have no recurrence."
-    ] = ()
+    not_recurrent: Annotated[tuple[NotRecurrent, ...], "a hybrid's layers without recurrence."] = ()
     curves: Annotated[
         tuple[SensitivityCurve, ...],
-        "those of the theory, only where every eigenvalue was asked for.",
+        "those of the theory, where every eigenvalue was asked for.",
     ] = ()
     optimizer: Annotated[
         OptimizerSummary | None, "the state that the checkpoint keeps of its optimizer, or None."
@@ -405,10 +380,8 @@ class Report(Record, frozen=True):
         A rate above that of the network is not given; a layer that was not judged stays with the
         rest. A tensor that several layers share, or of which only a part is recurrent, is one
         parameter. Without ``model.named_parameters()`` the groups hold names of tensors, and that
-        of the rest, the last one, none.
-
-        Raises:
-            UsageError: a recurrent tensor is not among the parameters, or may be several of them.
+        of the rest, the last one, none. Raises `UsageError` for a recurrent tensor that is not
+        among the parameters, or may be several of them.
         """
         named = None if parameters is None else dict(parameters)
         rates: dict[str, float] = {}
@@ -448,11 +421,9 @@ def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
     if len(outer) == 1:
         return outer[0]
     which = f"may be {' or '.join(outer[:3])}" if outer else "is none of the parameters"
-    raise UsageError(
-        f"the checkpoint's {tensor} {which}",
-        where="groups",
-        remedy="give model.named_parameters() of the model that the checkpoint is of",
-    )
+    what = f"the checkpoint's {tensor} {which}"
+    remedy = "give model.named_parameters() of the model that the checkpoint is of"
+    raise UsageError(what, where="groups", remedy=remedy)
 
 
 def layer_figures(layer: LayerReport) -> dict[str, float]:

@@ -44,9 +44,7 @@ class PredictionSettings(Record, frozen=True):
     normalization: Annotated[str, "how the gain γ does."]
     step_size: Annotated[float | None, "Δ; null where the parametrisation has none."]
     horizon: Annotated[int | None, "T in steps, or null for an infinite sequence."]
-    readout: Annotated[
-        Literal["last", "every"] | None, "``last`` or ``every`` step of it; null is the last."
-    ]
+    readout: Annotated[Literal["last", "every"] | None, "``last`` or ``every`` step; null is last."]
     autocorrelation: Annotated[Components | None, "the input where it is a mixture, else null."]
 
 
@@ -57,9 +55,7 @@ class Prediction(Record, frozen=True):
 
     settings: Annotated[PredictionSettings, "what was assumed."]
     rows: Annotated[tuple[PredictionRow, ...], "one per input, angle and eigenvalue."]
-    ring: Annotated[
-        RingPrediction | None, "the averages over a ring; null where none was asked for."
-    ] = None
+    ring: Annotated[RingPrediction | None, "averages over a ring; null where not asked for."] = None
 
 
 Gain = Literal["none", "own", "coupled"]
@@ -72,7 +68,7 @@ class LandscapeParameter(Record, frozen=True):
     value: Annotated[float, "what it is at the optimum."]
     sensitivity: Annotated[
         float,
-        "E|dh/dω|², which is the loss's second derivative there, for an input of unit variance.",
+        "E|dh/dω|², the loss's second derivative there, for an input of unit variance.",
     ]
     relative_sensitivity: Annotated[
         float, "κ(ω) = E|dh/dω|² / E|h|²; near the optimum the loss is κ δ²."
@@ -87,9 +83,7 @@ class LandscapeParameter(Record, frozen=True):
         "how far it may be off, to the nearer side, before the loss reaches the level; null where "
         "it never does.",
     ]
-    steps_across: Annotated[
-        float | None, "basin / lr: how many steps of Adam lead out of the basin."
-    ]
+    steps_across: Annotated[float | None, "basin / lr: how many steps of Adam lead out of it."]
     loss: Annotated[
         tuple[float | None, ...],
         "the loss at each of the offsets, the larger of both sides; null where it diverges. Below "
@@ -121,7 +115,7 @@ class LandscapeView(Record, frozen=True):
     parameters: Annotated[tuple[LandscapeParameter, ...], "in the order of the parametrisation."]
     start_loss: Annotated[
         float | None,
-        "the loss at the start; null without one, and where it leaves the range of a float.",
+        "the loss at the start; null without one, or where it leaves a float's range.",
     ] = None
 
 
@@ -136,18 +130,12 @@ class LandscapeReport(Record, frozen=True):
     modulus: Annotated[float, "|λ*|."]
     time_constant: Annotated[float | None, "-1/log|λ*| in steps; null where |λ*| ≥ 1."]
     angle: Annotated[float, "arg λ* in radians."]
-    step_size: Annotated[
-        float | None, "Δ of ``s4``; null where that is not among the parametrisations."
-    ]
+    step_size: Annotated[float | None, "Δ of ``s4``; null where that is not among the views."]
     level: Annotated[float, "the loss at which a basin ends."]
     input: Annotated[InputAssumption, "what was assumed of the input and of the optimizer."]
-    offsets: Annotated[
-        tuple[float, ...], "the distances from the optimum at which the losses were taken."
-    ]
+    offsets: Annotated[tuple[float, ...], "distances from the optimum, at which losses were taken."]
     views: Annotated[tuple[LandscapeView, ...], "the parametrisations."]
-    start_modulus: Annotated[float | None, "|λ| where training starts; null without a start."] = (
-        None
-    )
+    start_modulus: Annotated[float | None, "|λ| where training starts; null without one."] = None
     start_angle: Annotated[float | None, "its angle in radians; null without a start."] = None
 
 
@@ -177,9 +165,7 @@ class SampleData(Record, frozen=True):
 class FitQuality(Record, frozen=True):
     """How well the mixture follows the estimate."""
 
-    relative_rms: Annotated[
-        float, "the root mean square of values - fitted over all lags, by R̂(0)."
-    ]
+    relative_rms: Annotated[float, "the root mean square of values - fitted at all lags, by R̂(0)."]
     relative_max: Annotated[float, "the largest |values - fitted|, by R̂(0)."]
     worst_lag: Annotated[int, "the lag of that, in steps."]
 
@@ -189,14 +175,11 @@ class EmpiricalDocument(Record, frozen=True):
 
     lags: Annotated[tuple[int, ...], "Δ in steps."]
     values: Annotated[tuple[float, ...], "R̂(Δ) by the estimator."]
-    fitted: Annotated[
-        tuple[float, ...], "what the estimator would give for the mixture, in the mean."
-    ]
+    fitted: Annotated[tuple[float, ...], "what the estimator gives for the mixture, in the mean."]
     standard_errors: Annotated[tuple[float, ...], "of each R̂(Δ)."]
     standard_error_method: Annotated[
         Literal["sequences", "gaussian"],
-        "``sequences`` from the spread between sequences, ``gaussian`` from the mixture for a "
-        "single one.",
+        "``sequences`` from the spread between sequences, ``gaussian`` from the mixture for one.",
     ]
 
 
@@ -210,12 +193,8 @@ class AutocorrelationDocument(Record, frozen=True):
         Estimator, "``unbiased`` divides by the number of products, ``biased`` by that of samples."
     ]
     centred: Annotated[bool, "whether each feature's mean was taken away."]
-    centring_bias: Annotated[
-        float, "what that takes from every lag in the mean; 0 where nothing was."
-    ]
+    centring_bias: Annotated[float, "what that takes from every lag in the mean, or 0."]
     components: Annotated[Components, "the mixture R(Δ) = Σ weight ρ^|Δ| cos(ωΔ)."]
     fit: Annotated[FitQuality, "how well it follows the estimate."]
-    states: Annotated[
-        tuple[StateCheck, ...], "what states that forget within the lags make of both."
-    ]
+    states: Annotated[tuple[StateCheck, ...], "what states that forget within lags make of both."]
     empirical: Annotated[EmpiricalDocument, "the estimate."]

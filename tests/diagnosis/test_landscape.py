@@ -17,7 +17,7 @@ from memcurse_cli.reports.terminal.steps import title
 
 def test_the_usual_parametrisations_are_compared() -> None:
     report = landscape(modulus=0.999, angle=0.3, learning_rate=1e-3)
-    assert tuple((view.parametrization, view.gain) for view in report.views) == COMPARED
+    assert {view.parametrization: view.gain for view in report.views} == COMPARED
     assert report.time_constant == pytest.approx(-1 / np.log(0.999))
     basins = {title(view): narrowest(view) for view in report.views}
     widths = {name: one.basin for name, one in basins.items() if one is not None}

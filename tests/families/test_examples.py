@@ -24,7 +24,7 @@ from memcurse_cli.families.registry import all_families, families_marked
 from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.html.report import to_html
 from memcurse_cli.reports.terminal.report import render
-from memcurse_cli.schema.json_codec import dumps
+from memcurse_cli.schema.json_codec import to_text
 
 ROOT = Path(__file__).parents[2]
 CORPORA = (
@@ -179,7 +179,7 @@ def test_every_report_names_neighbours_once() -> None:
     assert [layer.assumptions[-1] for layer in report.layers] == [f"λ is taken without {said}"] * 2
     assert text_for(render(report), None, width=200).count(said) == 1
     assert said in html.unescape(to_html([report]))
-    assert dumps([report]).count(json.dumps(said)[1:-1]) == 2
+    assert to_text(report).count(json.dumps(said)[1:-1]) == 2
 
 
 def read(arrays: Mapping[str, NDArray], family: str) -> Recurrence | MemcurseError:

@@ -15,7 +15,7 @@ from reports.strategies import instances
 from memcurse_cli import inspect
 from memcurse_cli.commands.request import load_reports
 from memcurse_cli.errors import MemcurseError, UsageError
-from memcurse_cli.schema.json_codec import dumps, from_json, to_json
+from memcurse_cli.schema.json_codec import from_json, to_json, to_text
 from memcurse_cli.schema.report import Report
 
 FIRST = Path(__file__).parent / "first"
@@ -32,13 +32,13 @@ MADE = build.report(
 
 
 def document() -> dict:
-    return json.loads(dumps([MADE]))
+    return json.loads(to_text(MADE))
 
 
 @given(instances(Report))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_round_trip_is_exact(report: Report) -> None:
-    text = dumps([report])
+    text = to_text(report)
     assert loads(text) == [report]
     assert text.isascii()
 
@@ -67,20 +67,20 @@ def test_eigenvalues_are_written_only_where_asked_for() -> None:
     valued = replace(layer, eigenvalues=replace(layer.eigenvalues, values=((0.5, -0.25),)))
     report = build.report(valued)
     assert to_json(report)["layers"][0]["eigenvalues"]["values"] == [[0.5, -0.25]]
-    assert loads(dumps([report])) == [report]
+    assert loads(to_text(report)) == [report]
 
 
 def test_several_reports_are_an_array() -> None:
     reports = [MADE, build.report()]
-    assert isinstance(json.loads(dumps(reports)), list)
-    assert loads(dumps(reports)) == reports
+    assert isinstance(json.loads(to_text(*reports)), list)
+    assert loads(to_text(*reports)) == reports
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_a_number_is_never_written(value: float) -> None:
     report = replace(build.report(), input=replace(build.report().input, learning_rate=value))
     with pytest.raises(ValueError, match="JSON compliant"):
-        dumps([report])
+        to_text(report)
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
@@ -180,7 +180,7 @@ def test_a_report_of_version_0_1_is_judged_by_its_usable_rate(
     # What 0.1 said of its own verdict, and of a rate to stay below, is left behind.
     assert "0.1.0" in report.sentence
     assert not {"MC201", "MC202", "MC203", "MC204", "MC207"} & {f.code for f in layer.findings}
-    assert loads(dumps([report])) == [report]
+    assert loads(to_text(report)) == [report]
 
 
 def test_gates_that_version_0_1_called_ok_were_not_judged() -> None:
