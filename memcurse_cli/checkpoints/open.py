@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -12,18 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.registry import FORMATS, HEAD_BYTES, open_known
 from memcurse_cli.checkpoints.rewrites import REWRITES
 from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
-from memcurse_cli.checkpoints.store import (
-    LazyTensor,
-    TensorSpec,
-    TensorStore,
-    element_count,
-    to_double,
-)
+from memcurse_cli.checkpoints.store import Array, LazyTensor, TensorSpec, TensorStore, to_double
 from memcurse_cli.checkpoints.untrusted.names import (
     INFINITE,
     MAX_JSON_BYTES,
@@ -61,8 +55,7 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
         return ()
     try:
         directory = weights.directory()
-        local = isinstance(directory, LocalDirectory)
-        if local and not set(RECORDS).isdisjoint(directory.names):
+        if isinstance(directory, LocalDirectory) and set(RECORDS) & set(directory.names):
             store.beside = directory
         with closing(directory.open(CONFIG_NAME)) as file:
             # transformers before version 5 writes an open limit as Infinity, which JSON has not.
@@ -135,9 +128,8 @@ def _open_directory(path: str | os.PathLike[str]) -> TensorStore:
     store.path = directory.path
     others = [other for other in directory.names if other.endswith(INDEX_SUFFIX) and other != name]
     if name.endswith(INDEX_SUFFIX) and "/" not in name and others:
-        store.notes += (
-            f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names",
-        )
+        note = f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names"
+        store.notes += (note,)
     return store
 
 
@@ -188,7 +180,7 @@ def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
         remedy = "name the file that the model itself was saved to"
         raise CheckpointError(what, where=store.path, remedy=remedy)
     for rewrite in REWRITES:
-        store = rewrite(store)
+        rewrite(store)
     return store
 
 
@@ -337,7 +329,7 @@ def _of_deepspeed_step(directory: Directory) -> list[str]:
 
 def _saved_model(directory: Directory) -> list[str]:
     """The index of a SavedModel's variables, where the folder is one."""
-    there = SAVED_MODEL in directory.names and "variables" in directory.names
+    there = {SAVED_MODEL, "variables"} <= set(directory.names)
     if isinstance(directory, LocalDirectory):
         there = there and directory.has(SAVED_VARIABLES)
     return [SAVED_VARIABLES] if there else []
@@ -391,21 +383,18 @@ class MemoryStore(TensorStore):
                 return {"opt_state": tuple(node)}
             return node
 
-        any_torch = False
-
-        def leaf(node: object) -> LazyTensor | None:
-            nonlocal any_torch
+        def leaf(node: object) -> tuple[bool, LazyTensor] | None:
             tensor = lazy(node)
-            any_torch |= tensor is not None and hasattr(node, "detach")
-            return tensor
+            return None if tensor is None else (hasattr(node, "detach"), tensor)
 
         try:
-            found = collect(arrays, leaf, expand)
+            leaves = collect(arrays, leaf, expand)
+            found = {place: tensor for place, (_, tensor) in leaves.items()}
+            any_torch = any(is_torch for is_torch, _ in leaves.values())
             selected, notes = (name_torch if any_torch else name_jax)(found)
         except ValueError as error:
-            raise CheckpointError(
-                f"the mapping cannot be read: {error}", where=path, remedy="pass a flat mapping"
-            ) from error
+            what, remedy = f"the mapping cannot be read: {error}", "pass a flat mapping"
+            raise CheckpointError(what, where=path, remedy=remedy) from error
         if not found:
             remedy = "pass model.state_dict() or a tree of parameters"
             raise CheckpointError("the mapping holds no array", where=path, remedy=remedy)
@@ -421,7 +410,7 @@ class MemoryStore(TensorStore):
         _finished(self, weights=False)
 
 
-def _converted(array: Any, dtype: str) -> NDArray[Any]:
+def _converted(array: Any, dtype: str) -> Array:
     try:
         if hasattr(array, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
             array = array.detach().cpu()
@@ -430,10 +419,8 @@ def _converted(array: Any, dtype: str) -> NDArray[Any]:
         return to_double(np.asarray(array))
     except (TypeError, ValueError, RuntimeError) as error:
         reason = printable(str(error).partition("\n")[0])
-        raise CheckpointError(
-            f"this {dtype} array cannot be converted to float64 ({reason})",
-            remedy="convert it to a dense float array first",
-        ) from error
+        what = f"this {dtype} array cannot be converted to float64 ({reason})"
+        raise CheckpointError(what, remedy="convert it to a dense float array first") from error
 
 
 def lazy(node: object) -> LazyTensor | None:
@@ -443,10 +430,9 @@ def lazy(node: object) -> LazyTensor | None:
         return None
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     dimensions = tuple(int(size) for size in shape)
-    size = element_count(dimensions) * int(getattr(dtype, "itemsize", 0))
-    return LazyTensor(
-        TensorSpec(dimensions, name, size), partial(_converted, node, name), _memory(node)
-    )
+    size = math.prod(dimensions) * int(getattr(dtype, "itemsize", 0))
+    spec = TensorSpec(dimensions, name, size)
+    return LazyTensor(spec, partial(_converted, node, name), _memory(node))
 
 
 def _memory(node: Any) -> Hashable | None:

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 
 from memcurse_cli.checkpoints.open import OPTIMIZERS, choose_file, lazy, open_file
 from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
+from memcurse_cli.checkpoints.store import LazyTensor, Shape, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, LocalFile
 from memcurse_cli.errors import CheckpointError
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,12 @@ Tree = Mapping[object, object]
 
 def torch_state(contents: object, weights: TensorStore) -> AdamState | None:
     """Adam's state in what a torch file holds; None where it holds no optimiser."""
-    optimizers = list(_optimizers(contents))
+    optimizers = [
+        (states, [group for group in groups if isinstance(group, Mapping)])
+        for node in mappings(contents)
+        if isinstance(states := node.get("state"), Mapping)
+        and isinstance(groups := node.get("param_groups"), list | tuple)
+    ]
     if not optimizers:
         return _gathered(contents, weights)
     groups = [(states, group) for states, param_groups in optimizers for group in param_groups]
@@ -218,14 +221,6 @@ def _by_name(slots: Mapping[str, AdamSlot], weights: TensorStore) -> AdamState:
         why = f"several weights are called {printable(name, 80)}"
         candidates.append((slot, [name] if name in same else same, why))
     return _match_names(TORCH, candidates)
-
-
-def _optimizers(contents: object) -> Iterator[tuple[Tree, list[Tree]]]:
-    """The ``state`` and ``param_groups`` of every optimiser in a tree, in order."""
-    for node in mappings(contents):
-        state, groups = node.get("state"), node.get("param_groups")
-        if isinstance(state, Mapping) and isinstance(groups, list | tuple):
-            yield state, [group for group in groups if isinstance(group, Mapping)]
 
 
 def mappings(node: object, depth: int = 0) -> Iterator[Tree]:

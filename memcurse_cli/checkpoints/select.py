@@ -220,9 +220,8 @@ def collect(
 def _children(node: object) -> Iterator[tuple[str, object]] | None:
     if isinstance(node, Mapping):
         # What torch.optim saves, under whatever key: its moments carry no names of their own.
-        if "param_groups" in node and "state" in node:
-            return ((f"optimizer.{_key(key)}", child) for key, child in node.items())
-        return ((_key(key), child) for key, child in node.items())
+        prefix = "optimizer." if "param_groups" in node and "state" in node else ""
+        return ((f"{prefix}{_key(key)}", child) for key, child in node.items())
     if isinstance(node, list | tuple):
         return ((str(index), child) for index, child in enumerate(node))
     return None

@@ -61,22 +61,21 @@ def _table(content: bytes, where: str) -> NDArray[np.float64]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _not_numeric(where, line, "bytes that are not text") from error
-    rows: list[list[float]] = []
+    rows: list[list[float | None]] = []
     width, headed = 0, False
     for line, cells in _rows(text):
-        try:
-            values = [float(cell) if cell else np.nan for cell in cells]
-        except ValueError:
-            wrong = next(cell for cell in cells if cell and not _is_number(cell))
-            if rows or headed or any(map(_is_number, cells)):
-                raise _not_numeric(where, line, f"'{printable(wrong, 40)}'") from None
+        values = [_number(cell) for cell in cells]
+        wrong = [cell for cell, value in zip(cells, values, strict=True) if value is None]
+        if wrong:
+            if rows or headed or set(cells) - {"", *wrong}:
+                raise _not_numeric(where, line, f"'{printable(wrong[0], 40)}'")
             headed, width = True, len(cells)
             continue
-        if width and len(values) != width:
-            what = f"line {line} has {len(values)} columns, the lines before it {width}"
+        if width and len(cells) != width:
+            what = f"line {line} has {len(cells)} columns, the lines before it {width}"
             remedy = "give every step the same features"
             raise CheckpointError(what, where=where, remedy=remedy)
-        width = len(values)
+        width = len(cells)
         rows.append(values)
     table = np.array(rows, np.float64).reshape(len(rows), width)
     return table[:, 0] if width == 1 else table
@@ -96,12 +95,12 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
         yield number, [cell.strip() for cell in cells]
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float | None:
+    """NaN where the cell is empty; None where it holds something else."""
     try:
-        float(cell)
+        return float(cell or "nan")
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _not_numeric(where: str, line: int, what: str) -> CheckpointError:

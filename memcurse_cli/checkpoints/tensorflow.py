@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
-from typing import TypeVar
 
 from memcurse_cli.checkpoints.onnx.graph import LENGTH, message_of
 from memcurse_cli.checkpoints.open import INDEX_SUFFIX
-from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
+from memcurse_cli.checkpoints.select import (
+    OPTIMIZER_SLOTS,
+    TENSORFLOW_SLOT,
+    Leaf,
+    counted,
+    select_flat,
+)
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, file_store, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
@@ -29,7 +34,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
 from memcurse_cli.errors import CheckpointError
 
 # The table.
-MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 FOOTER_BYTES = 48
 MAX_TABLE_BYTES = 1 << 24
 MAX_ENTRIES = 500_000
@@ -60,8 +64,6 @@ TYPES = {
     22: "uint32", 23: "uint64", 24: "float8_e5m2", 25: "float8_e4m3fn",
 }  # fmt: skip
 
-Leaf = TypeVar("Leaf")
-
 
 def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     """Every key of a sorted table with its value, in order.
@@ -72,7 +74,7 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     """
     content = file.whole(MAX_TABLE_BYTES, "its index")
     footer = len(content) - FOOTER_BYTES
-    if footer < 0 or content[-8:] != MAGIC:
+    if footer < 0:  # its last bytes were what told the format
         raise ValueError("it does not end as a table does")
     handles = Cursor(InlineBytes(content[footer:-8]))
     _, _, offset, size = (handles.varint() for _ in range(4))

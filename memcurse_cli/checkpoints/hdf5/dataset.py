@@ -11,15 +11,15 @@ https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, assembled, decode, element_count
+from memcurse_cli.checkpoints.store import Array, Shape, TensorSpec, assembled, decode
 from memcurse_cli.checkpoints.untrusted.archive import inflate, largest_ratio
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
 
@@ -213,7 +213,6 @@ _FLOATS = {
 }  # fmt: skip
 
 Messages = list[tuple[int, bytes]]
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -637,13 +636,13 @@ class Dataset:
             kind = "bfloat16" if text_attribute(file, messages, "dtype") == "bfloat16" else ""
         if shape is None or kind in _NOT_NUMBERS:
             return
-        self.spec = TensorSpec(shape, kind, element_count(shape) * self._type.size)
+        self.spec = TensorSpec(shape, kind, math.prod(shape) * self._type.size)
         if self._chunking is not None:
             self._check_chunks(self.spec, self._chunking)
         elif self.spec.bytes > self._content.size:
             raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._content.size}")
 
-    def load(self) -> NDArray[Any]:
+    def load(self) -> Array:
         """Every element, as float64."""
         assert self.spec is not None
         if self._chunking is not None and self.spec.bytes:
@@ -674,9 +673,9 @@ class Dataset:
         extent = chunking.extent
         if len(extent) != len(spec.shape) or 0 in extent:
             raise ValueError("its chunks do not fit its shape")
-        count = element_count(tuple(-(-n // c) for n, c in zip(spec.shape, extent, strict=True)))
+        count = math.prod(-(-n // c) for n, c in zip(spec.shape, extent, strict=True))
         # A chunk is inflated as a whole, however little of it belongs to the dataset.
-        self._chunk_bytes = element_count(extent) * self._type.size
+        self._chunk_bytes = math.prod(extent) * self._type.size
         inflated = max(spec.bytes, self._chunk_bytes)
         deflated = any(identity == DEFLATE for identity, _ in self._filters)
         ratio = largest_ratio(inflated) if deflated else 1
@@ -684,11 +683,10 @@ class Dataset:
         listed = 0 if chunking.kind in (SINGLE, IMPLICIT) else 8 * count
         most = self._file.size
         if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
-            raise ValueError(
-                f"it claims {spec.bytes} bytes in {count} chunks, and the file has {most} bytes"
-            )
+            claim = f"it claims {spec.bytes} bytes in {count} chunks"
+            raise ValueError(f"{claim}, and the file has {most} bytes")
 
-    def _assemble(self, spec: TensorSpec, chunking: Chunking) -> NDArray[Any]:
+    def _assemble(self, spec: TensorSpec, chunking: Chunking) -> Array:
         extent, shape = chunking.extent, spec.shape
         corners = (range(0, n, c) for n, c in zip(shape, extent, strict=True))
         missing = set(itertools.product(*corners))

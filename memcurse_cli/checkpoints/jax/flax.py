@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_NODES, collect, name_jax
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
+    Array,
     LazyTensor,
     TensorStore,
     elements_at,
@@ -188,7 +188,7 @@ def _joined(entries: dict[str, object]) -> LazyTensor:
     if spec.bytes != sum(part.spec.bytes for part in parts):
         raise ValueError("it has an array whose chunks do not fill its shape")
 
-    def load() -> NDArray[Any]:
+    def load() -> Array:
         return np.concatenate([part.load() for part in parts]).reshape(spec.shape)
 
     return LazyTensor(spec, load)

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import (
+    Array,
     LazyTensor,
     TensorSpec,
     decode,
@@ -136,9 +137,8 @@ class Reader:
             if number == 0 or wire not in (VARINT, LENGTH, *_WIDTHS):
                 raise ValueError(f"there is no field before byte {position}")
             if length > end - position:
-                raise ValueError(
-                    f"a field of {length} bytes at byte {position} reaches beyond its end at {end}"
-                )
+                what = f"a field of {length} bytes at byte {position}"
+                raise ValueError(f"{what} reaches beyond its end at {end}")
             if wire in _WIDTHS:
                 value = self._cursor.number(length)
             yield Field(self, number, wire, value, position, length)
@@ -152,7 +152,7 @@ def message_of(content: Bytes) -> Message:
 
 def decode_varints(content: bytes) -> NDArray[np.uint64]:
     """Every varint in a packed field."""
-    raw: NDArray[Any] = np.frombuffer(content, np.uint8)
+    raw: Array = np.frombuffer(content, np.uint8)
     last = np.flatnonzero(raw < 128)
     if raw.size and (not last.size or last[-1] != raw.size - 1):
         raise ValueError("a list of numbers ends within one")
@@ -220,12 +220,10 @@ class Tensor:
         spec.require(int(length[:20] or spec.bytes), self._label)
         return elements_at(file, int(offset[:20] or 0), spec, self._label)
 
-    def _listed(
-        self, parts: list[Field], container: int, spec: TensorSpec
-    ) -> Callable[[], NDArray[Any]]:
+    def _listed(self, parts: list[Field], container: int, spec: TensorSpec) -> Callable[[], Array]:
         width = element_bytes(spec.dtype)
 
-        def varints() -> NDArray[Any]:
+        def varints() -> Array:
             none = np.zeros(0, np.uint64)
             values = np.concatenate([none, *(part.varints() for part in parts)])
             spec.require(values.size * width, self._label)

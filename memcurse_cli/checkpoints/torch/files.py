@@ -6,14 +6,13 @@ run code; storages are read by range. Nothing is extracted from an archive.
 
 from __future__ import annotations
 
+import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
-
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.registry import open_known
@@ -27,11 +26,12 @@ from memcurse_cli.checkpoints.select import (
     unique,
 )
 from memcurse_cli.checkpoints.store import (
+    Array,
     LazyTensor,
+    Shape,
     TensorSpec,
     TensorStore,
     assembled,
-    element_count,
     file_store,
     spec_of,
 )
@@ -48,6 +48,7 @@ from memcurse_cli.checkpoints.torch.pickled_tensors import (
     QuantisedTensor,
     Storage,
     described_storage,
+    held_bytes,
     torch_type,
 )
 from memcurse_cli.checkpoints.untrusted.archive import LARGE_BLOCK, Archive, Stream, inflate
@@ -60,7 +61,6 @@ from memcurse_cli.checkpoints.untrusted.names import (
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
-    Cursor,
     File,
     FilesBeside,
     InlineBytes,
@@ -288,7 +288,7 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     """
     packed = {path: _PACKED.fullmatch(".".join(path[-2:])) for path in found}
     # By network and by number, the shapes of each layer's matrices.
-    networks: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
+    networks: dict[Path, dict[int, dict[str, Shape]]] = {}
     for path, name in packed.items():
         shape = found[path].spec.shape
         if name is not None and name["index"] and len(shape) == 2:
@@ -314,7 +314,7 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     return unique(named)
 
 
-def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
+def _two_directions(layers: Mapping[int, dict[str, Shape]]) -> bool:
     # The inputs of each layer and how many it puts out.
     sizes = {
         index: (held["weight_ih"][1], held["weight_hh"][1])
@@ -357,30 +357,22 @@ def load_legacy(source: Bytes) -> object:
     root, keys = body.load(), body.load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError("its list of storages is malformed")
-    _place(body, keys, storages)
-    return root
-
-
-def _place(cursor: Cursor, keys: list[str], storages: dict[str, Storage]) -> None:
     for key in keys:
         shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
             raise ValueError(f"it lists {shown}, which no tensor uses")
         # Each storage is preceded by its number of elements.
-        count = int.from_bytes(cursor.take(8), "big" if storage.big_endian else "little")
+        count = int.from_bytes(body.take(8), "big" if big_endian else "little")
         if count != storage.count:
             raise ValueError(f"{shown} has another length than it claims")
-        storage.place(cursor.skip(storage.bytes))
+        storage.place(body.skip(storage.bytes))
+    return root
 
 
 def _load_from_bytes(content: object) -> object:
     if isinstance(content, EscapedBytes):  # decoded once, not for every field of the file
         content = content.read(0, content.size)
-    if isinstance(content, bytes):
-        content = InlineBytes(content)
-    if not isinstance(content, ByteRange | InlineBytes):
-        raise ValueError("it has a storage without bytes")
-    return load_legacy(content)
+    return load_legacy(held_bytes(content, "a storage"))
 
 
 # A plain pickle carries each storage as a legacy file of its own.
@@ -500,8 +492,6 @@ _METADATA = "torch.distributed.checkpoint.metadata"
 TENSOR = Global(_METADATA, "TensorStorageMetadata")
 MAX_METADATA_BYTES = 1 << 28
 
-Shape = tuple[int, ...]
-
 
 def open_distributed(file: File) -> TensorStore:
     """Read the metadata."""
@@ -519,12 +509,12 @@ def open_distributed(file: File) -> TensorStore:
 Chunk = tuple[Shape, Shape, Part]
 
 
-def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
+def _joined(spec: TensorSpec, chunks: list[Chunk]) -> Array:
     parts = ((start, _chunk(spec, extent, content)) for start, extent, content in chunks)
     return assembled(spec, parts)
 
 
-def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> NDArray[Any]:
+def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> Array:
     store = open_known(content, ("PyTorch",))
     if store is None:
         raise ValueError("a chunk is no file of torch.save")
@@ -559,7 +549,7 @@ def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[
             path, offset, length = info
             content = part_of(files[path], offset, length, f"a chunk of {shown}")
             chunks.append((start, extent, Part(content, files[path])))
-        if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
+        if sum(math.prod(extent) for _, extent, _ in chunks) != math.prod(shape):
             raise ValueError(f"the chunks of {shown} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.
         if spec.bytes > sum(content.size for _, _, content in chunks):

@@ -277,15 +277,8 @@ class Machine(Cursor):
         function, *arguments = self._pop_mark()
         self._push(self._construct(function, tuple(arguments)))
 
-    def _reduce(self, keywords: bool = False) -> None:
-        if keywords:
-            self._stack.pop()
-        arguments = self._stack.pop()
+    def _reduce(self, arguments: object, keywords: object = None) -> None:
         self._stack[-1] = self._construct(self._stack[-1], arguments)
-
-    def _stack_global(self) -> None:
-        name = self._stack.pop()
-        self._stack[-1] = self._global(self._stack[-1], name)
 
     def _tuple(self, count: int) -> None:
         if len(self._stack) < count:
@@ -372,10 +365,10 @@ _STEPS: dict[bytes, Callable[[Machine], object]] = {
     pickle.BINGET: lambda m: m._push(m._memo[m.number(1)]),
     pickle.LONG_BINGET: lambda m: m._push(m._memo[m.number(4)]),
     pickle.GLOBAL: lambda m: m._push(m._global_lines()),
-    pickle.STACK_GLOBAL: lambda m: m._stack_global(),
-    pickle.REDUCE: lambda m: m._reduce(),
-    pickle.NEWOBJ: lambda m: m._reduce(),
-    pickle.NEWOBJ_EX: lambda m: m._reduce(keywords=True),
+    pickle.STACK_GLOBAL: lambda m: m._push(m._global(m._stack.pop(-2), m._stack.pop())),
+    pickle.REDUCE: lambda m: m._reduce(m._stack.pop()),
+    pickle.NEWOBJ: lambda m: m._reduce(m._stack.pop()),
+    pickle.NEWOBJ_EX: lambda m: m._reduce(m._stack.pop(-2), m._stack.pop()),
     pickle.INST: lambda m: m._push(m._construct(m._global_lines(), tuple(m._pop_mark()))),
     pickle.OBJ: lambda m: m._object(),
     pickle.BUILD: lambda m: m._build(),
