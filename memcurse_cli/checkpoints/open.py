@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from memcurse_cli.checkpoints.registry import FORMATS, HEAD_BYTES, open_known
+from memcurse_cli.checkpoints.registry import EXTENSIONS, FORMATS, HEAD_BYTES, open_known
 from memcurse_cli.checkpoints.rewrites import REWRITES
 from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
 from memcurse_cli.checkpoints.store import Array, LazyTensor, TensorSpec, TensorStore, to_double
@@ -67,16 +67,13 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
     return ()
 
 
-GIT_LFS = b"version https://git-lfs.github.com/spec/"
-
-
 def _unknown(file: File) -> CheckpointError:
     """The error that says what the file is instead, and what to do."""
     head = file.first(HEAD_BYTES)
     elements = re.search(r"\.data-\d{5}-of-\d{5}$", file.path)
     if not head:
         what, remedy = "the file is empty", COPY
-    elif head.startswith(GIT_LFS):
+    elif head.startswith(b"version https://git-lfs.github.com/spec/"):
         what = "this is a git-LFS pointer, not the file that it stands for"
         remedy = "run `git lfs pull` in its repository"
     elif head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
@@ -251,9 +248,8 @@ def choose_file(directory: Directory) -> str:
         remedy = f"name one of its folders, as {latest}"
     else:
         what = "the directory has no checkpoint"
-        extensions = sorted({extension for format in FORMATS for extension in format.extensions})
         remedy = f"looked for {', '.join(CONVENTIONAL_NAMES)}, "
-        remedy += f"or one file ending in {', '.join(extensions)}"
+        remedy += f"or one file ending in {', '.join(EXTENSIONS)}"
     raise CheckpointError(what, where=directory.path, remedy=remedy)
 
 
@@ -267,9 +263,8 @@ def _candidates(directory: Directory) -> list[str]:
     if split:
         return split
     names = [name for name in names if not name.endswith(DEEPSPEED_OPTIMIZER)]
-    extensions = tuple(extension for format in FORMATS for extension in format.extensions)
     found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
-        name for name in names if name.lower().endswith(extensions)
+        name for name in names if name.lower().endswith(EXTENSIONS)
     ]
     if len(found) > 1:
         found = _latest_of_tensorflow(directory, found)

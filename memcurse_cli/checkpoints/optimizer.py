@@ -59,7 +59,7 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
     """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
 
-    Raises CheckpointError: the file is missing, damaged or of no known format.
+    Raises CheckpointError: as `open_checkpoint`.
     """
     if not os.path.isdir(path):
         return open_file(LocalFile(path), weights=False)
@@ -366,7 +366,6 @@ def _named(
     return state
 
 
-OPTAX = "optax"
 FIRST, SECOND, COUNT = "mu", "nu", "count"
 OPTAX_RATE = ("hyperparams", "learning_rate")
 # Named tuples, whose pickles have no names.
@@ -417,7 +416,7 @@ def optax_state(contents: object, weights: TensorStore) -> AdamState | None:
         for below, tensor in tree.items():
             found[shapes[root + below][0]] = AdamSlot(tensor, step, rate)
     refused = {name: why for name, why in refused.items() if name not in found}
-    return AdamState(OPTAX, found, refused)
+    return AdamState("optax", found, refused)
 
 
 def paths_of(contents: object) -> Mapping[Path, LazyTensor]:

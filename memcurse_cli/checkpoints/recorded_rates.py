@@ -91,10 +91,7 @@ def recorded_rates(weights: TensorStore, source: TensorStore | None = None) -> R
     Asked are the optimizer's state and its schedulers, HF Trainer's log beside the weights, and,
     where no scheduler has kept the rate it began with, the settings of the run. A rate lies between
     0 and 1: as 1 a file keeps the factor of a schedule (Noam's) or of an optimizer (D-Adaptation).
-
-    Args:
-        weights: the open checkpoint.
-        source: the open file that holds the optimizer's state; by default the checkpoint itself.
+    ``source`` is the open file that holds the optimizer's state, by default the checkpoint itself.
     """
     found, source = _Found(), source or weights
     if source.format.startswith("Keras"):

@@ -248,6 +248,9 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+EXTENSIONS = tuple(sorted({extension for format in FORMATS for extension in format.extensions}))
+
+
 def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
     """The store of a file, which owns it, in the first format that fits; None where none does.
 

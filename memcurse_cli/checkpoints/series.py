@@ -24,23 +24,17 @@ NAMES_SHOWN = 5
 def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArray[Any]:
     """One array of samples of shape (T), (T, F) or (N, T, F).
 
-    Nothing in any file is unpickled. A text file is a table with a step per line and a feature per
-    column, with or without a line of headings; empty cells are NaN.
-
-    Args:
-        path: .csv, .txt, .tsv or .dat, or .npy, .npz, safetensors and every other checkpoint.
-        name: which array, where the file holds several.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or not numeric, or changed while it was read.
-        UsageError: no array or several arrays are meant by the name.
+    Nothing in any file is unpickled. A text file (`TEXT_EXTENSIONS`) is a table with a step per
+    line and a feature per column, with or without a line of headings; empty cells are NaN. Any
+    other is a checkpoint, of which ``name`` says the array where it holds several.
+    Raises CheckpointError: the file is missing, damaged, or not numeric, or changed while it was
+    read. UsageError: no array or several arrays are meant by the name.
     """
     shown = shown_place(path, 200)
     if shown.lower().endswith(TEXT_EXTENSIONS):
         if name is not None:
-            raise UsageError(
-                "a table of text has no named arrays", where=shown, remedy="leave --array out"
-            )
+            what, remedy = "a table of text has no named arrays", "leave --array out"
+            raise UsageError(what, where=shown, remedy=remedy)
         return _table(read_bounded(path, MAX_TEXT_BYTES), shown)
     with open_checkpoint(path) as store:
         names = tuple(store.tensors)

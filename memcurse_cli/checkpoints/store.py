@@ -257,9 +257,8 @@ class TensorStore:
     def read(self, name: str) -> Array:
         """The tensor as float64, or complex128 where it is stored complex.
 
-        Raises:
-            CheckpointError: the file ends early, or the tensor is of a kind that is not read.
-            KeyError: no tensor has this name.
+        Raises CheckpointError: the file ends early, or the tensor is of a kind that is not read;
+        KeyError: no tensor has this name.
         """
         return self.load(self.entries[name], name)
 

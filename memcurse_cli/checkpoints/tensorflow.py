@@ -33,17 +33,14 @@ from memcurse_cli.checkpoints.untrusted.source import (
 )
 from memcurse_cli.errors import CheckpointError
 
-# The table.
 FOOTER_BYTES = 48
 MAX_TABLE_BYTES = 1 << 24
 MAX_ENTRIES = 500_000
 MAX_KEY_BYTES = 1 << 26
-RAW, SNAPPY = 0, 1
 _TRAILER_BYTES = 5
 _MASK = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
 
-# The names.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 SLOT = "/.OPTIMIZER_SLOT/"
@@ -53,7 +50,6 @@ COPIES = "_all_variables/"
 OPTIMIZER_MARKS = ("_learning_rate", "learning_rate", "_iterations", "iter", "beta_1")
 TRAINED = "_trainable_variables"
 
-# The bundle.
 MAX_SHARDS = 10_000
 MAX_KEY_LENGTH = 4096
 MAX_GRAPH_BYTES = 1 << 26
@@ -122,9 +118,9 @@ def _block(content: bytes, offset: int, size: int) -> bytes:
     stored = int.from_bytes(content[offset + size + 1 : offset + size + _TRAILER_BYTES], "little")
     if masked_crc(content[offset : offset + size + 1]) != stored:
         raise ValueError(f"the block at byte {offset} does not have its checksum")
-    if kind == SNAPPY:
+    if kind == 1:
         raise ValueError("its index is compressed with Snappy, which is not read")
-    if kind != RAW:
+    if kind:
         raise ValueError(f"a block is compressed in an unknown way ({kind})")
     return content[offset : offset + size]
 

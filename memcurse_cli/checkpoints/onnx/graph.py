@@ -37,7 +37,6 @@ VARINT, LENGTH = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # of the wire types that have a fixed number of bytes
 MAX_FIELDS = 2_000_000
 MAX_TEXT_BYTES = 100_000
-_LONGEST_VARINT = 10
 
 
 class Field(NamedTuple):
@@ -78,8 +77,7 @@ class Field(NamedTuple):
 
     def integers(self) -> list[int]:
         """The same as signed ones."""
-        values: list[int] = self.varints().view(np.int64).tolist()
-        return values
+        return list(map(int, self.varints().view(np.int64)))
 
 
 class Message:
@@ -159,7 +157,7 @@ def decode_varints(content: bytes) -> NDArray[np.uint64]:
     first = np.concatenate(([0], last[:-1] + 1)).astype(np.intp)[: last.size]
     length = last - first + 1
     values = np.zeros(last.size, np.uint64)
-    if last.size and length.max() > _LONGEST_VARINT:
+    if last.size and length.max() > 10:  # of 64 bits, seven to a byte
         raise ValueError("a number has too many bytes")
     for byte in range(int(length.max(initial=0))):
         has = length > byte

@@ -262,15 +262,13 @@ _IR_VERSION, _PRODUCER, _GRAPH, _FUNCTIONS = 1, 2, 7, 25
 # Every field that a ModelProto may have before its graph, and the wire type of each.
 _FIELDS = {1: VARINT, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: VARINT, 6: LENGTH, 8: LENGTH, 14: LENGTH}
 _LATEST_IR_VERSION = 100
-_UNBOUNDED = 1 << 62
-_FIELDS_BEFORE_THE_GRAPH = 100
 
 
 def recognises(head: bytes, file: File) -> bool:
     """The fields of a ModelProto up to its graph, whose own length may be wrong."""
     try:
         # The end is not that of the file, so that a graph which is cut off is one still.
-        for field in islice(Reader(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
+        for field in islice(Reader(file).fields(0, 1 << 62), 100):
             if field.number == _GRAPH:
                 return field.wire == LENGTH
             if _FIELDS.get(field.number) != field.wire:

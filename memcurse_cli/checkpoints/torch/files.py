@@ -71,7 +71,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
 )
 from memcurse_cli.errors import CheckpointError
 
-MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
 # joined to its neighbour.
 MODULE_MARK = "\0"
@@ -185,7 +184,7 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
     state = node.state
     if not isinstance(state, dict):
         return None
-    parts = [state.get(part) for part in MODULE_PARTS]
+    parts = [state.get(part) for part in ("_parameters", "_buffers", "_modules")]
     if all(isinstance(part, dict) for part in parts):
         transient = state.get("_non_persistent_buffers_set")
         skipped = transient if isinstance(transient, list | tuple) else ()
@@ -432,8 +431,8 @@ def open_nemo(file: File) -> TensorStore:
     if file.first(2) == GZIP_MAGIC:
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
         content = InlineBytes(inflate(file.first(file.size), limit))
-    weights = _weights(content)
-    return _open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
+    remedy = "save the model again with model.save_to()"
+    return _open_inside(file, WEIGHTS, _weights(content), remedy)
 
 
 def _open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:

@@ -30,7 +30,6 @@ MAX_LINE_LENGTH = 1000  # of a name or number; the line of an array may be longe
 MAX_ARRAY_LINE = 1 << 28
 # Of all long lines together: each is decoded once to learn how many bytes it stands for.
 MAX_ARRAY_LINES = 1 << 29
-_SHORT_LINE = 64
 _QUOTED, _UNICODE = "string", "raw-unicode-escape"  # how a line of text is written
 # By so many instructions a pickle of protocol 0 or 1 is told, if one of these is among them.
 FIRST_INSTRUCTIONS = 8
@@ -191,7 +190,7 @@ class Machine(Cursor):
 
     def _pass_line(self, longest: int) -> tuple[int, bytes]:
         """The length of the line that is passed over, and as much as a short line has of it."""
-        line, length, step = bytearray(), 0, _SHORT_LINE
+        line, length, step = bytearray(), 0, 64
         while True:
             piece = self.take(max(1, min(step, self.left)))
             end = piece.find(b"\n")
