@@ -184,10 +184,8 @@ def _web_system() -> Any:
         import aiohttp
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
-        raise CheckpointError(
-            "reading https:// needs the packages fsspec and aiohttp",
-            remedy="run `pip install 'memcurse-cli[remote]'`",
-        ) from error
+        what = "reading https:// needs the packages fsspec and aiohttp"
+        raise CheckpointError(what, remedy="run `pip install 'memcurse-cli[remote]'`") from error
     timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
     # A compressed answer would hide how long it is; proxies are taken from the environment.
     options = {"timeout": timeout, "trust_env": True, "auto_decompress": False}

@@ -319,10 +319,8 @@ def _divide_by_largest(weight: Array, left: Array, right: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         normal: Array = weight / norm
     if not np.isfinite(normal).all():
-        raise CheckpointError(
-            "a spectral norm of zero or one that is not finite",
-            remedy="the run had diverged: use an earlier checkpoint",
-        )
+        what = "a spectral norm of zero or one that is not finite"
+        raise CheckpointError(what, remedy="the run had diverged: use an earlier checkpoint")
     return normal
 
 
@@ -343,10 +341,9 @@ def _reflected(stored: Array, base: Array | None = None) -> Array:
     tall = stored if stored.shape[0] >= stored.shape[1] else stored.T
     signs = np.trunc(np.diagonal(tall))
     if np.iscomplexobj(tall) or np.any(np.abs(signs) != 1):
-        raise CheckpointError(
-            "a parametrisation that the file does not name, and not of Householder reflections",
-            remedy="call torch.nn.utils.parametrize.remove_parametrizations and save again",
-        )
+        what = "a parametrisation that the file does not name, and not of Householder reflections"
+        remedy = "call torch.nn.utils.parametrize.remove_parametrizations and save again"
+        raise CheckpointError(what, remedy=remedy)
     rows, columns = tall.shape
     turned: Array = np.eye(rows, columns)
     for column in reversed(range(columns)):

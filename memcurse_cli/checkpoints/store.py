@@ -229,8 +229,7 @@ class TensorStore:
         """The tensors by names that can be printed, where each has one that no other has."""
         entries: dict[str, LazyTensor] = {}
         for name, tensor in tensors.items():
-            shown = printable(name, MAX_NAME_LENGTH)
-            what, fault = "the tensor name", ""
+            shown, what, fault = printable(name, MAX_NAME_LENGTH), "the tensor name", ""
             if shown.endswith(OUTPUT) and name.removesuffix(OUTPUT) not in tensors:
                 shown = shown.removesuffix(OUTPUT)
             # NumPy counts the elements of an empty array as if no dimension were zero; those of

@@ -149,10 +149,8 @@ class _Reader:
 
     def _check_size(self, needed: int) -> None:
         if needed > self.cursor.left:
-            raise ValueError(
-                f"a map or list at byte {self.cursor.position} claims at least {needed} bytes "
-                f"and the file has {self.cursor.left} left"
-            )
+            claim = f"a map or list at byte {self.cursor.position} claims at least {needed} bytes"
+            raise ValueError(f"{claim} and the file has {self.cursor.left} left")
 
     def _extension(self, kind: int, size: int, depth: int) -> object:
         if kind not in (ARRAY, SCALAR):

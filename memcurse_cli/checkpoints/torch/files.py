@@ -117,10 +117,8 @@ def _deepspeed_weights(root: object) -> tuple[object, list[str]]:
     groups = named if isinstance(named, list) else [named]
     trained = {name for group in groups if isinstance(group, dict) for name in group}
     if not isinstance(module, dict):
-        raise CheckpointError(
-            "a DeepSpeed file without its model, whose layers lie in files of their own",
-            remedy="save model.state_dict() from the training script",
-        )
+        what = "a DeepSpeed file without its model, whose layers lie in files of their own"
+        raise CheckpointError(what, remedy="save model.state_dict() from the training script")
     empty = sum(
         name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
         for name, tensor in module.items()
@@ -303,11 +301,10 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
                 last = f"{name['cell']}_{name['side']}"
             elif name["linear"]:
                 last = _PAIR.get(name["linear"], name["linear"])
-            elif (*above, name["module"]) in double:
-                layer, back = divmod(int(name["index"]), 2)
-                last = f"{name['layer']}_l{layer}{'_reverse' if back else ''}"
             else:
-                last = f"{name['layer']}_l{int(name['index'])}"
+                directions = 2 if (*above, name["module"]) in double else 1
+                layer, back = divmod(int(name["index"]), directions)
+                last = f"{name['layer']}_l{layer}{'_reverse' if back else ''}"
             plain = (*above, f"{name['module']}{last}")
         named.append((plain, found[path]))
     return unique(named)
@@ -504,11 +501,8 @@ def open_distributed(file: File) -> TensorStore:
     return file_store(file, *name_torch(contents), size=file.size + files.size, contents=contents)
 
 
-# Where a chunk begins in its tensor, its shape, and its torch.save.
-Chunk = tuple[Shape, Shape, Part]
-
-
-def _joined(spec: TensorSpec, chunks: list[Chunk]) -> Array:
+def _joined(spec: TensorSpec, chunks: list[tuple[Shape, Shape, Part]]) -> Array:
+    """A tensor of chunks by where each begins, its shape, and its torch.save."""
     parts = ((start, _chunk(spec, extent, content)) for start, extent, content in chunks)
     return assembled(spec, parts)
 

@@ -34,18 +34,13 @@ from memcurse_cli.errors import CheckpointError
 
 def _dictionary(*arguments: object) -> object:
     # OrderedDict(), dict(pairs), defaultdict(factory, entries)
-    entries: dict[object, object] = {}
     source = arguments[-1] if arguments else None
     if isinstance(source, dict):
-        entries.update(source)
-    elif isinstance(source, list | tuple):
-        for pair in source:
-            if not isinstance(pair, list | tuple) or len(pair) != 2:
-                raise ValueError("it has a malformed dictionary")
-            if not isinstance(pair[0], str | bytes | int):
-                continue
-            entries[pair[0]] = pair[1]
-    return entries
+        return dict(source)
+    pairs = source if isinstance(source, list | tuple) else ()
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError("it has a malformed dictionary")
+    return {key: value for key, value in pairs if isinstance(key, str | bytes | int)}
 
 
 def _listed(values: object = ()) -> list[object]:
