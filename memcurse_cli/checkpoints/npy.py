@@ -11,6 +11,7 @@ import io
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -147,11 +148,10 @@ def recognises(head: bytes, file: File) -> bool:
     start = _first_array(file)
     if start != 0:
         return start is not None
-    try:
+    with suppress(ValueError):
         _, end = _leaf(file, 0)
         return file.read(end, len(MAGIC)) == MAGIC
-    except ValueError:
-        return False
+    return False
 
 
 def open_leaves(file: File) -> TensorStore:

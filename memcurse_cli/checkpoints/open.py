@@ -292,9 +292,7 @@ def _deepspeed(directory: Directory) -> list[str]:
     if found or not isinstance(directory, LocalDirectory):
         return found
     steps = [name for name in directory.names if _STEP.fullmatch(name)]
-    latest = ""
-    if DEEPSPEED_LATEST in directory.names:
-        latest = _text(directory, DEEPSPEED_LATEST).strip()
+    latest = _text(directory, DEEPSPEED_LATEST).strip()
     inside: list[str] = []
     for step in [latest] if latest in directory.names and latest else steps:
         if directory.locate(step).is_dir():
@@ -335,8 +333,7 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
     The path in it may be that of another machine: its last part counts.
     """
-    indexes = all(name.endswith(INDEX_SUFFIX) for name in found)
-    if not indexes or TENSORFLOW_STATE not in directory.names:
+    if not all(name.endswith(INDEX_SUFFIX) for name in found):
         return found
     named = _TENSORFLOW_LATEST.search(_text(directory, TENSORFLOW_STATE))
     index = f"{named[1].rpartition('/')[2]}{INDEX_SUFFIX}" if named else ""
@@ -344,18 +341,18 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
 
 def _text(directory: Directory, name: str) -> str:
+    if name not in directory.names:
+        return ""
     with closing(directory.open(name)) as file:
         return file.first(MAX_STATE_BYTES).decode("utf-8", "replace")
 
 
 def trainer_state(directory: Directory) -> dict[str, Any]:
     """What HF Trainer's log in a directory says; empty where there is none that can be read."""
-    try:
-        with closing(directory.open(TRAINER_LOG)) as file:
-            # A loss that diverged is not finite.
-            return parse_object(file.whole(MAX_JSON_BYTES), understood=NOT_FINITE)
-    except (CheckpointError, ValueError):
-        return {}
+    with suppress(CheckpointError, ValueError), closing(directory.open(TRAINER_LOG)) as file:
+        # A loss that diverged is not finite.
+        return parse_object(file.whole(MAX_JSON_BYTES), understood=NOT_FINITE)
+    return {}
 
 
 class MemoryStore(TensorStore):
@@ -432,9 +429,8 @@ def lazy(node: object) -> LazyTensor | None:
 
 def _memory(node: Any) -> Hashable | None:
     """Where a dense torch tensor lies and how, which tied parameters have in common."""
-    try:
+    with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         place = node.data_ptr()
         layout = node.shape, node.stride(), node.dtype, node.device
         return (place, *layout, node.is_conj(), node.is_neg()) if place else None
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None
+    return None

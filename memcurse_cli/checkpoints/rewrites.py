@@ -306,7 +306,6 @@ def _normalise(norm: Array, direction: Array) -> Array:
     axes = tuple(axis for axis, size in enumerate(norm.shape) if size == 1)
     length = np.sqrt(np.sum(np.square(direction), axis=axes, keepdims=True))
     # A direction of zeros stays zero, as it does in the limit of small ones with a zero gain.
-    length = np.broadcast_to(length, direction.shape)
     unit: Array = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     return norm * unit
 

@@ -82,10 +82,7 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
     first = kept[0][1] if kept else ""
     separator = next((mark for mark in ",;\t" if mark in first), None)
     for number, line in kept:
-        if separator is None:
-            yield number, line.split()
-            continue
-        cells = next(csv.reader([line], delimiter=separator))
+        cells = next(csv.reader([line], delimiter=separator)) if separator else line.split()
         yield number, [cell.strip() for cell in cells]
 
 

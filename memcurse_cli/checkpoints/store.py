@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +155,7 @@ class Transfer:
         return content
 
 
-class TensorStore:
+class TensorStore(AbstractContextManager["TensorStore"]):
     """An open checkpoint: a mapping from tensor names to specs, with reads that are counted.
 
     Opening one reads headers only. Nothing that the file holds is ever executed. Names, metadata
@@ -285,9 +286,6 @@ class TensorStore:
         """Release the file."""
         for resource in self._resources:
             resource.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -589,7 +589,8 @@ class ExtensibleArray(_Array):
         block, number = divmod(number, each)
         bits, pages, pointers = None, 0, start + 8 * first
         if level >= self._direct:
-            place = self._pointer(start + 8 * (self._direct_blocks + level - self._direct))
+            entry = start + 8 * (self._direct_blocks + level - self._direct)
+            (place,) = structure(self._file, entry, b"", "Q", _LIST)
             if place == UNDEFINED:
                 return b""
             structure(self._file, place, b"EASB", "", _LIST)
@@ -597,13 +598,10 @@ class ExtensibleArray(_Array):
             bits = place + self._prefix
             pages = each // self._page if each > self._page else 0
             pointers = bits + blocks * -(-pages // 8)
-        place = self._pointer(pointers + 8 * block)
+        (place,) = structure(self._file, pointers + 8 * block, b"", "Q", _LIST)
         if place == UNDEFINED:
             return b""
         return self._in_block(place + self._prefix, number, each, bits, block * pages)
-
-    def _pointer(self, place: int) -> int:
-        return int.from_bytes(self._file.read(place, 8), "little")
 
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
@@ -619,10 +617,8 @@ class Dataset:
     def __init__(self, file: File, messages: Messages) -> None:
         self._file = file
         self.spec: TensorSpec | None = None
-        self._content: Bytes = InlineBytes(b"")
-        self._chunking: Chunking | None = None
         held = first_messages(messages)
-        self._parse_layout(held[LAYOUT])
+        self._layout = self._parse_layout(held[LAYOUT])
         if EXTERNAL_FILES in held:
             raise ValueError("it keeps its elements in another file, which is not opened")
         self._filters = _filters(held[FILTERS]) if FILTERS in held else []
@@ -637,20 +633,22 @@ class Dataset:
         if shape is None or kind in _NOT_NUMBERS:
             return
         self.spec = TensorSpec(shape, kind, math.prod(shape) * self._type.size)
-        if self._chunking is not None:
-            self._check_chunks(self.spec, self._chunking)
-        elif self.spec.bytes > self._content.size:
-            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._content.size}")
+        if isinstance(self._layout, Chunking):
+            self._check_chunks(self.spec, self._layout)
+        elif self.spec.bytes > self._layout.size:
+            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._layout.size}")
 
     def load(self) -> Array:
         """Every element, as float64."""
         assert self.spec is not None
-        if self._chunking is not None and self.spec.bytes:
-            return self._assemble(self.spec, self._chunking)
-        content = self._content.read(0, self.spec.bytes)
+        if not self.spec.bytes:
+            return np.zeros(self.spec.shape)
+        if isinstance(self._layout, Chunking):
+            return self._assemble(self.spec, self._layout)
+        content = self._layout.read(0, self.spec.bytes)
         return decode(content, self.spec.dtype, self.spec.shape, self._type.big_endian)
 
-    def _parse_layout(self, body: bytes) -> None:
+    def _parse_layout(self, body: bytes) -> Bytes | Chunking:
         version, kind = unpack("BB", body)
         if kind == _VIRTUAL:
             raise ValueError("it is a view of other files, which are not opened")
@@ -658,16 +656,14 @@ class Dataset:
             raise ValueError(f"its elements have layout {version}, which no library writes")
         if kind == _COMPACT:
             (size,) = unpack("H", body, 2)
-            self._content = InlineBytes(body[4 : 4 + size])
-        elif kind == _CONTIGUOUS:
+            return InlineBytes(body[4 : 4 + size])
+        if kind == _CONTIGUOUS:
             address, size = unpack("QQ", body, 2)
-            size = min(size, self._file.size - address)
-            if size > 0:  # nothing was ever written where the address is undefined
-                self._content = ByteRange(self._file, address, size)
-        elif kind == _CHUNKED:
-            self._chunking = parse_chunking(body)
-        else:
-            raise ValueError("its elements have an unknown layout")
+            # Nothing was ever written where the address is undefined.
+            return ByteRange(self._file, address, max(0, min(size, self._file.size - address)))
+        if kind == _CHUNKED:
+            return parse_chunking(body)
+        raise ValueError("its elements have an unknown layout")
 
     def _check_chunks(self, spec: TensorSpec, chunking: Chunking) -> None:
         extent = chunking.extent

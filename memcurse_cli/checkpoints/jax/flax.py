@@ -8,6 +8,7 @@ https://github.com/msgpack/msgpack/blob/master/spec.md). Elements stay in the fi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,10 @@ ARRAY, SCALAR = 1, 3
 def recognises(head: bytes, file: File) -> bool:
     """A map that is not empty, and the key that follows."""
     reader = _Reader(InlineBytes(head))
-    try:
+    with suppress(ValueError):
         kind, size = reader.mark()
         return kind == "map" and size > 0 and bool(reader.key())
-    except ValueError:
-        return False
+    return False
 
 
 def open_file(file: File) -> TensorStore:

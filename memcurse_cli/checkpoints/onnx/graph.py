@@ -181,12 +181,9 @@ ELEMENTS: dict[int, tuple[str, int]] = {
 
 
 class Tensor:
-    """One TensorProto.
+    """One TensorProto, whose ``name`` is "" for a constant, from byte ``start`` of the file on.
 
-    Attributes:
-        name: its name; "" for a constant.
-        start: where it begins in the file.
-        lazy: its spec and reader, or None where it has elements that are not read.
+    ``lazy`` is its spec and reader, None where it has elements that are not read.
     """
 
     def __init__(self, external: FilesBeside, place: Field) -> None:
@@ -268,8 +265,7 @@ class Node:
     """An operator: what it takes and gives, by name; "" stands for an input that is left out."""
 
     operator: str
-    domain: str
-    overload: str
+    key: Key  # what it runs, of which the operator is the name
     name: str
     inputs: list[str]
     outputs: list[str]
@@ -277,11 +273,6 @@ class Node:
     graphs: list[Graph]
     read_body: Callable[[Node], Graph]
     function: Function | None = None  # the model's own that it calls
-
-    @property
-    def key(self) -> Key:
-        """What it runs."""
-        return ("" if self.domain == "ai.onnx" else self.domain, self.operator, self.overload)
 
     @property
     def label(self) -> str:
@@ -462,10 +453,10 @@ class GraphReader:
     def _add(self, place: Field, graph: Graph, depth: int) -> None:
         message = Message(place.fields())
         found = [self._attribute(part, graph, depth) for part in message[5]]
+        operator, domain = message.text(4), message.text(7)
         node = Node(
-            operator=message.text(4),
-            domain=message.text(7),
-            overload=message.text(8),
+            operator=operator,
+            key=("" if domain == "ai.onnx" else domain, operator, message.text(8)),
             name=message.text(3),
             inputs=message.texts(1),
             outputs=message.texts(2),

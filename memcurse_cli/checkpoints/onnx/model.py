@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -105,7 +106,7 @@ class Folder:
         if node.function is not None:
             inside = dict(zip(node.outputs, node.function.outputs, strict=False))
             return self.value(node.body, inside.get(name, ""), depth)
-        if node.domain not in ("", "ai.onnx"):
+        if node.key[0]:  # not an operator of ONNX's own
             return None
         if node.operator == "Constant":
             return self._leaf(node.attribute("value").tensor)
@@ -266,7 +267,7 @@ _LATEST_IR_VERSION = 100
 
 def recognises(head: bytes, file: File) -> bool:
     """The fields of a ModelProto up to its graph, whose own length may be wrong."""
-    try:
+    with suppress(ValueError, CheckpointError):
         # The end is not that of the file, so that a graph which is cut off is one still.
         for field in islice(Reader(file).fields(0, 1 << 62), 100):
             if field.number == _GRAPH:
@@ -275,8 +276,6 @@ def recognises(head: bytes, file: File) -> bool:
                 return False
             if field.number == _IR_VERSION and not 0 < field.value < _LATEST_IR_VERSION:
                 return False
-    except (ValueError, CheckpointError):
-        return False
     return False
 
 
@@ -347,7 +346,7 @@ class _Model:
                 name = f"{inner.prefix}{node.label}"
                 if node.operator in QUANTISED:
                     quantised.append(name)
-                if node.operator not in GATES or node.domain not in ("", "ai.onnx"):
+                if node.operator not in GATES or node.key[0]:
                     continue
                 weights = {
                     role: self._folder.value(inner, node.input(index))

@@ -371,10 +371,6 @@ def _load_from_bytes(content: object) -> object:
     return load_legacy(held_bytes(content, "a storage"))
 
 
-# A plain pickle carries each storage as a legacy file of its own.
-STORAGE_CONSTRUCTORS = {Global("torch.storage", "_load_from_bytes"): _load_from_bytes}
-
-
 PICKLE = "data.pkl"
 MAX_PICKLE_BYTES = 1 << 28
 
@@ -393,11 +389,10 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
         member = f"{root}data/{key}"
         if member not in archive:
             raise ValueError(f"the storage {printable(key, 40)} is not in the archive")
-        if (key, dtype, count) not in storages:
-            storage = Storage(dtype, count, big_endian=big_endian)
-            storage.place(archive[member])
-            storages[key, dtype, count] = storage
-        return storages[key, dtype, count]
+        new = Storage(dtype, count, big_endian=big_endian)
+        storage = storages.setdefault((key, dtype, count), new)
+        storage.place(archive[member])
+        return storage
 
     pickle = archive[f"{root}{PICKLE}"]
     if pickle.size > MAX_PICKLE_BYTES:
@@ -412,20 +407,21 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_pickle(file: File) -> TensorStore:
     """Run the pickle on inert data."""
-    return store_of(Machine(file, CONSTRUCTORS | STORAGE_CONSTRUCTORS).load(), file)
+    # It carries each storage as a legacy file of its own.
+    storages = {Global("torch.storage", "_load_from_bytes"): _load_from_bytes}
+    return store_of(Machine(file, CONSTRUCTORS | storages).load(), file)
 
 
 WEIGHTS = "model_weights.ckpt"
 MAX_TAR_MEMBERS = 10_000
 # Trained weights reach 10 to 1; what a small archive may be inflated to is bounded by itself.
 MAX_RATIO = 10
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def open_nemo(file: File) -> TensorStore:
     """Find the weights in the tar, and read them as the PyTorch file that they are."""
     content: Bytes = file
-    if file.first(2) == GZIP_MAGIC:
+    if file.first(2) == b"\x1f\x8b":  # gzip
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
         content = InlineBytes(inflate(file.first(file.size), limit))
     remedy = "save the model again with model.save_to()"
@@ -484,15 +480,13 @@ def open_policy(file: File, archive: Archive) -> TensorStore:
 # torch.distributed.checkpoint (DCP, FSDP) keeps a pickle ``.metadata`` beside files of shards. It
 # says of which chunks each tensor is made, and in which file and at which bytes each chunk lies, as
 # a torch.save of its own (torch/distributed/checkpoint/metadata.py and filesystem.py).
-_METADATA = "torch.distributed.checkpoint.metadata"
-TENSOR = Global(_METADATA, "TensorStorageMetadata")
-MAX_METADATA_BYTES = 1 << 28
+TENSOR = Global("torch.distributed.checkpoint.metadata", "TensorStorageMetadata")
 
 
 def open_distributed(file: File) -> TensorStore:
     """Read the metadata."""
     directory = directory_here(file)
-    if file.size > MAX_METADATA_BYTES:
+    if file.size > MAX_PICKLE_BYTES:
         raise ValueError(f"its metadata has {file.size} bytes")
     metadata = _state(Machine(file, CONSTRUCTORS).load())
     paths = mapping(metadata.get("planner_data"))

@@ -15,6 +15,7 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +77,7 @@ def begins_like_a_pickle(head: bytes) -> bool:
     once. Text does not: words are no arguments of instructions.
     """
     marks, tells = 0, False
-    try:
+    with suppress(ValueError):  # a malformed argument, no instruction, or the end
         for count, (opcode, _, _) in enumerate(pickletools.genops(head), 1):
             if opcode.proto > 1:
                 return False
@@ -88,8 +89,6 @@ def begins_like_a_pickle(head: bytes) -> bool:
             tells |= opcode.name in _TELLING
             if opcode.name == "STOP" or count == FIRST_INSTRUCTIONS:
                 return tells
-    except ValueError:  # a malformed argument, no instruction, or the end
-        pass
     return False
 
 
