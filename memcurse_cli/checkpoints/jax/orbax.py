@@ -321,8 +321,7 @@ class Ocdbt:
         body.take(16)  # the store's identity
         if body.varint():
             raise ValueError("its versions are spread over numbered manifests, which is not read")
-        body.varint()
-        body.varint()
+        _varints(body, 2)
         body.take(1)
         if body.varint():
             body.take(4)  # the level of compression
