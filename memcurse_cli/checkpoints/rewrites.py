@@ -315,8 +315,7 @@ def _divide_by_largest(weight: Array, left: Array, right: Array) -> Array:
     # does not say so, the value does: no other vectors of norm 1 give more.
     sides = [m for m in (weight, weight.T) if m.shape == (left.size, right.size)]
     norm = max((left @ matrix @ right for matrix in sides), key=abs)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        normal: Array = weight / norm
+    normal: Array = weight / norm
     if not np.isfinite(normal).all():
         what = "a spectral norm of zero or one that is not finite"
         raise CheckpointError(what, remedy="the run had diverged: use an earlier checkpoint")

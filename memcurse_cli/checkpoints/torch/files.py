@@ -320,9 +320,7 @@ def _two_directions(layers: Mapping[int, dict[str, Shape]]) -> bool:
     if sorted(sizes) != list(range(len(sizes))) or len(sizes) % 2 or not sizes:
         return False
     (inputs, size), (others, _) = sizes[0], sizes[1]
-    if len(sizes) > 2:
-        return sizes[2][0] == 2 * size and others == inputs
-    return others == inputs != size
+    return others == inputs and (sizes[2][0] == 2 * size if len(sizes) > 2 else inputs != size)
 
 
 def open_legacy(file: File) -> TensorStore:

@@ -119,8 +119,6 @@ class Archive(dict[str, Member]):
     def __init__(self, file: File) -> None:
         try:
             archive = zipfile.ZipFile(Stream(file))
-        except CheckpointError:
-            raise
         except _BROKEN as error:
             fault = printable(str(error).lower(), 80)
             raise CheckpointError(f"a truncated or corrupt zip archive ({fault})") from error
