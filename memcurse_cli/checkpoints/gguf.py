@@ -8,6 +8,7 @@ Quantised tensors are blocks of small integers that share scales, laid out as gg
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.select import MAX_TENSORS, select_flat
 from memcurse_cli.checkpoints.store import (
     LazyTensor,
+    Shape,
     TensorSpec,
     TensorStore,
-    element_count,
     elements_at,
     file_store,
     spec_of,
@@ -176,7 +177,7 @@ def open_file(file: File) -> TensorStore:
     return file_store(file, selected, notes, metadata=header.metadata)
 
 
-def _dequantised(content: ByteRange, block: BlockType, shape: tuple[int, ...]) -> Values:
+def _dequantised(content: ByteRange, block: BlockType, shape: Shape) -> Values:
     blocks = np.frombuffer(content.read(0, content.size), np.uint8)
     return block.decode(blocks.reshape(-1, block.bytes)).reshape(shape)
 
@@ -231,7 +232,7 @@ class _Header:
             elif not shape or shape[-1] % block.length or self._big:
                 raise ValueError(f"{label} has rows that are not whole blocks of {block.name}")
             else:
-                size = element_count(shape) // block.length * block.bytes
+                size = math.prod(shape) // block.length * block.bytes
                 spec = TensorSpec(shape, block.name.lower(), size)
             content = part_of(self._file, start + offset, spec.bytes, label)
             if block is None:
@@ -254,23 +255,19 @@ class _Header:
         if kind == _ARRAY:
             self._skip_array(0)
             return
-        value = self._value(kind)
-        self.metadata[key] = str(value)
-        valid = type(value) is int and 0 < value <= MAX_ALIGNMENT
-        if key == ALIGNMENT and not valid:
-            raise ValueError(f"its alignment is {printable(str(value), 40)}")
-
-    def _value(self, kind: int) -> object:
         if kind in _NUMBERS:
             code = f"{'>' if self._big else '<'}{_NUMBERS[kind]}"
-            return struct.unpack(code, self._cursor.take(struct.calcsize(code)))[0]
-        if kind == _TEXT:
-            size = self._cursor.number(8)
-            if size > MAX_TEXT:  # such as the template of a chat
-                self._cursor.skip(size)
-                return f"({size} bytes of text)"
-            return self._cursor.take(size).decode("utf-8", "replace")
-        raise ValueError(f"its metadata has the unknown type {kind}")
+            (value,) = struct.unpack(code, self._cursor.take(struct.calcsize(code)))
+        elif kind != _TEXT:
+            raise ValueError(f"its metadata has the unknown type {kind}")
+        elif (size := self._cursor.number(8)) <= MAX_TEXT:
+            value = self._cursor.take(size).decode("utf-8", "replace")
+        else:  # such as the template of a chat
+            self._cursor.skip(size)
+            value = f"({size} bytes of text)"
+        self.metadata[key] = str(value)
+        if key == ALIGNMENT and not (type(value) is int and 0 < value <= MAX_ALIGNMENT):
+            raise ValueError(f"its alignment is {printable(str(value), 40)}")
 
     def _skip_array(self, depth: int) -> None:
         kind, count = self._cursor.number(4), self._cursor.number(8)

@@ -8,9 +8,10 @@ line of JSON; the shapes of Equinox's own GRU and LSTM cells tell where one lies
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Mapping
-from math import prod
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from memcurse_cli.checkpoints.select import select_flat
 from memcurse_cli.checkpoints.store import (
     NUMERIC_KINDS,
     LazyTensor,
+    Shape,
     TensorSpec,
     TensorStore,
-    element_count,
     elements_at,
     file_store,
 )
@@ -104,13 +105,13 @@ def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
         return None, "is an array of Python objects, which only unpickling could read: left out"
     elif dtype.kind not in NUMERIC_KINDS:
         return None, f"has elements of type {printable(str(dtype), 40)}: left out"
-    spec = TensorSpec(shape, element, element_count(shape) * dtype.itemsize)
+    spec = TensorSpec(shape, element, math.prod(shape) * dtype.itemsize)
     spec.require(content.size - offset)
     big_endian = dtype.byteorder == ">"
     return elements_at(content, offset, spec, big_endian=big_endian, fortran=fortran), note
 
 
-def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def _header(content: bytes) -> tuple[Shape, bool, np.dtype[Any], int]:
     """Shape, Fortran's order, type, and where the elements begin."""
     stream = io.BytesIO(content)
     try:
@@ -140,7 +141,6 @@ def open_archive(file: File, archive: Archive) -> TensorStore:
 
 MAX_SETTINGS_BYTES = 1 << 16
 MAX_LEAVES = 100_000
-Shape = tuple[int, ...]
 
 
 def recognises(head: bytes, file: File) -> bool:
@@ -148,11 +148,10 @@ def recognises(head: bytes, file: File) -> bool:
     start = _first_array(file)
     if start != 0:
         return start is not None
-    try:
+    with suppress(ValueError):
         _, end = _leaf(file, 0)
         return file.read(end, len(MAGIC)) == MAGIC
-    except ValueError:
-        return False
+    return False
 
 
 def open_leaves(file: File) -> TensorStore:
@@ -182,7 +181,7 @@ def _leaf(file: File, offset: int) -> tuple[Shape, int]:
     shape, _, dtype, length = _header(start)
     if dtype.hasobject:
         raise ValueError("it is an array of Python objects")
-    return shape, offset + length + element_count(shape) * dtype.itemsize
+    return shape, offset + length + math.prod(shape) * dtype.itemsize
 
 
 def leaf_names(shapes: list[Shape]) -> list[str]:
@@ -202,7 +201,7 @@ def leaf_names(shapes: list[Shape]) -> list[str]:
 
 def _cell(shapes: list[Shape]) -> tuple[str, ...]:
     """The fields of the cell that starts here; none where none does."""
-    if len(shapes) < 3 or len(shapes[0]) != 2 or len(shapes[1]) != 2 or not prod(shapes[1]):
+    if len(shapes) < 3 or len(shapes[0]) != 2 or len(shapes[1]) != 2 or not math.prod(shapes[1]):
         return ()
     rows, size = shapes[1]
     if shapes[0][0] != rows or shapes[2] != (rows,):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -12,18 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.registry import FORMATS, HEAD_BYTES, open_known
+from memcurse_cli.checkpoints.registry import EXTENSIONS, FORMATS, HEAD_BYTES, open_known
 from memcurse_cli.checkpoints.rewrites import REWRITES
 from memcurse_cli.checkpoints.select import collect, name_jax, name_torch, texts
-from memcurse_cli.checkpoints.store import (
-    LazyTensor,
-    TensorSpec,
-    TensorStore,
-    element_count,
-    to_double,
-)
+from memcurse_cli.checkpoints.store import Array, LazyTensor, TensorSpec, TensorStore, to_double
 from memcurse_cli.checkpoints.untrusted.names import (
     INFINITE,
     MAX_JSON_BYTES,
@@ -61,8 +55,7 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
         return ()
     try:
         directory = weights.directory()
-        local = isinstance(directory, LocalDirectory)
-        if local and not set(RECORDS).isdisjoint(directory.names):
+        if isinstance(directory, LocalDirectory) and set(RECORDS) & set(directory.names):
             store.beside = directory
         with closing(directory.open(CONFIG_NAME)) as file:
             # transformers before version 5 writes an open limit as Infinity, which JSON has not.
@@ -74,16 +67,13 @@ def _look_beside(weights: File, store: TensorStore) -> tuple[str, ...]:
     return ()
 
 
-GIT_LFS = b"version https://git-lfs.github.com/spec/"
-
-
 def _unknown(file: File) -> CheckpointError:
     """The error that says what the file is instead, and what to do."""
     head = file.first(HEAD_BYTES)
     elements = re.search(r"\.data-\d{5}-of-\d{5}$", file.path)
     if not head:
         what, remedy = "the file is empty", COPY
-    elif head.startswith(GIT_LFS):
+    elif head.startswith(b"version https://git-lfs.github.com/spec/"):
         what = "this is a git-LFS pointer, not the file that it stands for"
         remedy = "run `git lfs pull` in its repository"
     elif head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
@@ -135,9 +125,8 @@ def _open_directory(path: str | os.PathLike[str]) -> TensorStore:
     store.path = directory.path
     others = [other for other in directory.names if other.endswith(INDEX_SUFFIX) and other != name]
     if name.endswith(INDEX_SUFFIX) and "/" not in name and others:
-        store.notes += (
-            f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names",
-        )
+        note = f"of {len(others) + 1} checkpoints {name} was read, which the file checkpoint names"
+        store.notes += (note,)
     return store
 
 
@@ -188,7 +177,7 @@ def _finished(store: TensorStore, *, weights: bool = True) -> TensorStore:
         remedy = "name the file that the model itself was saved to"
         raise CheckpointError(what, where=store.path, remedy=remedy)
     for rewrite in REWRITES:
-        store = rewrite(store)
+        rewrite(store)
     return store
 
 
@@ -259,9 +248,8 @@ def choose_file(directory: Directory) -> str:
         remedy = f"name one of its folders, as {latest}"
     else:
         what = "the directory has no checkpoint"
-        extensions = sorted({extension for format in FORMATS for extension in format.extensions})
         remedy = f"looked for {', '.join(CONVENTIONAL_NAMES)}, "
-        remedy += f"or one file ending in {', '.join(extensions)}"
+        remedy += f"or one file ending in {', '.join(EXTENSIONS)}"
     raise CheckpointError(what, where=directory.path, remedy=remedy)
 
 
@@ -275,9 +263,8 @@ def _candidates(directory: Directory) -> list[str]:
     if split:
         return split
     names = [name for name in names if not name.endswith(DEEPSPEED_OPTIMIZER)]
-    extensions = tuple(extension for format in FORMATS for extension in format.extensions)
     found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
-        name for name in names if name.lower().endswith(extensions)
+        name for name in names if name.lower().endswith(EXTENSIONS)
     ]
     if len(found) > 1:
         found = _latest_of_tensorflow(directory, found)
@@ -305,9 +292,7 @@ def _deepspeed(directory: Directory) -> list[str]:
     if found or not isinstance(directory, LocalDirectory):
         return found
     steps = [name for name in directory.names if _STEP.fullmatch(name)]
-    latest = ""
-    if DEEPSPEED_LATEST in directory.names:
-        latest = _text(directory, DEEPSPEED_LATEST).strip()
+    latest = _text(directory, DEEPSPEED_LATEST).strip()
     inside: list[str] = []
     for step in [latest] if latest in directory.names and latest else steps:
         if directory.locate(step).is_dir():
@@ -337,7 +322,7 @@ def _of_deepspeed_step(directory: Directory) -> list[str]:
 
 def _saved_model(directory: Directory) -> list[str]:
     """The index of a SavedModel's variables, where the folder is one."""
-    there = SAVED_MODEL in directory.names and "variables" in directory.names
+    there = {SAVED_MODEL, "variables"} <= set(directory.names)
     if isinstance(directory, LocalDirectory):
         there = there and directory.has(SAVED_VARIABLES)
     return [SAVED_VARIABLES] if there else []
@@ -348,8 +333,7 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
     The path in it may be that of another machine: its last part counts.
     """
-    indexes = all(name.endswith(INDEX_SUFFIX) for name in found)
-    if not indexes or TENSORFLOW_STATE not in directory.names:
+    if not all(name.endswith(INDEX_SUFFIX) for name in found):
         return found
     named = _TENSORFLOW_LATEST.search(_text(directory, TENSORFLOW_STATE))
     index = f"{named[1].rpartition('/')[2]}{INDEX_SUFFIX}" if named else ""
@@ -357,18 +341,18 @@ def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
 
 
 def _text(directory: Directory, name: str) -> str:
+    if name not in directory.names:
+        return ""
     with closing(directory.open(name)) as file:
         return file.first(MAX_STATE_BYTES).decode("utf-8", "replace")
 
 
 def trainer_state(directory: Directory) -> dict[str, Any]:
     """What HF Trainer's log in a directory says; empty where there is none that can be read."""
-    try:
-        with closing(directory.open(TRAINER_LOG)) as file:
-            # A loss that diverged is not finite.
-            return parse_object(file.whole(MAX_JSON_BYTES), understood=NOT_FINITE)
-    except (CheckpointError, ValueError):
-        return {}
+    with suppress(CheckpointError, ValueError), closing(directory.open(TRAINER_LOG)) as file:
+        # A loss that diverged is not finite.
+        return parse_object(file.whole(MAX_JSON_BYTES), understood=NOT_FINITE)
+    return {}
 
 
 class MemoryStore(TensorStore):
@@ -391,21 +375,18 @@ class MemoryStore(TensorStore):
                 return {"opt_state": tuple(node)}
             return node
 
-        any_torch = False
-
-        def leaf(node: object) -> LazyTensor | None:
-            nonlocal any_torch
+        def leaf(node: object) -> tuple[bool, LazyTensor] | None:
             tensor = lazy(node)
-            any_torch |= tensor is not None and hasattr(node, "detach")
-            return tensor
+            return None if tensor is None else (hasattr(node, "detach"), tensor)
 
         try:
-            found = collect(arrays, leaf, expand)
+            leaves = collect(arrays, leaf, expand)
+            found = {place: tensor for place, (_, tensor) in leaves.items()}
+            any_torch = any(is_torch for is_torch, _ in leaves.values())
             selected, notes = (name_torch if any_torch else name_jax)(found)
         except ValueError as error:
-            raise CheckpointError(
-                f"the mapping cannot be read: {error}", where=path, remedy="pass a flat mapping"
-            ) from error
+            what, remedy = f"the mapping cannot be read: {error}", "pass a flat mapping"
+            raise CheckpointError(what, where=path, remedy=remedy) from error
         if not found:
             remedy = "pass model.state_dict() or a tree of parameters"
             raise CheckpointError("the mapping holds no array", where=path, remedy=remedy)
@@ -421,7 +402,7 @@ class MemoryStore(TensorStore):
         _finished(self, weights=False)
 
 
-def _converted(array: Any, dtype: str) -> NDArray[Any]:
+def _converted(array: Any, dtype: str) -> Array:
     try:
         if hasattr(array, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
             array = array.detach().cpu()
@@ -430,10 +411,8 @@ def _converted(array: Any, dtype: str) -> NDArray[Any]:
         return to_double(np.asarray(array))
     except (TypeError, ValueError, RuntimeError) as error:
         reason = printable(str(error).partition("\n")[0])
-        raise CheckpointError(
-            f"this {dtype} array cannot be converted to float64 ({reason})",
-            remedy="convert it to a dense float array first",
-        ) from error
+        what = f"this {dtype} array cannot be converted to float64 ({reason})"
+        raise CheckpointError(what, remedy="convert it to a dense float array first") from error
 
 
 def lazy(node: object) -> LazyTensor | None:
@@ -443,17 +422,15 @@ def lazy(node: object) -> LazyTensor | None:
         return None
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     dimensions = tuple(int(size) for size in shape)
-    size = element_count(dimensions) * int(getattr(dtype, "itemsize", 0))
-    return LazyTensor(
-        TensorSpec(dimensions, name, size), partial(_converted, node, name), _memory(node)
-    )
+    size = math.prod(dimensions) * int(getattr(dtype, "itemsize", 0))
+    spec = TensorSpec(dimensions, name, size)
+    return LazyTensor(spec, partial(_converted, node, name), _memory(node))
 
 
 def _memory(node: Any) -> Hashable | None:
     """Where a dense torch tensor lies and how, which tied parameters have in common."""
-    try:
+    with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         place = node.data_ptr()
         layout = node.shape, node.stride(), node.dtype, node.device
         return (place, *layout, node.is_conj(), node.is_neg()) if place else None
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None
+    return None

@@ -7,16 +7,15 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memcurse_cli.checkpoints.open import OPTIMIZERS, choose_file, lazy, open_file
 from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
+from memcurse_cli.checkpoints.store import LazyTensor, Shape, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, LocalFile
 from memcurse_cli.errors import CheckpointError
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
     """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
 
-    Raises CheckpointError: the file is missing, damaged or of no known format.
+    Raises CheckpointError: as `open_checkpoint`.
     """
     if not os.path.isdir(path):
         return open_file(LocalFile(path), weights=False)
@@ -82,19 +81,12 @@ def require_state(state: AdamState | None, path: str) -> AdamState:
 def number(node: object) -> float | None:
     """A stored number, plain or as a tensor of one element."""
     tensor = _tensor(node)
-    if tensor is not None:
-        if math.prod(tensor.spec.shape) != 1:
-            return None
-        try:
+    with suppress(CheckpointError, ValueError, OverflowError):
+        if tensor is not None and math.prod(tensor.spec.shape) == 1:
             node = float(tensor.load().reshape(-1)[0].real)
-        except (CheckpointError, ValueError):
-            return None
-    if isinstance(node, bool) or not isinstance(node, int | float):
-        return None
-    try:
-        return float(node) if math.isfinite(node) else None
-    except OverflowError:
-        return None
+        if isinstance(node, int | float) and not isinstance(node, bool) and math.isfinite(node):
+            return float(node)
+    return None
 
 
 def _tensor(node: object) -> LazyTensor | None:
@@ -165,38 +157,41 @@ Tree = Mapping[object, object]
 
 def torch_state(contents: object, weights: TensorStore) -> AdamState | None:
     """Adam's state in what a torch file holds; None where it holds no optimiser."""
-    optimizers = list(_optimizers(contents))
+    optimizers = [
+        (states, [group for group in groups if isinstance(group, Mapping)])
+        for node in mappings(contents)
+        if isinstance(states := node.get("state"), Mapping)
+        and isinstance(groups := node.get("param_groups"), list | tuple)
+    ]
     if not optimizers:
         return _gathered(contents, weights)
     groups = [(states, group) for states, param_groups in optimizers for group in param_groups]
-    named: list[tuple[str | None, AdamSlot | None]] = []
-    numbered: list[Numbered] = []
+    entries: list[tuple[int, str | None, AdamSlot | None]] = []
     for index, (states, group) in enumerate(groups):
-        entries = list(_entries(group, states))
-        named += entries
-        numbered += [(index, slot) for _, slot in entries]
-        if len(named) > MAX_TENSORS:  # one list that a hostile file refers to many times
+        entries += [(index, *entry) for entry in _entries(group, states)]
+        if len(entries) > MAX_TENSORS:  # one list that a hostile file refers to many times
             return AdamState(TORCH, reason=f"it has more than {MAX_TENSORS} parameters")
-    if not any(slot for _, slot in named):
+    if not any(slot for *_, slot in entries):
         tables = [state for states, _ in optimizers for state in states.values()]
         kept = {key for table in tables if isinstance(table, Mapping) for key in table}
         shown = ", ".join(sorted({printable(str(key), 40) for key in kept})[:4])
         keeps = f"it keeps {shown}" if kept else "it is empty"
         return AdamState(TORCH, reason=f"the optimiser's state has no exp_avg_sq: {keeps}")
-    if all(name is not None for name, _ in named):
-        return _by_name({name: slot for name, slot in named if name and slot}, weights)
+    if all(name is not None for _, name, _ in entries):
+        return _by_name({name: slot for _, name, slot in entries if name and slot}, weights)
     shapes = {
         name: spec.shape
         for name, spec in weights.stored.items()
         if "float" in spec.dtype or "complex" in spec.dtype
     }
     in_order = weights.format in ORDERED_FORMATS
-    if in_order and len(groups) == 1 and len(numbered) == len(shapes):
+    if in_order and len(groups) == 1 and len(entries) == len(shapes):
         # As many states as weights, in one order.
-        pairs = zip(shapes, (slot for _, slot in numbered), strict=True)
-        exact = {name: slot for name, slot in pairs if slot is not None}
+        pairs = zip(shapes, entries, strict=True)
+        exact = {name: slot for name, (*_, slot) in pairs if slot is not None}
         if all(slot.second_moment.spec.shape == shapes[name] for name, slot in exact.items()):
             return AdamState(TORCH, exact)
+    numbered = [(index, slot) for index, _, slot in entries]
     return _match_numbers(TORCH, numbered, shapes, None if in_order else _by_index)
 
 
@@ -218,14 +213,6 @@ def _by_name(slots: Mapping[str, AdamSlot], weights: TensorStore) -> AdamState:
         why = f"several weights are called {printable(name, 80)}"
         candidates.append((slot, [name] if name in same else same, why))
     return _match_names(TORCH, candidates)
-
-
-def _optimizers(contents: object) -> Iterator[tuple[Tree, list[Tree]]]:
-    """The ``state`` and ``param_groups`` of every optimiser in a tree, in order."""
-    for node in mappings(contents):
-        state, groups = node.get("state"), node.get("param_groups")
-        if isinstance(state, Mapping) and isinstance(groups, list | tuple):
-            yield state, [group for group in groups if isinstance(group, Mapping)]
 
 
 def mappings(node: object, depth: int = 0) -> Iterator[Tree]:
@@ -371,7 +358,6 @@ def _named(
     return state
 
 
-OPTAX = "optax"
 FIRST, SECOND, COUNT = "mu", "nu", "count"
 OPTAX_RATE = ("hyperparams", "learning_rate")
 # Named tuples, whose pickles have no names.
@@ -422,17 +408,16 @@ def optax_state(contents: object, weights: TensorStore) -> AdamState | None:
         for below, tensor in tree.items():
             found[shapes[root + below][0]] = AdamSlot(tensor, step, rate)
     refused = {name: why for name, why in refused.items() if name not in found}
-    return AdamState(OPTAX, found, refused)
+    return AdamState("optax", found, refused)
 
 
 def paths_of(contents: object) -> Mapping[Path, LazyTensor]:
     """Every tensor by its path; a mapping that has paths already is taken as it is."""
     if isinstance(contents, dict) and contents and isinstance(next(iter(contents)), tuple):
         return contents
-    try:
+    with suppress(ValueError):  # what is malformed has been told when the weights were read
         return collect(contents, leaf, expand)
-    except ValueError:  # what is malformed has been told when the weights were read
-        return {}
+    return {}
 
 
 def leaf(node: object) -> LazyTensor | None:

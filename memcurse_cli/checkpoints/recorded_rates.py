@@ -8,6 +8,7 @@ tensor, and SGD, Muon and LBFGS move each parameter by an amount of its own.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,7 +33,7 @@ from memcurse_cli.checkpoints.optimizer import (
     torch_state,
 )
 from memcurse_cli.checkpoints.select import Path
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, element_count
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
 from memcurse_cli.checkpoints.torch.files import SB3_DATA, mapping
 from memcurse_cli.checkpoints.untrusted.names import parse_object
 from memcurse_cli.checkpoints.untrusted.source import Directory
@@ -90,10 +91,7 @@ def recorded_rates(weights: TensorStore, source: TensorStore | None = None) -> R
     Asked are the optimizer's state and its schedulers, HF Trainer's log beside the weights, and,
     where no scheduler has kept the rate it began with, the settings of the run. A rate lies between
     0 and 1: as 1 a file keeps the factor of a schedule (Noam's) or of an optimizer (D-Adaptation).
-
-    Args:
-        weights: the open checkpoint.
-        source: the open file that holds the optimizer's state; by default the checkpoint itself.
+    ``source`` is the open file that holds the optimizer's state, by default the checkpoint itself.
     """
     found, source = _Found(), source or weights
     if source.format.startswith("Keras"):
@@ -197,7 +195,7 @@ def _moments(states: Tree) -> Tree:
     for key, state in states.items():
         tensors = list(filter(None, map(leaf, mapping(state).values())))
         if tensors:
-            largest = max(tensors, key=lambda tensor: element_count(tensor.spec.shape))
+            largest = max(tensors, key=lambda tensor: math.prod(tensor.spec.shape))
             moments[key] = {SECOND_MOMENTS[0]: largest}
     return moments
 

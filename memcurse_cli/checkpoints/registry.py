@@ -31,9 +31,7 @@ class Format:
 
     name: str  # what reports and `memcurse formats` call it
     # the module of `memcurse_cli.checkpoints` and its function that reads the headers, of the file
-    # and, where ``member`` is given, of the archive; the store that it returns owns the file. What
-    # is wrong with the file is a ValueError, with the fault as a clause, or a CheckpointError,
-    # which `open_known` completes with the file
+    # and, where ``member`` is given, of the archive; the store that it returns owns the file
     reader: str
     recognised_by: str  # what in the content tells the format, in words
     # the usual ones; they choose among a directory's files, never how one is read
@@ -246,6 +244,9 @@ FORMATS: tuple[Format, ...] = (
         begins=rb"\x93NUMPY",
     ),
 )
+
+
+EXTENSIONS = tuple(sorted({extension for format in FORMATS for extension in format.extensions}))
 
 
 def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:

@@ -8,10 +8,10 @@ own HTTP files read whatever a server sends, and compare neither range nor versi
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -184,10 +184,8 @@ def _web_system() -> Any:
         import aiohttp
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
-        raise CheckpointError(
-            "reading https:// needs the packages fsspec and aiohttp",
-            remedy="run `pip install 'memcurse-cli[remote]'`",
-        ) from error
+        what = "reading https:// needs the packages fsspec and aiohttp"
+        raise CheckpointError(what, remedy="run `pip install 'memcurse-cli[remote]'`") from error
     timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
     # A compressed answer would hide how long it is; proxies are taken from the environment.
     options = {"timeout": timeout, "trust_env": True, "auto_decompress": False}
@@ -362,22 +360,19 @@ class _StoredObject(RemoteFile):
 
 def _asked(url: str, size: int, question: Callable[[], Any]) -> Any:
     """The answer of a package, from a thread that is left behind: some know no deadline."""
-    answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+    answer: Future[Any] = Future()
 
     def ask() -> None:
         try:
-            answers.put((question(), None))
-        except Exception as error:  # each store's package has exceptions of its own
-            answers.put((None, error))
+            answer.set_result(question())
+        except Exception as error:
+            answer.set_exception(error)
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        answer, error = answers.get(timeout=READ_SECONDS + size / SLOWEST)
-    except queue.Empty:
-        answer, error = None, TimeoutError()
-    if error is not None:
+        return answer.result(READ_SECONDS + size / SLOWEST)
+    except Exception as error:  # each store's package has exceptions of its own
         raise _unreadable(url, error) from error
-    return answer
 
 
 def _unreadable(url: str, error: Exception) -> CheckpointError:

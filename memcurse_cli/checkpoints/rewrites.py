@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.select import counted
-from memcurse_cli.checkpoints.store import LazyTensor, TensorSpec, TensorStore, element_count
+from memcurse_cli.checkpoints.store import Array, LazyTensor, Shape, TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.errors import CheckpointError
 
 SCALED_TYPES = ("float8_e4m3", "float8_e5m2", "float4_e2m1fn")
 BLOCK = 128
-
-Shape = tuple[int, ...]
-Array = NDArray[Any]
 
 
 def with_scales(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:
@@ -71,7 +67,7 @@ def _scaled(tensor: LazyTensor, scale: LazyTensor, repeats: Shape) -> Array:
 
 def _repeats(shape: Shape, scale: Shape) -> Shape | None:
     """How many elements of each axis share a number; () for all of them; None where unclear."""
-    if element_count(scale) == 1:
+    if math.prod(scale) == 1:
         return ()
     if len(shape) != 2 or 0 in scale:
         return None
@@ -94,8 +90,8 @@ LEFT_OUT = (
 )
 
 
-def restore_names(store: TensorStore) -> TensorStore:
-    """The store with its tensors under the names that were left out too, which come last.
+def restore_names(store: TensorStore) -> None:
+    """Put a store's tensors under the names that were left out too, which come last.
 
     safetensors stores no tensor twice: save_model (safetensors/torch.py) and huggingface_hub's
     save_torch_model leave out all names but one and put ``{left out: kept}`` into the metadata,
@@ -133,7 +129,6 @@ def restore_names(store: TensorStore) -> TensorStore:
     entries.update((name, entries[holders[name]]) for name in sorted(holders))
     if notes:
         store.replace_entries(entries, notes)
-    return store
 
 
 def _and_more(names: Sequence[str]) -> str:
@@ -157,8 +152,8 @@ def adapter_alone(names: Collection[str]) -> str:
     )
 
 
-def unwrap_adapters(store: TensorStore) -> TensorStore:
-    """The store with every weight that PEFT has wrapped under its own name, and a note.
+def unwrap_adapters(store: TensorStore) -> None:
+    """Put every weight that PEFT has wrapped under its own name, and add a note.
 
     A layer with an adapter keeps its own weight as ``base_layer.weight``, beside ``lora_A`` and
     ``lora_B``. The update is ``s B A`` with a scale s from the adapter's configuration, which is
@@ -171,8 +166,6 @@ def unwrap_adapters(store: TensorStore) -> TensorStore:
         if (found := _WRAPPED.fullmatch(name))
         and (bare := f"{found['module']}{found['weight']}") not in entries
     }
-    if not names:
-        return store
     # A bias has no update.
     updated = [bare for bare in names.values() if "bias" not in _LAST.split(bare)[-1]]
     notes = []
@@ -181,8 +174,8 @@ def unwrap_adapters(store: TensorStore) -> TensorStore:
             f"an adapter's update is not added to {_and_more(updated)}, since its scale is not in "
             "the file: PEFT's merge_and_unload() adds it"
         )
-    store.replace_entries({names.get(name, name): one for name, one in entries.items()}, notes)
-    return store
+    if names:
+        store.replace_entries({names.get(name, name): one for name, one in entries.items()}, notes)
 
 
 WEIGHT_NORM = "weight normalisation is applied"
@@ -225,8 +218,8 @@ class _Parts:
         )
 
 
-def compute_weights(store: TensorStore) -> TensorStore:
-    """The store with every weight in the place of its parts, and a note for each way of storing.
+def compute_weights(store: TensorStore) -> None:
+    """Put every weight in the place of its parts, and add a note for each way of storing.
 
     Weights are stored normalised, pruned, dropped out or held orthogonal; what the layer multiplies
     with is a function of the parts (torch/nn/utils/weight_norm.py, spectral_norm.py, prune.py and
@@ -240,8 +233,6 @@ def compute_weights(store: TensorStore) -> TensorStore:
             # A weight that stands beside its parts is taken as it is, but for one that dropout hit.
             if parts is not None and (parts.how == DROPPED or parts.name not in entries):
                 found[name] = parts
-    if not found:
-        return store
     replaced = {name for parts in found.values() for name in (*parts.parts, parts.name)}
     made: dict[str, LazyTensor] = {}
     by_way: dict[str, list[str]] = defaultdict(list)
@@ -254,8 +245,8 @@ def compute_weights(store: TensorStore) -> TensorStore:
             made[name] = entry
     suffix = "sensitivities are those of the weight itself"
     notes = [f"{how} in {_and_more(names)}: {suffix}" for how, names in by_way.items()]
-    store.replace_entries(made, notes)
-    return store
+    if found:
+        store.replace_entries(made, notes)
 
 
 def _parts(name: str, entries: Mapping[str, LazyTensor]) -> _Parts | None:
@@ -315,7 +306,6 @@ def _normalise(norm: Array, direction: Array) -> Array:
     axes = tuple(axis for axis, size in enumerate(norm.shape) if size == 1)
     length = np.sqrt(np.sum(np.square(direction), axis=axes, keepdims=True))
     # A direction of zeros stays zero, as it does in the limit of small ones with a zero gain.
-    length = np.broadcast_to(length, direction.shape)
     unit: Array = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     return norm * unit
 
@@ -325,13 +315,10 @@ def _divide_by_largest(weight: Array, left: Array, right: Array) -> Array:
     # does not say so, the value does: no other vectors of norm 1 give more.
     sides = [m for m in (weight, weight.T) if m.shape == (left.size, right.size)]
     norm = max((left @ matrix @ right for matrix in sides), key=abs)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        normal: Array = weight / norm
+    normal: Array = weight / norm
     if not np.isfinite(normal).all():
-        raise CheckpointError(
-            "a spectral norm of zero or one that is not finite",
-            remedy="the run had diverged: use an earlier checkpoint",
-        )
+        what = "a spectral norm of zero or one that is not finite"
+        raise CheckpointError(what, remedy="the run had diverged: use an earlier checkpoint")
     return normal
 
 
@@ -352,10 +339,9 @@ def _reflected(stored: Array, base: Array | None = None) -> Array:
     tall = stored if stored.shape[0] >= stored.shape[1] else stored.T
     signs = np.trunc(np.diagonal(tall))
     if np.iscomplexobj(tall) or np.any(np.abs(signs) != 1):
-        raise CheckpointError(
-            "a parametrisation that the file does not name, and not of Householder reflections",
-            remedy="call torch.nn.utils.parametrize.remove_parametrizations and save again",
-        )
+        what = "a parametrisation that the file does not name, and not of Householder reflections"
+        remedy = "call torch.nn.utils.parametrize.remove_parametrizations and save again"
+        raise CheckpointError(what, remedy=remedy)
     rows, columns = tall.shape
     turned: Array = np.eye(rows, columns)
     for column in reversed(range(columns)):

@@ -7,6 +7,7 @@ most 100 MB that begins with ``{``, no duplicate keys, and tensors that fill the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -21,7 +22,6 @@ from memcurse_cli.checkpoints.store import (
     TensorSpec,
     TensorStore,
     element_bytes,
-    element_count,
     elements_at,
     file_store,
 )
@@ -98,7 +98,7 @@ def _entry(name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:
         raise ValueError(f"{label} lies at bytes {begin} to {end} of {room}")
     dtype = ELEMENT_NAMES.get(code, code)
     bits = BITS_OF_UNREAD.get(code) or (4 if dtype == FLOAT4 else 8 * element_bytes(dtype))
-    spec = TensorSpec(shape, dtype, -(-element_count(shape) * bits // 8))
+    spec = TensorSpec(shape, dtype, -(-math.prod(shape) * bits // 8))
     spec.require(end - begin, label)
     return spec, begin, end
 
@@ -189,8 +189,6 @@ def _of_shards(
     expected, _ = select_flat(held)
     missing = [name for name in expected if printable(name, MAX_NAME_LENGTH) not in tensors]
     if missing:
-        raise ValueError(
-            f"tensor {printable(missing[0], 60)} is not in {printable(held[missing[0]][0], 60)}"
-            f" (and {len(missing) - 1} more)"
-        )
+        tensor, shard = (printable(name, 60) for name in (missing[0], held[missing[0]][0]))
+        raise ValueError(f"tensor {tensor} is not in {shard} (and {len(missing) - 1} more)")
     return tensors

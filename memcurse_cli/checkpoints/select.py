@@ -187,42 +187,35 @@ def collect(
     nested too deeply or too large.
     """
     found: dict[Path, Leaf] = {}
-    path: list[str] = []
-    pending: list[Iterator[tuple[str, object]]] = [iter([("", root)])]
     visited = 0
-    while pending:
-        key, node = next(pending[-1], (None, None))
-        if key is None:
-            pending.pop()
-            if path:
-                path.pop()
-            continue
+
+    def visit(path: Path, node: object) -> None:
+        nonlocal visited
         visited += 1
         # A container that holds another twice, and so on, has exponentially many paths.
         if visited > MAX_NODES or len(found) > MAX_TENSORS:
             raise ValueError(f"it holds more than {MAX_NODES} entries or {MAX_TENSORS} tensors")
-        here = (*path, key)[1:]
         tensor = leaf(node)
         if tensor is not None:
-            if sum(map(len, here)) > MAX_NAME_LENGTH:
+            if sum(map(len, path)) > MAX_NAME_LENGTH:
                 raise ValueError(f"a tensor's name has more than {MAX_NAME_LENGTH} characters")
-            found[here] = tensor
-            continue
+            found[path] = tensor
+            return
         children = _children(expand(node))
-        if children is not None:
-            if len(path) > MAX_DEPTH:
-                raise ValueError(f"its containers are nested more than {MAX_DEPTH} deep")
-            path.append(key)
-            pending.append(children)
+        if children is not None and len(path) > MAX_DEPTH:
+            raise ValueError(f"its containers are nested more than {MAX_DEPTH} deep")
+        for key, child in children or ():
+            visit((*path, key), child)
+
+    visit((), root)
     return found
 
 
 def _children(node: object) -> Iterator[tuple[str, object]] | None:
     if isinstance(node, Mapping):
         # What torch.optim saves, under whatever key: its moments carry no names of their own.
-        if "param_groups" in node and "state" in node:
-            return ((f"optimizer.{_key(key)}", child) for key, child in node.items())
-        return ((_key(key), child) for key, child in node.items())
+        prefix = "optimizer." if "param_groups" in node and "state" in node else ""
+        return ((f"{prefix}{_key(key)}", child) for key, child in node.items())
     if isinstance(node, list | tuple):
         return ((str(index), child) for index, child in enumerate(node))
     return None

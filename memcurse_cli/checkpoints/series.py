@@ -24,23 +24,17 @@ NAMES_SHOWN = 5
 def read_series(path: str | os.PathLike[str], name: str | None = None) -> NDArray[Any]:
     """One array of samples of shape (T), (T, F) or (N, T, F).
 
-    Nothing in any file is unpickled. A text file is a table with a step per line and a feature per
-    column, with or without a line of headings; empty cells are NaN.
-
-    Args:
-        path: .csv, .txt, .tsv or .dat, or .npy, .npz, safetensors and every other checkpoint.
-        name: which array, where the file holds several.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or not numeric, or changed while it was read.
-        UsageError: no array or several arrays are meant by the name.
+    Nothing in any file is unpickled. A text file (`TEXT_EXTENSIONS`) is a table with a step per
+    line and a feature per column, with or without a line of headings; empty cells are NaN. Any
+    other is a checkpoint, of which ``name`` says the array where it holds several.
+    Raises CheckpointError: the file is missing, damaged, or not numeric, or changed while it was
+    read. UsageError: no array or several arrays are meant by the name.
     """
     shown = shown_place(path, 200)
     if shown.lower().endswith(TEXT_EXTENSIONS):
         if name is not None:
-            raise UsageError(
-                "a table of text has no named arrays", where=shown, remedy="leave --array out"
-            )
+            what, remedy = "a table of text has no named arrays", "leave --array out"
+            raise UsageError(what, where=shown, remedy=remedy)
         return _table(read_bounded(path, MAX_TEXT_BYTES), shown)
     with open_checkpoint(path) as store:
         names = tuple(store.tensors)
@@ -61,22 +55,21 @@ def _table(content: bytes, where: str) -> NDArray[np.float64]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _not_numeric(where, line, "bytes that are not text") from error
-    rows: list[list[float]] = []
+    rows: list[list[float | None]] = []
     width, headed = 0, False
     for line, cells in _rows(text):
-        try:
-            values = [float(cell) if cell else np.nan for cell in cells]
-        except ValueError:
-            wrong = next(cell for cell in cells if cell and not _is_number(cell))
-            if rows or headed or any(map(_is_number, cells)):
-                raise _not_numeric(where, line, f"'{printable(wrong, 40)}'") from None
+        values = [_number(cell) for cell in cells]
+        wrong = [cell for cell, value in zip(cells, values, strict=True) if value is None]
+        if wrong:
+            if rows or headed or set(cells) - {"", *wrong}:
+                raise _not_numeric(where, line, f"'{printable(wrong[0], 40)}'")
             headed, width = True, len(cells)
             continue
-        if width and len(values) != width:
-            what = f"line {line} has {len(values)} columns, the lines before it {width}"
+        if width and len(cells) != width:
+            what = f"line {line} has {len(cells)} columns, the lines before it {width}"
             remedy = "give every step the same features"
             raise CheckpointError(what, where=where, remedy=remedy)
-        width = len(values)
+        width = len(cells)
         rows.append(values)
     table = np.array(rows, np.float64).reshape(len(rows), width)
     return table[:, 0] if width == 1 else table
@@ -89,19 +82,16 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
     first = kept[0][1] if kept else ""
     separator = next((mark for mark in ",;\t" if mark in first), None)
     for number, line in kept:
-        if separator is None:
-            yield number, line.split()
-            continue
-        cells = next(csv.reader([line], delimiter=separator))
+        cells = next(csv.reader([line], delimiter=separator)) if separator else line.split()
         yield number, [cell.strip() for cell in cells]
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float | None:
+    """NaN where the cell is empty; None where it holds something else."""
     try:
-        float(cell)
+        return float(cell or "nan")
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _not_numeric(where: str, line: int, what: str) -> CheckpointError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
 from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File, part_of
 from memcurse_cli.errors import CheckpointError
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
 
 # What `ml_dtypes` adds to NumPy's types, and the bytes of one element.
 ML_DTYPES = {
@@ -49,12 +53,7 @@ def element_bytes(name: str) -> int:
     return ML_DTYPES.get(name) or np.dtype(name).itemsize
 
 
-def element_count(shape: tuple[int, ...]) -> int:
-    """The product of the dimensions, in Python integers so that it cannot overflow."""
-    return math.prod(shape)
-
-
-def to_double(array: NDArray[Any]) -> NDArray[Any]:
+def to_double(array: Array) -> Array:
     """The array as float64, or as complex128 where it is complex."""
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
         return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -63,10 +62,10 @@ def to_double(array: NDArray[Any]) -> NDArray[Any]:
 def decode(
     content: bytes | bytearray,
     name: str,
-    shape: tuple[int, ...],
+    shape: Shape,
     big_endian: bool = False,
     fortran: bool = False,
-) -> NDArray[Any]:
+) -> Array:
     """Elements in C order, little-endian unless said otherwise, as float64 or complex128."""
     if fortran:
         return decode(content, name, shape[::-1], big_endian).T
@@ -86,7 +85,7 @@ def decode(
 class TensorSpec:
     """A stored tensor before it is read."""
 
-    shape: tuple[int, ...]  # its shape
+    shape: Shape
     dtype: str  # the stored type by NumPy's name: ``float32``, ``bfloat16``, ``float8_e4m3fn``, …
     bytes: int  # the size of its elements in the file
 
@@ -97,9 +96,9 @@ class TensorSpec:
             raise ValueError(f"{label} needs {needed} bytes for its shape and has {size}")
 
 
-def spec_of(shape: tuple[int, ...], dtype: str) -> TensorSpec:
+def spec_of(shape: Shape, dtype: str) -> TensorSpec:
     """The spec of a tensor whose elements are of whole bytes and not compressed."""
-    return TensorSpec(shape, dtype, element_count(shape) * element_bytes(dtype))
+    return TensorSpec(shape, dtype, math.prod(shape) * element_bytes(dtype))
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class LazyTensor:
     """A spec and the function that reads its elements as float64 or complex128."""
 
     spec: TensorSpec
-    load: Callable[[], NDArray[Any]]
+    load: Callable[[], Array]
     # what the entries of one stored tensor have in common, and no others; None where no other name
     # can stand for it
     identity: Hashable | None = None
@@ -125,16 +124,14 @@ def elements_at(
     """A tensor whose elements stand one after another from a byte on; ValueError beyond the end."""
     content = part_of(source, offset, spec.bytes, label)
 
-    def load() -> NDArray[Any]:
+    def load() -> Array:
         elements = content.read(0, spec.bytes)
         return decode(elements, spec.dtype, spec.shape, big_endian, fortran)
 
     return LazyTensor(spec, load)
 
 
-def assembled(
-    spec: TensorSpec, parts: Iterable[tuple[tuple[int, ...], NDArray[Any]]], fill: complex = 0
-) -> NDArray[Any]:
+def assembled(spec: TensorSpec, parts: Iterable[tuple[Shape, Array]], fill: complex = 0) -> Array:
     """A tensor of parts by the corners that they begin at; the last may reach beyond its edge."""
     kind = np.complex128 if spec.dtype.startswith("complex") else np.float64
     array = np.full(spec.shape, fill, kind)
@@ -158,7 +155,7 @@ class Transfer:
         return content
 
 
-class TensorStore:
+class TensorStore(AbstractContextManager["TensorStore"]):
     """An open checkpoint: a mapping from tensor names to specs, with reads that are counted.
 
     Opening one reads headers only. Nothing that the file holds is ever executed. Names, metadata
@@ -233,8 +230,7 @@ class TensorStore:
         """The tensors by names that can be printed, where each has one that no other has."""
         entries: dict[str, LazyTensor] = {}
         for name, tensor in tensors.items():
-            shown = printable(name, MAX_NAME_LENGTH)
-            what, fault = "the tensor name", ""
+            shown, what, fault = printable(name, MAX_NAME_LENGTH), "the tensor name", ""
             if shown.endswith(OUTPUT) and name.removesuffix(OUTPUT) not in tensors:
                 shown = shown.removesuffix(OUTPUT)
             # NumPy counts the elements of an empty array as if no dimension were zero; those of
@@ -258,16 +254,15 @@ class TensorStore:
         """The bytes of the tensors that were read, each counted once; or all that were fetched."""
         return sum(self._bytes_read.values()) if self.transfer is None else self.transfer.size
 
-    def read(self, name: str) -> NDArray[Any]:
+    def read(self, name: str) -> Array:
         """The tensor as float64, or complex128 where it is stored complex.
 
-        Raises:
-            CheckpointError: the file ends early, or the tensor is of a kind that is not read.
-            KeyError: no tensor has this name.
+        Raises CheckpointError: the file ends early, or the tensor is of a kind that is not read;
+        KeyError: no tensor has this name.
         """
         return self.load(self.entries[name], name)
 
-    def load(self, tensor: LazyTensor, name: str) -> NDArray[Any]:
+    def load(self, tensor: LazyTensor, name: str) -> Array:
         """As `read`, of an entry that need not be a weight, which messages call ``name``."""
         where = f"{self.path}: {name}"
         try:
@@ -291,9 +286,6 @@ class TensorStore:
         """Release the file."""
         for resource in self._resources:
             resource.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

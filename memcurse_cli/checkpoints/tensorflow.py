@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
-from typing import TypeVar
 
 from memcurse_cli.checkpoints.onnx.graph import LENGTH, message_of
 from memcurse_cli.checkpoints.open import INDEX_SUFFIX
-from memcurse_cli.checkpoints.select import OPTIMIZER_SLOTS, TENSORFLOW_SLOT, counted, select_flat
+from memcurse_cli.checkpoints.select import (
+    OPTIMIZER_SLOTS,
+    TENSORFLOW_SLOT,
+    Leaf,
+    counted,
+    select_flat,
+)
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, file_store, spec_of
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import (
@@ -28,18 +33,14 @@ from memcurse_cli.checkpoints.untrusted.source import (
 )
 from memcurse_cli.errors import CheckpointError
 
-# The table.
-MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 FOOTER_BYTES = 48
 MAX_TABLE_BYTES = 1 << 24
 MAX_ENTRIES = 500_000
 MAX_KEY_BYTES = 1 << 26
-RAW, SNAPPY = 0, 1
 _TRAILER_BYTES = 5
 _MASK = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
 
-# The names.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 SLOT = "/.OPTIMIZER_SLOT/"
@@ -49,7 +50,6 @@ COPIES = "_all_variables/"
 OPTIMIZER_MARKS = ("_learning_rate", "learning_rate", "_iterations", "iter", "beta_1")
 TRAINED = "_trainable_variables"
 
-# The bundle.
 MAX_SHARDS = 10_000
 MAX_KEY_LENGTH = 4096
 MAX_GRAPH_BYTES = 1 << 26
@@ -59,8 +59,6 @@ TYPES = {
     9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16",
     22: "uint32", 23: "uint64", 24: "float8_e5m2", 25: "float8_e4m3fn",
 }  # fmt: skip
-
-Leaf = TypeVar("Leaf")
 
 
 def table_entries(file: File) -> list[tuple[bytes, bytes]]:
@@ -72,7 +70,7 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     """
     content = file.whole(MAX_TABLE_BYTES, "its index")
     footer = len(content) - FOOTER_BYTES
-    if footer < 0 or content[-8:] != MAGIC:
+    if footer < 0:  # its last bytes were what told the format
         raise ValueError("it does not end as a table does")
     handles = Cursor(InlineBytes(content[footer:-8]))
     _, _, offset, size = (handles.varint() for _ in range(4))
@@ -120,9 +118,9 @@ def _block(content: bytes, offset: int, size: int) -> bytes:
     stored = int.from_bytes(content[offset + size + 1 : offset + size + _TRAILER_BYTES], "little")
     if masked_crc(content[offset : offset + size + 1]) != stored:
         raise ValueError(f"the block at byte {offset} does not have its checksum")
-    if kind == SNAPPY:
+    if kind == 1:
         raise ValueError("its index is compressed with Snappy, which is not read")
-    if kind != RAW:
+    if kind:
         raise ValueError(f"a block is compressed in an unknown way ({kind})")
     return content[offset : offset + size]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memcurse_cli.checkpoints.tensorflow import MAGIC, masked_crc
+from memcurse_cli.checkpoints.tensorflow import masked_crc
 
+MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 HEADER = b"\x08\x01\x1a\x02\x08\x01"
 
 

@@ -11,15 +11,15 @@ https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import TensorSpec, assembled, decode, element_count
+from memcurse_cli.checkpoints.store import Array, Shape, TensorSpec, assembled, decode
 from memcurse_cli.checkpoints.untrusted.archive import inflate, largest_ratio
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
 
@@ -213,7 +213,6 @@ _FLOATS = {
 }  # fmt: skip
 
 Messages = list[tuple[int, bytes]]
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -590,7 +589,8 @@ class ExtensibleArray(_Array):
         block, number = divmod(number, each)
         bits, pages, pointers = None, 0, start + 8 * first
         if level >= self._direct:
-            place = self._pointer(start + 8 * (self._direct_blocks + level - self._direct))
+            entry = start + 8 * (self._direct_blocks + level - self._direct)
+            (place,) = structure(self._file, entry, b"", "Q", _LIST)
             if place == UNDEFINED:
                 return b""
             structure(self._file, place, b"EASB", "", _LIST)
@@ -598,13 +598,10 @@ class ExtensibleArray(_Array):
             bits = place + self._prefix
             pages = each // self._page if each > self._page else 0
             pointers = bits + blocks * -(-pages // 8)
-        place = self._pointer(pointers + 8 * block)
+        (place,) = structure(self._file, pointers + 8 * block, b"", "Q", _LIST)
         if place == UNDEFINED:
             return b""
         return self._in_block(place + self._prefix, number, each, bits, block * pages)
-
-    def _pointer(self, place: int) -> int:
-        return int.from_bytes(self._file.read(place, 8), "little")
 
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
@@ -620,10 +617,8 @@ class Dataset:
     def __init__(self, file: File, messages: Messages) -> None:
         self._file = file
         self.spec: TensorSpec | None = None
-        self._content: Bytes = InlineBytes(b"")
-        self._chunking: Chunking | None = None
         held = first_messages(messages)
-        self._parse_layout(held[LAYOUT])
+        self._layout = self._parse_layout(held[LAYOUT])
         if EXTERNAL_FILES in held:
             raise ValueError("it keeps its elements in another file, which is not opened")
         self._filters = _filters(held[FILTERS]) if FILTERS in held else []
@@ -637,21 +632,23 @@ class Dataset:
             kind = "bfloat16" if text_attribute(file, messages, "dtype") == "bfloat16" else ""
         if shape is None or kind in _NOT_NUMBERS:
             return
-        self.spec = TensorSpec(shape, kind, element_count(shape) * self._type.size)
-        if self._chunking is not None:
-            self._check_chunks(self.spec, self._chunking)
-        elif self.spec.bytes > self._content.size:
-            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._content.size}")
+        self.spec = TensorSpec(shape, kind, math.prod(shape) * self._type.size)
+        if isinstance(self._layout, Chunking):
+            self._check_chunks(self.spec, self._layout)
+        elif self.spec.bytes > self._layout.size:
+            raise ValueError(f"it claims {self.spec.bytes} bytes and has {self._layout.size}")
 
-    def load(self) -> NDArray[Any]:
+    def load(self) -> Array:
         """Every element, as float64."""
         assert self.spec is not None
-        if self._chunking is not None and self.spec.bytes:
-            return self._assemble(self.spec, self._chunking)
-        content = self._content.read(0, self.spec.bytes)
+        if not self.spec.bytes:
+            return np.zeros(self.spec.shape)
+        if isinstance(self._layout, Chunking):
+            return self._assemble(self.spec, self._layout)
+        content = self._layout.read(0, self.spec.bytes)
         return decode(content, self.spec.dtype, self.spec.shape, self._type.big_endian)
 
-    def _parse_layout(self, body: bytes) -> None:
+    def _parse_layout(self, body: bytes) -> Bytes | Chunking:
         version, kind = unpack("BB", body)
         if kind == _VIRTUAL:
             raise ValueError("it is a view of other files, which are not opened")
@@ -659,24 +656,22 @@ class Dataset:
             raise ValueError(f"its elements have layout {version}, which no library writes")
         if kind == _COMPACT:
             (size,) = unpack("H", body, 2)
-            self._content = InlineBytes(body[4 : 4 + size])
-        elif kind == _CONTIGUOUS:
+            return InlineBytes(body[4 : 4 + size])
+        if kind == _CONTIGUOUS:
             address, size = unpack("QQ", body, 2)
-            size = min(size, self._file.size - address)
-            if size > 0:  # nothing was ever written where the address is undefined
-                self._content = ByteRange(self._file, address, size)
-        elif kind == _CHUNKED:
-            self._chunking = parse_chunking(body)
-        else:
-            raise ValueError("its elements have an unknown layout")
+            # Nothing was ever written where the address is undefined.
+            return ByteRange(self._file, address, max(0, min(size, self._file.size - address)))
+        if kind == _CHUNKED:
+            return parse_chunking(body)
+        raise ValueError("its elements have an unknown layout")
 
     def _check_chunks(self, spec: TensorSpec, chunking: Chunking) -> None:
         extent = chunking.extent
         if len(extent) != len(spec.shape) or 0 in extent:
             raise ValueError("its chunks do not fit its shape")
-        count = element_count(tuple(-(-n // c) for n, c in zip(spec.shape, extent, strict=True)))
+        count = math.prod(-(-n // c) for n, c in zip(spec.shape, extent, strict=True))
         # A chunk is inflated as a whole, however little of it belongs to the dataset.
-        self._chunk_bytes = element_count(extent) * self._type.size
+        self._chunk_bytes = math.prod(extent) * self._type.size
         inflated = max(spec.bytes, self._chunk_bytes)
         deflated = any(identity == DEFLATE for identity, _ in self._filters)
         ratio = largest_ratio(inflated) if deflated else 1
@@ -684,11 +679,10 @@ class Dataset:
         listed = 0 if chunking.kind in (SINGLE, IMPLICIT) else 8 * count
         most = self._file.size
         if count > MAX_CHUNKS or listed > most or inflated > most * ratio:
-            raise ValueError(
-                f"it claims {spec.bytes} bytes in {count} chunks, and the file has {most} bytes"
-            )
+            claim = f"it claims {spec.bytes} bytes in {count} chunks"
+            raise ValueError(f"{claim}, and the file has {most} bytes")
 
-    def _assemble(self, spec: TensorSpec, chunking: Chunking) -> NDArray[Any]:
+    def _assemble(self, spec: TensorSpec, chunking: Chunking) -> Array:
         extent, shape = chunking.extent, spec.shape
         corners = (range(0, n, c) for n, c in zip(shape, extent, strict=True))
         missing = set(itertools.product(*corners))

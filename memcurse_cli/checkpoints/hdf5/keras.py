@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
-from typing import TypeVar
 
 from memcurse_cli.checkpoints.hdf5.dataset import (
     LAYOUT,
@@ -35,7 +34,7 @@ from memcurse_cli.checkpoints.hdf5.dataset import (
     unpack,
 )
 from memcurse_cli.checkpoints.safetensors import read_index
-from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Path, select, unique
+from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Leaf, Path, select, unique
 from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
 from memcurse_cli.checkpoints.untrusted.archive import Archive
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, about, parse_object, printable
@@ -134,19 +133,16 @@ class Hdf5File:
             with about(f"at {_shown(path)}:"):
                 messages = read_messages(self._file, address)
                 if LAYOUT in first_messages(messages):
-                    self._add(path, address, messages)
+                    dataset = Dataset(self._file, messages)
+                    if dataset.spec is None:
+                        self._others.append(path)
+                        continue
+                    self._at[address] = LazyTensor(dataset.spec, dataset.load, identity=dataset)
+                    self._found.append((address, path, self._at[address]))
                     continue
                 self._headers[path] = messages
                 self.groups[path] = text_attribute(self._file, messages, "name")
                 pending += [((*path, name), child) for name, child in self._links(path, messages)]
-
-    def _add(self, path: Path, address: int, messages: Messages) -> None:
-        dataset = Dataset(self._file, messages)
-        if dataset.spec is None:
-            self._others.append(path)
-            return
-        self._at[address] = LazyTensor(dataset.spec, dataset.load, identity=dataset)
-        self._found.append((address, path, self._at[address]))
 
     def _links(self, path: Path, messages: Messages) -> Iterator[tuple[str, int]]:
         """The names in a group and the addresses of what they stand for."""
@@ -213,8 +209,6 @@ def _name(content: bytes) -> str:
 def _shown(path: Path) -> str:
     return printable("/".join(path) or "/", 80)
 
-
-Leaf = TypeVar("Leaf")
 
 ARCHIVED = "model.weights.h5"
 CONFIG = "model_config"

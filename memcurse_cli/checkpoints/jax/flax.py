@@ -8,14 +8,15 @@ https://github.com/msgpack/msgpack/blob/master/spec.md). Elements stay in the fi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_NODES, collect, name_jax
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
+    Array,
     LazyTensor,
     TensorStore,
     elements_at,
@@ -41,11 +42,10 @@ ARRAY, SCALAR = 1, 3
 def recognises(head: bytes, file: File) -> bool:
     """A map that is not empty, and the key that follows."""
     reader = _Reader(InlineBytes(head))
-    try:
+    with suppress(ValueError):
         kind, size = reader.mark()
         return kind == "map" and size > 0 and bool(reader.key())
-    except ValueError:
-        return False
+    return False
 
 
 def open_file(file: File) -> TensorStore:
@@ -149,10 +149,8 @@ class _Reader:
 
     def _check_size(self, needed: int) -> None:
         if needed > self.cursor.left:
-            raise ValueError(
-                f"a map or list at byte {self.cursor.position} claims at least {needed} bytes "
-                f"and the file has {self.cursor.left} left"
-            )
+            claim = f"a map or list at byte {self.cursor.position} claims at least {needed} bytes"
+            raise ValueError(f"{claim} and the file has {self.cursor.left} left")
 
     def _extension(self, kind: int, size: int, depth: int) -> object:
         if kind not in (ARRAY, SCALAR):
@@ -188,7 +186,7 @@ def _joined(entries: dict[str, object]) -> LazyTensor:
     if spec.bytes != sum(part.spec.bytes for part in parts):
         raise ValueError("it has an array whose chunks do not fill its shape")
 
-    def load() -> NDArray[Any]:
+    def load() -> Array:
         return np.concatenate([part.load() for part in parts]).reshape(spec.shape)
 
     return LazyTensor(spec, load)

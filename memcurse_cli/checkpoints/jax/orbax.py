@@ -12,6 +12,7 @@ outside it; CRC-32C sums are not verified.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -22,7 +23,6 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import holds
 from memcurse_cli.checkpoints.select import (
@@ -35,12 +35,13 @@ from memcurse_cli.checkpoints.select import (
 )
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
+    Array,
     LazyTensor,
+    Shape,
     TensorStore,
     assembled,
     decode,
     element_bytes,
-    element_count,
     file_store,
     spec_of,
 )
@@ -76,8 +77,6 @@ DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
 _TYPE = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16)")
 _ABSENT = [2**64 - 1, 2**64 - 1]
 
-Shape = tuple[int, ...]
-
 
 class _Encoding(NamedTuple):
     """How the elements of one chunk become bytes."""
@@ -88,8 +87,8 @@ class _Encoding(NamedTuple):
     compression: str = ""
     checksum: bool = False
 
-    def decode(self, content: bytes, shape: Shape) -> NDArray[Any]:
-        size = element_count(shape) * element_bytes(self.dtype)
+    def decode(self, content: bytes, shape: Shape) -> Array:
+        size = math.prod(shape) * element_bytes(self.dtype)
         if self.checksum:
             content = content[:-_CHECKSUM_BYTES]
         if self.compression:
@@ -149,12 +148,12 @@ class ZarrArray:
             self._index_checksum = index.checksum
         return prefix, separator, chunk, _codecs(codecs, dtype)
 
-    def __call__(self) -> NDArray[Any]:
+    def __call__(self) -> Array:
         """The elements; ValueError where a chunk of them is corrupt."""
         size = self._chunk if self._inner is None else self._inner
         found = list(self._chunks())
-        stored = len(found) * element_count(size)
-        count = element_count(self.spec.shape)
+        stored = len(found) * math.prod(size)
+        count = math.prod(self.spec.shape)
         if count - stored > MAX_FILLED_ELEMENTS:
             raise ValueError(f"it claims {printable(str(count), 40)} elements and stores {stored}")
         check_ratio(self.spec.bytes, sum(content.size for _, content in found))
@@ -195,7 +194,7 @@ class ZarrArray:
 def _grid(shape: Shape, chunk: Shape) -> Iterator[tuple[Shape, Shape]]:
     """The number of each chunk along each axis, and where it begins."""
     counts = [-(-size // part) for size, part in zip(shape, chunk, strict=True)]
-    if element_count(tuple(counts)) > MAX_CHUNKS:
+    if math.prod(counts) > MAX_CHUNKS:
         raise ValueError(f"it has more than {MAX_CHUNKS} chunks")
     for index in product(*map(range, counts)):
         yield index, tuple(i * n for i, n in zip(index, chunk, strict=True))
@@ -246,10 +245,8 @@ def _element_type(dtype: object) -> tuple[str, bool]:
 
 def _known_compression(name: object) -> str:
     if not isinstance(name, str) or name not in DECOMPRESSORS:
-        raise ValueError(
-            f"its chunks are compressed by {printable(str(name), 40)}; "
-            f"{', '.join(DECOMPRESSORS)} are read"
-        )
+        what = f"its chunks are compressed by {printable(str(name), 40)}"
+        raise ValueError(f"{what}; {', '.join(DECOMPRESSORS)} are read")
     return name
 
 
@@ -324,8 +321,7 @@ class Ocdbt:
         body.take(16)  # the store's identity
         if body.varint():
             raise ValueError("its versions are spread over numbered manifests, which is not read")
-        body.varint()
-        body.varint()
+        _varints(body, 2)
         body.take(1)
         if body.varint():
             body.take(4)  # the level of compression
@@ -549,9 +545,8 @@ def _arrays(paths: Mapping[Path, str], find: Find) -> dict[Path, LazyTensor]:
     if missing and not found:
         raise ValueError("its metadata is there and none of its arrays is")
     if missing:
-        raise ValueError(
-            f"the array {printable(missing[0], 60)} is missing (and {len(missing) - 1} more)"
-        )
+        shown = printable(missing[0], 60)
+        raise ValueError(f"the array {shown} is missing (and {len(missing) - 1} more)")
     return found
 
 

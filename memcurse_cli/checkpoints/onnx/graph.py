@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import (
+    Array,
     LazyTensor,
     TensorSpec,
     decode,
@@ -36,7 +37,6 @@ VARINT, LENGTH = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # of the wire types that have a fixed number of bytes
 MAX_FIELDS = 2_000_000
 MAX_TEXT_BYTES = 100_000
-_LONGEST_VARINT = 10
 
 
 class Field(NamedTuple):
@@ -77,8 +77,7 @@ class Field(NamedTuple):
 
     def integers(self) -> list[int]:
         """The same as signed ones."""
-        values: list[int] = self.varints().view(np.int64).tolist()
-        return values
+        return list(map(int, self.varints().view(np.int64)))
 
 
 class Message:
@@ -136,9 +135,8 @@ class Reader:
             if number == 0 or wire not in (VARINT, LENGTH, *_WIDTHS):
                 raise ValueError(f"there is no field before byte {position}")
             if length > end - position:
-                raise ValueError(
-                    f"a field of {length} bytes at byte {position} reaches beyond its end at {end}"
-                )
+                what = f"a field of {length} bytes at byte {position}"
+                raise ValueError(f"{what} reaches beyond its end at {end}")
             if wire in _WIDTHS:
                 value = self._cursor.number(length)
             yield Field(self, number, wire, value, position, length)
@@ -152,14 +150,14 @@ def message_of(content: Bytes) -> Message:
 
 def decode_varints(content: bytes) -> NDArray[np.uint64]:
     """Every varint in a packed field."""
-    raw: NDArray[Any] = np.frombuffer(content, np.uint8)
+    raw: Array = np.frombuffer(content, np.uint8)
     last = np.flatnonzero(raw < 128)
     if raw.size and (not last.size or last[-1] != raw.size - 1):
         raise ValueError("a list of numbers ends within one")
     first = np.concatenate(([0], last[:-1] + 1)).astype(np.intp)[: last.size]
     length = last - first + 1
     values = np.zeros(last.size, np.uint64)
-    if last.size and length.max() > _LONGEST_VARINT:
+    if last.size and length.max() > 10:  # of 64 bits, seven to a byte
         raise ValueError("a number has too many bytes")
     for byte in range(int(length.max(initial=0))):
         has = length > byte
@@ -183,12 +181,9 @@ ELEMENTS: dict[int, tuple[str, int]] = {
 
 
 class Tensor:
-    """One TensorProto.
+    """One TensorProto, whose ``name`` is "" for a constant, from byte ``start`` of the file on.
 
-    Attributes:
-        name: its name; "" for a constant.
-        start: where it begins in the file.
-        lazy: its spec and reader, or None where it has elements that are not read.
+    ``lazy`` is its spec and reader, None where it has elements that are not read.
     """
 
     def __init__(self, external: FilesBeside, place: Field) -> None:
@@ -220,12 +215,10 @@ class Tensor:
         spec.require(int(length[:20] or spec.bytes), self._label)
         return elements_at(file, int(offset[:20] or 0), spec, self._label)
 
-    def _listed(
-        self, parts: list[Field], container: int, spec: TensorSpec
-    ) -> Callable[[], NDArray[Any]]:
+    def _listed(self, parts: list[Field], container: int, spec: TensorSpec) -> Callable[[], Array]:
         width = element_bytes(spec.dtype)
 
-        def varints() -> NDArray[Any]:
+        def varints() -> Array:
             none = np.zeros(0, np.uint64)
             values = np.concatenate([none, *(part.varints() for part in parts)])
             spec.require(values.size * width, self._label)
@@ -272,8 +265,7 @@ class Node:
     """An operator: what it takes and gives, by name; "" stands for an input that is left out."""
 
     operator: str
-    domain: str
-    overload: str
+    key: Key  # what it runs, of which the operator is the name
     name: str
     inputs: list[str]
     outputs: list[str]
@@ -281,11 +273,6 @@ class Node:
     graphs: list[Graph]
     read_body: Callable[[Node], Graph]
     function: Function | None = None  # the model's own that it calls
-
-    @property
-    def key(self) -> Key:
-        """What it runs."""
-        return ("" if self.domain == "ai.onnx" else self.domain, self.operator, self.overload)
 
     @property
     def label(self) -> str:
@@ -466,10 +453,10 @@ class GraphReader:
     def _add(self, place: Field, graph: Graph, depth: int) -> None:
         message = Message(place.fields())
         found = [self._attribute(part, graph, depth) for part in message[5]]
+        operator, domain = message.text(4), message.text(7)
         node = Node(
-            operator=message.text(4),
-            domain=message.text(7),
-            overload=message.text(8),
+            operator=operator,
+            key=("" if domain == "ai.onnx" else domain, operator, message.text(8)),
             name=message.text(3),
             inputs=message.texts(1),
             outputs=message.texts(2),

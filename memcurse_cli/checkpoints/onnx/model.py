@@ -7,15 +7,16 @@ a weight's elements about are followed; what depends on an input of the graph ha
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
@@ -30,10 +31,11 @@ from memcurse_cli.checkpoints.onnx.graph import (
 )
 from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
+    Array,
     LazyTensor,
+    Shape,
     TensorStore,
     element_bytes,
-    element_count,
     element_type,
     file_store,
     spec_of,
@@ -49,15 +51,13 @@ MAX_INDICES = 1024
 MAX_GROWTH = 16
 SLACK_BYTES = 4096
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor that the graph computes without any input, not yet computed."""
 
     key: int  # the same number for the same computation on the same initializers
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: str
     sources: frozenset[Tensor]  # the initializers and constants that it is made of
     inputs: tuple[Value, ...]  # the values that it is computed from
@@ -106,7 +106,7 @@ class Folder:
         if node.function is not None:
             inside = dict(zip(node.outputs, node.function.outputs, strict=False))
             return self.value(node.body, inside.get(name, ""), depth)
-        if node.domain not in ("", "ai.onnx"):
+        if node.key[0]:  # not an operator of ONNX's own
             return None
         if node.operator == "Constant":
             return self._leaf(node.attribute("value").tensor)
@@ -203,7 +203,7 @@ class Folder:
                     shape = np.expand_dims(alike, axes or ()).shape
             except (ValueError, OverflowError) as error:
                 raise ValueError(f"a {node.operator} does not fit its tensor") from error
-        if element_count(shape) != element_count(data.shape):
+        if math.prod(shape) != math.prod(data.shape):
             raise ValueError(f"a {node.operator} does not fit its tensor")
         return self._made(("Reshape", shape), shape, (data,), lambda array: array.reshape(shape))
 
@@ -214,7 +214,7 @@ class Folder:
         if name in node.attributes:
             return node.attributes[name].integers
         value = self.value(graph, node.input(index), depth)
-        if value is None or len(value.shape) > 1 or element_count(value.shape) > MAX_INDICES:
+        if value is None or len(value.shape) > 1 or math.prod(value.shape) > MAX_INDICES:
             return None
         numbers = value.load().ravel()
         return [int(number) for number in numbers] if np.isrealobj(numbers) else None
@@ -222,7 +222,7 @@ class Folder:
     def _made(
         self,
         key: tuple[Any, ...],
-        shape: tuple[int, ...],
+        shape: Shape,
         inputs: tuple[Value, ...],
         compute: Callable[..., Array],
         dtype: str = "",
@@ -230,7 +230,7 @@ class Folder:
         dtype = dtype or inputs[0].dtype
         sources = frozenset[Tensor]().union(*(value.sources for value in inputs))
         stored = sum(tensor.lazy.spec.bytes for tensor in sources if tensor.lazy)
-        if element_count(shape) * element_bytes(dtype) > MAX_GROWTH * stored + SLACK_BYTES:
+        if math.prod(shape) * element_bytes(dtype) > MAX_GROWTH * stored + SLACK_BYTES:
             raise ValueError("its nodes make a tensor much larger than those that it is made of")
         number = self._key(*key, *(value.key for value in inputs))
         return Value(number, shape, dtype, sources, inputs, compute)
@@ -239,15 +239,15 @@ class Folder:
         return self._keys.setdefault(parts, len(self._keys))
 
 
-def _reshaped(shape: tuple[int, ...], given: Sequence[int], keeps_zero: bool) -> tuple[int, ...]:
+def _reshaped(shape: Shape, given: Sequence[int], keeps_zero: bool) -> Shape:
     """The shape with 0 for "as before" and one -1 for "the rest" filled in."""
     filled = [
         shape[axis] if size == 0 and not keeps_zero and axis < len(shape) else size
         for axis, size in enumerate(given)
     ]
     if filled.count(-1) == 1:
-        rest = element_count(tuple(size for size in filled if size != -1))
-        filled[filled.index(-1)] = element_count(shape) // rest if rest > 0 else 0
+        rest = math.prod(size for size in filled if size != -1)
+        filled[filled.index(-1)] = math.prod(shape) // rest if rest > 0 else 0
     if any(size < 0 for size in filled):
         raise ValueError("a Reshape has no valid shape")
     return tuple(filled)
@@ -256,31 +256,26 @@ def _reshaped(shape: tuple[int, ...], given: Sequence[int], keeps_zero: bool) ->
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # The inputs of each operator that are weights: P are an LSTM's peepholes.
 WEIGHTS = {"W": 1, "R": 2, "B": 3, "P": 7}
-DIRECTIONS = {"forward": ("forward",), "reverse": ("reverse",)}
-BOTH = ("forward", "reverse")
+DIRECTIONS = ("forward", "reverse")
 QUANTISED = ("DynamicQuantizeLSTM", "QLinearLSTM")
 MAX_ATTRIBUTES = 10_000
 _IR_VERSION, _PRODUCER, _GRAPH, _FUNCTIONS = 1, 2, 7, 25
 # Every field that a ModelProto may have before its graph, and the wire type of each.
 _FIELDS = {1: VARINT, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: VARINT, 6: LENGTH, 8: LENGTH, 14: LENGTH}
 _LATEST_IR_VERSION = 100
-_UNBOUNDED = 1 << 62
-_FIELDS_BEFORE_THE_GRAPH = 100
 
 
 def recognises(head: bytes, file: File) -> bool:
     """The fields of a ModelProto up to its graph, whose own length may be wrong."""
-    try:
+    with suppress(ValueError, CheckpointError):
         # The end is not that of the file, so that a graph which is cut off is one still.
-        for field in islice(Reader(file).fields(0, _UNBOUNDED), _FIELDS_BEFORE_THE_GRAPH):
+        for field in islice(Reader(file).fields(0, 1 << 62), 100):
             if field.number == _GRAPH:
                 return field.wire == LENGTH
             if _FIELDS.get(field.number) != field.wire:
                 return False
             if field.number == _IR_VERSION and not 0 < field.value < _LATEST_IR_VERSION:
                 return False
-    except (ValueError, CheckpointError):
-        return False
     return False
 
 
@@ -351,17 +346,17 @@ class _Model:
                 name = f"{inner.prefix}{node.label}"
                 if node.operator in QUANTISED:
                     quantised.append(name)
-                if node.operator not in GATES or node.domain not in ("", "ai.onnx"):
+                if node.operator not in GATES or node.key[0]:
                     continue
                 weights = {
                     role: self._folder.value(inner, node.input(index))
                     for role, index in WEIGHTS.items()
                     if inner.home(node.input(index))[1]
                 }
-                if any(value is None for value in weights.values()) or "R" not in weights:
+                found = {role: value for role, value in weights.items() if value is not None}
+                if len(found) < len(weights) or "R" not in found:
                     computed.append(name)
                     continue
-                found = {role: value for role, value in weights.items() if value is not None}
                 attributes = _attributes(node)
                 identity = (attributes, *((role, value.key) for role, value in found.items()))
                 # Both branches of an If may run the same layer, by nodes of their own.
@@ -379,7 +374,8 @@ class _Model:
         self, name: str, node: Node, weights: dict[str, Value], attributes: str
     ) -> Iterator[tuple[str, LazyTensor]]:
         gates, name = GATES[node.operator], self._unique(name)
-        directions = DIRECTIONS.get((node.attribute("direction").texts or ["forward"])[0], BOTH)
+        direction = (node.attribute("direction").texts or ["forward"])[0]
+        directions = (direction,) if direction in DIRECTIONS else DIRECTIONS
         shape = weights["R"].shape
         if len(shape) != 3 or shape[0] != len(directions) or shape[1] != gates * shape[2]:
             raise ValueError(f"the weights of {printable(name, 80)} do not fit a {node.operator}")

@@ -6,14 +6,13 @@ run code; storages are read by range. Nothing is extracted from an archive.
 
 from __future__ import annotations
 
+import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
-
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import MERGE
 from memcurse_cli.checkpoints.registry import open_known
@@ -27,11 +26,12 @@ from memcurse_cli.checkpoints.select import (
     unique,
 )
 from memcurse_cli.checkpoints.store import (
+    Array,
     LazyTensor,
+    Shape,
     TensorSpec,
     TensorStore,
     assembled,
-    element_count,
     file_store,
     spec_of,
 )
@@ -48,6 +48,7 @@ from memcurse_cli.checkpoints.torch.pickled_tensors import (
     QuantisedTensor,
     Storage,
     described_storage,
+    held_bytes,
     torch_type,
 )
 from memcurse_cli.checkpoints.untrusted.archive import LARGE_BLOCK, Archive, Stream, inflate
@@ -60,7 +61,6 @@ from memcurse_cli.checkpoints.untrusted.names import (
 from memcurse_cli.checkpoints.untrusted.source import (
     ByteRange,
     Bytes,
-    Cursor,
     File,
     FilesBeside,
     InlineBytes,
@@ -71,7 +71,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
 )
 from memcurse_cli.errors import CheckpointError
 
-MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
 # joined to its neighbour.
 MODULE_MARK = "\0"
@@ -118,10 +117,8 @@ def _deepspeed_weights(root: object) -> tuple[object, list[str]]:
     groups = named if isinstance(named, list) else [named]
     trained = {name for group in groups if isinstance(group, dict) for name in group}
     if not isinstance(module, dict):
-        raise CheckpointError(
-            "a DeepSpeed file without its model, whose layers lie in files of their own",
-            remedy="save model.state_dict() from the training script",
-        )
+        what = "a DeepSpeed file without its model, whose layers lie in files of their own"
+        raise CheckpointError(what, remedy="save model.state_dict() from the training script")
     empty = sum(
         name in trained and isinstance(tensor, LazyTensor) and 0 in tensor.spec.shape
         for name, tensor in module.items()
@@ -185,7 +182,7 @@ def _module_children(node: Record) -> list[tuple[object, object]] | None:
     state = node.state
     if not isinstance(state, dict):
         return None
-    parts = [state.get(part) for part in MODULE_PARTS]
+    parts = [state.get(part) for part in ("_parameters", "_buffers", "_modules")]
     if all(isinstance(part, dict) for part in parts):
         transient = state.get("_non_persistent_buffers_set")
         skipped = transient if isinstance(transient, list | tuple) else ()
@@ -288,7 +285,7 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
     """
     packed = {path: _PACKED.fullmatch(".".join(path[-2:])) for path in found}
     # By network and by number, the shapes of each layer's matrices.
-    networks: dict[Path, dict[int, dict[str, tuple[int, ...]]]] = {}
+    networks: dict[Path, dict[int, dict[str, Shape]]] = {}
     for path, name in packed.items():
         shape = found[path].spec.shape
         if name is not None and name["index"] and len(shape) == 2:
@@ -304,17 +301,16 @@ def _plainly_named(found: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
                 last = f"{name['cell']}_{name['side']}"
             elif name["linear"]:
                 last = _PAIR.get(name["linear"], name["linear"])
-            elif (*above, name["module"]) in double:
-                layer, back = divmod(int(name["index"]), 2)
-                last = f"{name['layer']}_l{layer}{'_reverse' if back else ''}"
             else:
-                last = f"{name['layer']}_l{int(name['index'])}"
+                directions = 2 if (*above, name["module"]) in double else 1
+                layer, back = divmod(int(name["index"]), directions)
+                last = f"{name['layer']}_l{layer}{'_reverse' if back else ''}"
             plain = (*above, f"{name['module']}{last}")
         named.append((plain, found[path]))
     return unique(named)
 
 
-def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
+def _two_directions(layers: Mapping[int, dict[str, Shape]]) -> bool:
     # The inputs of each layer and how many it puts out.
     sizes = {
         index: (held["weight_ih"][1], held["weight_hh"][1])
@@ -324,9 +320,7 @@ def _two_directions(layers: Mapping[int, dict[str, tuple[int, ...]]]) -> bool:
     if sorted(sizes) != list(range(len(sizes))) or len(sizes) % 2 or not sizes:
         return False
     (inputs, size), (others, _) = sizes[0], sizes[1]
-    if len(sizes) > 2:
-        return sizes[2][0] == 2 * size and others == inputs
-    return others == inputs != size
+    return others == inputs and (sizes[2][0] == 2 * size if len(sizes) > 2 else inputs != size)
 
 
 def open_legacy(file: File) -> TensorStore:
@@ -357,34 +351,22 @@ def load_legacy(source: Bytes) -> object:
     root, keys = body.load(), body.load()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError("its list of storages is malformed")
-    _place(body, keys, storages)
-    return root
-
-
-def _place(cursor: Cursor, keys: list[str], storages: dict[str, Storage]) -> None:
     for key in keys:
         shown, storage = f"the storage {printable(key, 40)}", storages.get(key)
         if storage is None:
             raise ValueError(f"it lists {shown}, which no tensor uses")
         # Each storage is preceded by its number of elements.
-        count = int.from_bytes(cursor.take(8), "big" if storage.big_endian else "little")
+        count = int.from_bytes(body.take(8), "big" if big_endian else "little")
         if count != storage.count:
             raise ValueError(f"{shown} has another length than it claims")
-        storage.place(cursor.skip(storage.bytes))
+        storage.place(body.skip(storage.bytes))
+    return root
 
 
 def _load_from_bytes(content: object) -> object:
     if isinstance(content, EscapedBytes):  # decoded once, not for every field of the file
         content = content.read(0, content.size)
-    if isinstance(content, bytes):
-        content = InlineBytes(content)
-    if not isinstance(content, ByteRange | InlineBytes):
-        raise ValueError("it has a storage without bytes")
-    return load_legacy(content)
-
-
-# A plain pickle carries each storage as a legacy file of its own.
-STORAGE_CONSTRUCTORS = {Global("torch.storage", "_load_from_bytes"): _load_from_bytes}
+    return load_legacy(held_bytes(content, "a storage"))
 
 
 PICKLE = "data.pkl"
@@ -405,11 +387,10 @@ def open_zip(file: File, archive: Archive) -> TensorStore:
         member = f"{root}data/{key}"
         if member not in archive:
             raise ValueError(f"the storage {printable(key, 40)} is not in the archive")
-        if (key, dtype, count) not in storages:
-            storage = Storage(dtype, count, big_endian=big_endian)
-            storage.place(archive[member])
-            storages[key, dtype, count] = storage
-        return storages[key, dtype, count]
+        new = Storage(dtype, count, big_endian=big_endian)
+        storage = storages.setdefault((key, dtype, count), new)
+        storage.place(archive[member])
+        return storage
 
     pickle = archive[f"{root}{PICKLE}"]
     if pickle.size > MAX_PICKLE_BYTES:
@@ -424,24 +405,25 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_pickle(file: File) -> TensorStore:
     """Run the pickle on inert data."""
-    return store_of(Machine(file, CONSTRUCTORS | STORAGE_CONSTRUCTORS).load(), file)
+    # It carries each storage as a legacy file of its own.
+    storages = {Global("torch.storage", "_load_from_bytes"): _load_from_bytes}
+    return store_of(Machine(file, CONSTRUCTORS | storages).load(), file)
 
 
 WEIGHTS = "model_weights.ckpt"
 MAX_TAR_MEMBERS = 10_000
 # Trained weights reach 10 to 1; what a small archive may be inflated to is bounded by itself.
 MAX_RATIO = 10
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def open_nemo(file: File) -> TensorStore:
     """Find the weights in the tar, and read them as the PyTorch file that they are."""
     content: Bytes = file
-    if file.first(2) == GZIP_MAGIC:
+    if file.first(2) == b"\x1f\x8b":  # gzip
         limit = max(LARGE_BLOCK, MAX_RATIO * file.size)
         content = InlineBytes(inflate(file.first(file.size), limit))
-    weights = _weights(content)
-    return _open_inside(file, WEIGHTS, weights, "save the model again with model.save_to()")
+    remedy = "save the model again with model.save_to()"
+    return _open_inside(file, WEIGHTS, _weights(content), remedy)
 
 
 def _open_inside(file: File, name: str, content: Bytes, remedy: str) -> TensorStore:
@@ -496,17 +478,13 @@ def open_policy(file: File, archive: Archive) -> TensorStore:
 # torch.distributed.checkpoint (DCP, FSDP) keeps a pickle ``.metadata`` beside files of shards. It
 # says of which chunks each tensor is made, and in which file and at which bytes each chunk lies, as
 # a torch.save of its own (torch/distributed/checkpoint/metadata.py and filesystem.py).
-_METADATA = "torch.distributed.checkpoint.metadata"
-TENSOR = Global(_METADATA, "TensorStorageMetadata")
-MAX_METADATA_BYTES = 1 << 28
-
-Shape = tuple[int, ...]
+TENSOR = Global("torch.distributed.checkpoint.metadata", "TensorStorageMetadata")
 
 
 def open_distributed(file: File) -> TensorStore:
     """Read the metadata."""
     directory = directory_here(file)
-    if file.size > MAX_METADATA_BYTES:
+    if file.size > MAX_PICKLE_BYTES:
         raise ValueError(f"its metadata has {file.size} bytes")
     metadata = _state(Machine(file, CONSTRUCTORS).load())
     paths = mapping(metadata.get("planner_data"))
@@ -515,16 +493,13 @@ def open_distributed(file: File) -> TensorStore:
     return file_store(file, *name_torch(contents), size=file.size + files.size, contents=contents)
 
 
-# Where a chunk begins in its tensor, its shape, and its torch.save.
-Chunk = tuple[Shape, Shape, Part]
-
-
-def _joined(spec: TensorSpec, chunks: list[Chunk]) -> NDArray[Any]:
+def _joined(spec: TensorSpec, chunks: list[tuple[Shape, Shape, Part]]) -> Array:
+    """A tensor of chunks by where each begins, its shape, and its torch.save."""
     parts = ((start, _chunk(spec, extent, content)) for start, extent, content in chunks)
     return assembled(spec, parts)
 
 
-def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> NDArray[Any]:
+def _chunk(spec: TensorSpec, extent: Shape, content: Part) -> Array:
     store = open_known(content, ("PyTorch",))
     if store is None:
         raise ValueError("a chunk is no file of torch.save")
@@ -559,7 +534,7 @@ def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[
             path, offset, length = info
             content = part_of(files[path], offset, length, f"a chunk of {shown}")
             chunks.append((start, extent, Part(content, files[path])))
-        if sum(element_count(extent) for _, extent, _ in chunks) != element_count(shape):
+        if sum(math.prod(extent) for _, extent, _ in chunks) != math.prod(shape):
             raise ValueError(f"the chunks of {shown} do not fill it")
         # A chunk is not compressed, so that it has at least the bytes of its elements.
         if spec.bytes > sum(content.size for _, _, content in chunks):

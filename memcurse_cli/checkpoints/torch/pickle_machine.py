@@ -15,6 +15,7 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,6 @@ MAX_LINE_LENGTH = 1000  # of a name or number; the line of an array may be longe
 MAX_ARRAY_LINE = 1 << 28
 # Of all long lines together: each is decoded once to learn how many bytes it stands for.
 MAX_ARRAY_LINES = 1 << 29
-_SHORT_LINE = 64
 _QUOTED, _UNICODE = "string", "raw-unicode-escape"  # how a line of text is written
 # By so many instructions a pickle of protocol 0 or 1 is told, if one of these is among them.
 FIRST_INSTRUCTIONS = 8
@@ -77,7 +77,7 @@ def begins_like_a_pickle(head: bytes) -> bool:
     once. Text does not: words are no arguments of instructions.
     """
     marks, tells = 0, False
-    try:
+    with suppress(ValueError):  # a malformed argument, no instruction, or the end
         for count, (opcode, _, _) in enumerate(pickletools.genops(head), 1):
             if opcode.proto > 1:
                 return False
@@ -89,8 +89,6 @@ def begins_like_a_pickle(head: bytes) -> bool:
             tells |= opcode.name in _TELLING
             if opcode.name == "STOP" or count == FIRST_INSTRUCTIONS:
                 return tells
-    except ValueError:  # a malformed argument, no instruction, or the end
-        pass
     return False
 
 
@@ -191,7 +189,7 @@ class Machine(Cursor):
 
     def _pass_line(self, longest: int) -> tuple[int, bytes]:
         """The length of the line that is passed over, and as much as a short line has of it."""
-        line, length, step = bytearray(), 0, _SHORT_LINE
+        line, length, step = bytearray(), 0, 64
         while True:
             piece = self.take(max(1, min(step, self.left)))
             end = piece.find(b"\n")
@@ -277,15 +275,8 @@ class Machine(Cursor):
         function, *arguments = self._pop_mark()
         self._push(self._construct(function, tuple(arguments)))
 
-    def _reduce(self, keywords: bool = False) -> None:
-        if keywords:
-            self._stack.pop()
-        arguments = self._stack.pop()
+    def _reduce(self, arguments: object, keywords: object = None) -> None:
         self._stack[-1] = self._construct(self._stack[-1], arguments)
-
-    def _stack_global(self) -> None:
-        name = self._stack.pop()
-        self._stack[-1] = self._global(self._stack[-1], name)
 
     def _tuple(self, count: int) -> None:
         if len(self._stack) < count:
@@ -372,10 +363,10 @@ _STEPS: dict[bytes, Callable[[Machine], object]] = {
     pickle.BINGET: lambda m: m._push(m._memo[m.number(1)]),
     pickle.LONG_BINGET: lambda m: m._push(m._memo[m.number(4)]),
     pickle.GLOBAL: lambda m: m._push(m._global_lines()),
-    pickle.STACK_GLOBAL: lambda m: m._stack_global(),
-    pickle.REDUCE: lambda m: m._reduce(),
-    pickle.NEWOBJ: lambda m: m._reduce(),
-    pickle.NEWOBJ_EX: lambda m: m._reduce(keywords=True),
+    pickle.STACK_GLOBAL: lambda m: m._push(m._global(m._stack.pop(-2), m._stack.pop())),
+    pickle.REDUCE: lambda m: m._reduce(m._stack.pop()),
+    pickle.NEWOBJ: lambda m: m._reduce(m._stack.pop()),
+    pickle.NEWOBJ_EX: lambda m: m._reduce(m._stack.pop(-2), m._stack.pop()),
     pickle.INST: lambda m: m._push(m._construct(m._global_lines(), tuple(m._pop_mark()))),
     pickle.OBJ: lambda m: m._object(),
     pickle.BUILD: lambda m: m._build(),

@@ -10,43 +10,37 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import (
     ELEMENT_TYPES,
     ML_DTYPES,
     NUMERIC_KINDS,
+    Array,
     LazyTensor,
+    Shape,
     TensorSpec,
     decode,
     element_bytes,
-    element_count,
     elements_at,
     spec_of,
 )
 from memcurse_cli.checkpoints.torch.pickle_machine import Constructor, EscapedBytes, Global, Record
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, InlineBytes, naturals
+from memcurse_cli.checkpoints.untrusted.source import Bytes, InlineBytes, naturals
 from memcurse_cli.errors import CheckpointError
 
 
 def _dictionary(*arguments: object) -> object:
     # OrderedDict(), dict(pairs), defaultdict(factory, entries)
-    entries: dict[object, object] = {}
     source = arguments[-1] if arguments else None
     if isinstance(source, dict):
-        entries.update(source)
-    elif isinstance(source, list | tuple):
-        for pair in source:
-            if not isinstance(pair, list | tuple) or len(pair) != 2:
-                raise ValueError("it has a malformed dictionary")
-            if not isinstance(pair[0], str | bytes | int):
-                continue
-            entries[pair[0]] = pair[1]
-    return entries
+        return dict(source)
+    pairs = source if isinstance(source, list | tuple) else ()
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError("it has a malformed dictionary")
+    return {key: value for key, value in pairs if isinstance(key, str | bytes | int)}
 
 
 def _listed(values: object = ()) -> list[object]:
@@ -60,6 +54,15 @@ def _encoded(text: object, encoding: object = "latin1") -> object:
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "utf8"):
         raise ValueError("it encodes what is not text")
     return text.encode("latin-1" if "latin" in str(encoding) else "utf-8", "replace")
+
+
+def held_bytes(content: object, what: str) -> Bytes:
+    """The bytes that a call was given, in the file or inline; ValueError: ``what`` has none."""
+    if isinstance(content, bytes):
+        return InlineBytes(content)
+    if isinstance(content, Bytes):
+        return content
+    raise ValueError(f"it has {what} without bytes")
 
 
 @dataclass(eq=False, repr=False)
@@ -81,8 +84,8 @@ class PickledArray:
 
     tensor: LazyTensor | None = None
 
-    def build(self, state: object) -> None:
-        """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``.
+    def build(self, state: object) -> PickledArray:
+        """Take ``(version, shape, dtype, is Fortran-ordered, bytes)``, and return itself.
 
         Arrays of objects or texts stay without a tensor.
         """
@@ -90,20 +93,18 @@ class PickledArray:
             raise ValueError("it has an array with a malformed state")
         shape, dtype, fortran, content = state[-4:]
         if not isinstance(dtype, ElementType) or not dtype.name:
-            return
+            return self
         if isinstance(content, str):  # Python 2 wrote bytes as text
             content = content.encode("latin-1", "replace")
-        if isinstance(content, bytes):
-            content = InlineBytes(content)
-        if not isinstance(content, ByteRange | InlineBytes):
-            raise ValueError("it has an array without bytes")
+        elements = held_bytes(content, "an array")
         fault = "it has an array whose shape is not made of natural numbers"
         sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,), fault)
         spec = spec_of(sizes, dtype.name)
-        spec.require(content.size, "an array")
+        spec.require(elements.size, "an array")
         self.tensor = elements_at(
-            content, 0, spec, big_endian=dtype.big_endian, fortran=fortran is True
+            elements, 0, spec, big_endian=dtype.big_endian, fortran=fortran is True
         )
+        return self
 
 
 def _element_type(code: object, *_: object) -> ElementType:
@@ -119,12 +120,6 @@ def _element_type(code: object, *_: object) -> ElementType:
         raise ValueError("it has an array of an unknown type") from error
     # An element type without a name: texts and objects, whose arrays are passed over.
     return ElementType(dtype.name if dtype.kind in NUMERIC_KINDS else "")
-
-
-def _built(state: object) -> PickledArray:
-    array = PickledArray()
-    array.build(state)
-    return array
 
 
 # An expanded view repeats few stored elements; this bounds what reading one may allocate.
@@ -183,7 +178,7 @@ class QuantisedTensor(LazyTensor):
 def _unread(what: str, spec: TensorSpec) -> LazyTensor:
     """A tensor that is not a plain array of numbers, and refused when it is read."""
 
-    def load() -> NDArray[Any]:
+    def load() -> Array:
         remedy = "save it as a dense floating-point tensor"
         raise CheckpointError(f"{what} is not read", remedy=remedy)
 
@@ -210,14 +205,13 @@ def view(
     extent = 1 + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
     extent = 0 if 0 in sizes else extent
     if extent and (start + extent) * size > storage.bytes:
-        raise ValueError(
-            f"a tensor reaches element {start + extent} of a storage of {storage.bytes // size}"
-        )
+        held = storage.bytes // size
+        raise ValueError(f"a tensor reaches element {start + extent} of a storage of {held}")
     bits = flags if isinstance(flags, dict) else {}
     conjugate, negative = (bits.get(bit) is True for bit in ("conj", "neg"))
 
-    def load() -> NDArray[Any]:
-        count = element_count(sizes)
+    def load() -> Array:
+        count = math.prod(sizes)
         if count > max(extent, MAX_EXPANDED_ELEMENTS):
             what = f"an expanded view of {extent} elements that claims {count}"
             raise CheckpointError(what, remedy="save the tensor with .contiguous()")
@@ -236,7 +230,7 @@ def view(
     return LazyTensor(spec_of(sizes, element), load, identity)
 
 
-def _naturals(values: object) -> tuple[int, ...]:
+def _naturals(values: object) -> Shape:
     return naturals(values, "it has a tensor whose shape, stride or offset is not a natural number")
 
 
@@ -267,7 +261,7 @@ def dequantised(stored: LazyTensor, quantiser: object) -> LazyTensor:
             if sizes and scales.spec.shape == zeros.spec.shape == sizes:
                 along = [-1 if other == axis else 1 for other in range(len(spec.shape))]
 
-                def load() -> NDArray[Any]:
+                def load() -> Array:
                     zero, scale = (part.load().reshape(along) for part in (zeros, scales))
                     return np.asarray((stored.load() - zero) * scale)
 
@@ -291,73 +285,67 @@ def _sparse(layout: object, data: object) -> LazyTensor:
     return _unread("a sparse tensor", spec)
 
 
-def _constructors() -> dict[Global, Constructor]:
-    def first(*arguments: object) -> object:
-        return arguments[0]
-
-    modules: dict[str, dict[str, Constructor]] = {
-        "collections": {"OrderedDict": _dictionary, "defaultdict": _dictionary},
-        "_codecs": {"encode": _encoded},
-        "numpy": {"dtype": _element_type},
-        "jax._src.array": {"_reconstruct_array": lambda call, arguments, state, *_: _built(state)},
-        "jax._src.device_array": {
-            "reconstruct_device_array": lambda call, arguments, state, *_: _built(state)
-        },
-        "torch": {"Size": lambda values=(): _naturals(values)},
-        "torch._utils": {
-            "_rebuild_tensor": view,
-            # The gradient's flag and hooks come before the metadata; then the type as well.
-            "_rebuild_tensor_v2": lambda data, at, shape, stride, g=None, h=None, flags=None, *_: (
-                view(data, at, shape, stride, "", flags)
-            ),
-            "_rebuild_tensor_v3": lambda data, at, shape, stride, g, h, kind, flags=None, *_: view(
-                data, at, shape, stride, torch_type(kind), flags
-            ),
-            "_rebuild_parameter": first,
-            "_rebuild_parameter_with_state": first,
-            "_rebuild_device_tensor_from_cpu_tensor": first,
-            "_rebuild_device_tensor_from_numpy": first,
-            "_rebuild_xla_tensor": first,
-            "_rebuild_qtensor": lambda *a: dequantised(view(*a[:4]), (*a[4:5], None)[0]),
-            "_rebuild_sparse_tensor": _sparse,
-            "_rebuild_sparse_csr_tensor": _sparse,
-            "_rebuild_meta_tensor_no_storage": partial(
-                _without_elements, "a meta tensor without data"
-            ),
-            "_rebuild_wrapper_subclass": lambda kind, *a: _without_elements(
-                "a tensor subclass", *a
-            ),
-        },
-        "torch.jit._pickle": {
-            "restore_type_tag": first,
-            **{f"build_{kind}list": first for kind in ("int", "double", "bool", "tensor")},
-        },
-    }
-    for builtins in ("builtins", "__builtin__"):
-        modules[builtins] = {
-            "dict": _dictionary,
-            **dict.fromkeys(("list", "set", "frozenset", "tuple"), _listed),
-            "bytearray": lambda value=b"", *_: value,
-        }
-    for copying in ("copyreg", "copy_reg"):
-        modules[copying] = {"_reconstructor": lambda kind, *_: Record(kind)}
-    for core in ("numpy.core", "numpy._core"):
-        modules[f"{core}.multiarray"] = {
-            "_reconstruct": lambda *_: PickledArray(),
-            # A training checkpoint's loss or learning rate: no tensor.
-            "scalar": lambda dtype, content=b"": None,
-        }
-        modules[f"{core}.numeric"] = {
-            "_frombuffer": lambda content, dtype, shape, order: _built(
-                (shape, dtype, order == "F", content)
-            )
-        }
-    return {
-        Global(module, name): build
-        for module, names in modules.items()
-        for name, build in names.items()
-    }
+def _first(*arguments: object) -> object:
+    return arguments[0]
 
 
-CONSTRUCTORS = _constructors()
+def _jax_array(call: object, arguments: object, state: object, *_: object) -> PickledArray:
+    return PickledArray().build(state)
+
+
+# By the names that the module has in newer and older versions.
+_NAMED: dict[tuple[str, ...], dict[str, Constructor]] = {
+    ("collections",): {"OrderedDict": _dictionary, "defaultdict": _dictionary},
+    ("_codecs",): {"encode": _encoded},
+    ("builtins", "__builtin__"): {
+        "dict": _dictionary,
+        **dict.fromkeys(("list", "set", "frozenset", "tuple"), _listed),
+        "bytearray": lambda value=b"", *_: value,
+    },
+    ("copyreg", "copy_reg"): {"_reconstructor": lambda kind, *_: Record(kind)},
+    ("numpy",): {"dtype": _element_type},
+    ("numpy._core.multiarray", "numpy.core.multiarray"): {
+        "_reconstruct": lambda *_: PickledArray(),
+        # A training checkpoint's loss or learning rate: no tensor.
+        "scalar": lambda dtype, content=b"": None,
+    },
+    ("numpy._core.numeric", "numpy.core.numeric"): {
+        "_frombuffer": lambda content, dtype, shape, order: PickledArray().build(
+            (shape, dtype, order == "F", content)
+        )
+    },
+    ("jax._src.array",): {"_reconstruct_array": _jax_array},
+    ("jax._src.device_array",): {"reconstruct_device_array": _jax_array},
+    ("torch",): {"Size": lambda values=(): _naturals(values)},
+    ("torch._utils",): {
+        "_rebuild_tensor": view,
+        # The gradient's flag and hooks come before the metadata; then the type as well.
+        "_rebuild_tensor_v2": lambda data, at, shape, stride, g=None, h=None, flags=None, *_: view(
+            data, at, shape, stride, "", flags
+        ),
+        "_rebuild_tensor_v3": lambda data, at, shape, stride, g, h, kind, flags=None, *_: view(
+            data, at, shape, stride, torch_type(kind), flags
+        ),
+        "_rebuild_parameter": _first,
+        "_rebuild_parameter_with_state": _first,
+        "_rebuild_device_tensor_from_cpu_tensor": _first,
+        "_rebuild_device_tensor_from_numpy": _first,
+        "_rebuild_xla_tensor": _first,
+        "_rebuild_qtensor": lambda *a: dequantised(view(*a[:4]), (*a[4:5], None)[0]),
+        "_rebuild_sparse_tensor": _sparse,
+        "_rebuild_sparse_csr_tensor": _sparse,
+        "_rebuild_meta_tensor_no_storage": partial(_without_elements, "a meta tensor without data"),
+        "_rebuild_wrapper_subclass": lambda kind, *a: _without_elements("a tensor subclass", *a),
+    },
+    ("torch.jit._pickle",): {
+        "restore_type_tag": _first,
+        **{f"build_{kind}list": _first for kind in ("int", "double", "bool", "tensor")},
+    },
+}
+CONSTRUCTORS = {
+    Global(module, name): build
+    for modules, names in _NAMED.items()
+    for module in modules
+    for name, build in names.items()
+}
 """How to build what pickles of Python, NumPy, JAX and PyTorch name."""

@@ -92,18 +92,12 @@ class Member(Bytes):
         self.compressed = member.compress_type != zipfile.ZIP_STORED
 
     def _read(self, offset: int, length: int) -> bytes | bytearray:
-        if self.compressed:
-            return self._inflated(offset, length)
-        member = self._member
-        header = self._file.read(member.header_offset, _LOCAL_HEADER.size)
-        magic, *lengths = _LOCAL_HEADER.unpack(header)
-        if magic != b"PK\x03\x04":
-            _refuse(member.filename, "has no header where the archive's directory says")
-        start = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
-        return self._file.read(start + offset, length)
-
-    def _inflated(self, offset: int, length: int) -> bytes:
-        name = self._member.filename
+        name, start = self._member.filename, self._member.header_offset
+        if not self.compressed:
+            magic, *lengths = _LOCAL_HEADER.unpack(self._file.read(start, _LOCAL_HEADER.size))
+            if magic != b"PK\x03\x04":
+                _refuse(name, "has no header where the archive's directory says")
+            return self._file.read(start + _LOCAL_HEADER.size + sum(lengths) + offset, length)
         try:
             with self._archive.open(self._member) as stream:
                 stream.seek(offset)
@@ -125,8 +119,6 @@ class Archive(dict[str, Member]):
     def __init__(self, file: File) -> None:
         try:
             archive = zipfile.ZipFile(Stream(file))
-        except CheckpointError:
-            raise
         except _BROKEN as error:
             fault = printable(str(error).lower(), 80)
             raise CheckpointError(f"a truncated or corrupt zip archive ({fault})") from error

@@ -9,7 +9,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from itertools import islice
@@ -309,10 +309,9 @@ def _version(status: os.stat_result) -> Version:
 
 
 def _version_now(path: str | os.PathLike[str]) -> Version | None:
-    try:
+    with suppress(OSError):
         return _version(os.stat(path))
-    except OSError:
-        return None
+    return None
 
 
 class LocalDirectory:
