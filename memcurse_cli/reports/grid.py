@@ -53,8 +53,9 @@ name_column = partial(Column, align="left", shrinks=True)
 def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
     """The row of one entry; that something is divergent stands out."""
     said = (column.value(entry) for column in columns)
-    styles = {DIVERGENT: "yellow"}
-    return [Cell(one, styles.get(one, "")) if isinstance(one, str) else one for one in said]
+    return [
+        Cell(one, "yellow" * (one == DIVERGENT)) if isinstance(one, str) else one for one in said
+    ]
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,9 @@ def setting(value: float) -> str:
 
 def quantile(level: Level) -> Callable[[Quantiles], str]:
     """What writes one quantile; `divergent` where it is infinite."""
-
-    def said(quantiles: Quantiles) -> str:
-        return number(
-            getattr(quantiles, level), absent=DIVERGENT if quantiles.divergent else ABSENT
-        )
-
-    return said
+    return lambda quantiles: number(
+        getattr(quantiles, level), absent=DIVERGENT if quantiles.divergent else ABSENT
+    )
 
 
 def effect(fraction: float | None, *, divergent: int) -> str:
@@ -71,6 +67,11 @@ def effect(fraction: float | None, *, divergent: int) -> str:
 def count(items: int, noun: str) -> str:
     """`1 layer`, `2 layers`, `1,024 tensors`."""
     return f"{items:,} {noun}" if items == 1 else f"{items:,} {noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many there are beside them: `a, b and 3 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" * (len(names) > most))
 
 
 def size(size_in_bytes: int) -> str:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 from msgspec.structs import replace
@@ -126,7 +127,9 @@ def told_once(report: Report) -> list[Told]:
         finding = replace(
             finding,
             message=_merged(finding.message, [one.message for one, _ in group], _range),
-            advice=_merged(finding.advice, [one.advice for one, _ in group], _least),
+            advice=_merged(
+                finding.advice, [one.advice for one, _ in group], partial(min, key=float)
+            ),
         )
         told.append(Told(finding, layer, len({id(layer) for _, layer in group})))
     return sorted(told, key=lambda one: (-_severity(one.finding), one.finding.code, -one.layers))
@@ -176,12 +179,8 @@ def _merged(worst: str, texts: Sequence[str], choose: Callable[[Sequence[str]], 
     return NUMBER.sub(lambda _: next(figures), worst)
 
 
-def _least(figures: Sequence[str]) -> str:
-    return min(figures, key=float)
-
-
 def _range(figures: Sequence[str]) -> str:
-    low, high = _least(figures), max(figures, key=float)
+    low, high = min(figures, key=float), max(figures, key=float)
     return low if float(low) == float(high) else f"{low} - {high}"
 
 

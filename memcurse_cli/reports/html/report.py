@@ -27,8 +27,7 @@ from memcurse_cli.reports.html.page import (
     sample,
     verdict_cell,
 )
-from memcurse_cli.reports.numbers import Level, count, percent, setting
-from memcurse_cli.reports.numbers import size as file_size
+from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
@@ -192,7 +191,7 @@ def _light(dtype: str, group: ParameterSummary) -> Cell:
     """How far the state is off where a group is stored in a type, in words that have a colour."""
     error = getattr(group.rounding, dtype)
     if error is None:
-        known = any(one is not None for one in structs.astuple(group.rounding))
+        known = answer.rounding_known(group)
         return replace(figure(None, divergent=known), kind="bad" if known else "")
     said = "fine" if error <= answer.COARSE else "coarse" if error <= TOO_COARSE else "bad"
     words = "too coarse" if said == "bad" else said
@@ -252,8 +251,7 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
         yield "Not looked at", f"{named}: {', '.join(other.names)}"
     for note in checkpoint.notes:
         yield "Note", note
-    read = f"{count(checkpoint.tensors, 'tensor')}; read {file_size(checkpoint.bytes_read)}"
-    yield "File", f"{checkpoint.format}, {file_size(checkpoint.bytes)}, {read}"
+    yield "File", f"{answer.file_words(checkpoint)}; read {size(checkpoint.bytes_read)}"
     yield "memcurse", report.version
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
-from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
+from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, name_column
-from memcurse_cli.reports.numbers import count, number, percent, size
+from memcurse_cli.reports.numbers import count, number, percent
 from memcurse_cli.reports.plots import heat_map
 from memcurse_cli.reports.terminal.structure import at_least
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
@@ -22,7 +22,6 @@ from memcurse_cli.schema.hessian import (
     LayerHessianReport,
     TopEigenvector,
 )
-from memcurse_cli.schema.report import InputAssumption
 
 PAIRS_SHOWN = 6
 EIGENVECTORS_SHOWN = 5
@@ -35,15 +34,11 @@ def lines(report: HessianReport, screen: Screen, *, correlation: bool = False) -
     checkpoint, given = report.checkpoint, report.input
     yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
     yield Text(screen.clean("─") * screen.width, LABEL)
-    assumed = InputAssumption(
-        given.autocorrelation, given.horizon, given.horizon_source, 0.0, given.readout
-    )
     said = {
-        "file": f"{checkpoint.format}, {size(checkpoint.bytes)}, "
-        f"{count(checkpoint.tensors, 'tensor')}",
-        "input": describe_input(assumed),
+        "file": file_words(checkpoint),
+        "input": describe_input(given.autocorrelation),
         "loss": "½ E|y - y*|² at a perfect fit",
-        "horizon": describe_horizon(assumed),
+        "horizon": describe_horizon(given.horizon, given.readout, given.horizon_source),
     }
     yield from facts(screen, said)
     yield from facts(screen, [("note", note) for note in checkpoint.notes])
@@ -55,9 +50,8 @@ def lines(report: HessianReport, screen: Screen, *, correlation: bool = False) -
             yield from _layer(screen, layer, layer.scores, correlation)
     for skipped in report.skipped:
         yield Text()
-        yield from facts(
-            screen, {"skipped": f"{skipped.name} ({skipped.family}): {skipped.reason}"}
-        )
+        said = {"skipped": f"{skipped.name} ({skipped.family}): {skipped.reason}"}
+        yield from facts(screen, said)
 
 
 def _facts(layer: LayerHessianReport) -> dict[str, str]:

@@ -106,13 +106,13 @@ def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
 
 
 def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
+    given = report.input
     tau = "" if report.time_constant is None else f", τ = {number(report.time_constant)} steps"
     yield "target", f"|λ*| = {report.modulus:.6g}{tau}, angle {setting(report.angle)} rad"
     yield "loss", "½ E|h - h*|² over ½ E|h*|², the loss of a student that is silent"
-    yield "input", describe_input(report.input)
-    yield "horizon", describe_horizon(report.input)
-    rate = setting(report.input.learning_rate)
-    yield "step", f"one step of Adam moves a parameter by lr = {rate}"
+    yield "input", describe_input(given.autocorrelation)
+    yield "horizon", describe_horizon(given.horizon, given.readout, given.horizon_source)
+    yield "step", f"one step of Adam moves a parameter by lr = {setting(given.learning_rate)}"
 
 
 def _basins(report: LandscapeReport) -> str:

@@ -22,7 +22,6 @@ from memcurse_cli.reports.numbers import DIVERGENT, number, percent, setting, sp
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 from memcurse_cli.reports.ranking import grouped
 from memcurse_cli.schema.figures import Component
-from memcurse_cli.schema.report import InputAssumption
 
 STEP = 1e-3
 """The step of an adaptive optimizer that the closing sentence is told for."""
@@ -90,18 +89,10 @@ def _assumed(prediction: Prediction) -> Iterator[tuple[str, str]]:
     size = assumed.step_size
     step = "" if size is None else f"; step size Δ = {setting(size)}"
     yield "lambda", MAPS[assumed.parametrization] + step
-    inputs = [
-        InputAssumption(
-            assumed.autocorrelation or (Component(1.0, rho or 0.0),),
-            assumed.horizon,
-            None,
-            STEP,
-            assumed.readout,
-        )
-        for rho in dict.fromkeys(row.rho for row in prediction.rows)
-    ]
+    rhos = dict.fromkeys(row.rho for row in prediction.rows)
+    inputs = (assumed.autocorrelation or (Component(1.0, rho or 0.0),) for rho in rhos)
     yield "input", "; ".join(map(describe_input, inputs))
-    yield "horizon", describe_horizon(inputs[0])
+    yield "horizon", describe_horizon(assumed.horizon, assumed.readout)
     angles = dict.fromkeys(row.angle for row in prediction.rows)
     yield "angle", f"{', '.join(map(setting, angles))} rad"
 

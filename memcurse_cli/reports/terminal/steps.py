@@ -12,7 +12,16 @@ from rich.text import Text
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import CODE, LABEL, NAME
 from memcurse_cli.reports.grid import Cell, Column, name_column
-from memcurse_cli.reports.numbers import ABSENT, count, number, percent, quantile, setting, span
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    count,
+    listed,
+    number,
+    percent,
+    quantile,
+    setting,
+    span,
+)
 from memcurse_cli.reports.ranking import grouped, layer_rank
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
@@ -181,10 +190,8 @@ def _adam_notes(page: Page) -> Iterator[str]:
         (group.reason, group.name) for group in groups if group.effective_step is None
     )
     for reason, all_names in left_out.items():
-        names = list(dict.fromkeys(all_names))
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         if reason:
-            yield f"{', '.join(names[:NAMED])}{more} left out: {reason}."
+            yield f"{listed([*dict.fromkeys(all_names)], NAMED)} left out: {reason}."
 
 
 ADAM = SharedTable(
