@@ -1,7 +1,4 @@
-"""Numbers as a table says them: three significant digits, short exponents, units.
-
-The parts of R(Δ) = Σ w ρ^|Δ| cos(ωΔ): as JSON objects, and in words.
-"""
+"""Numbers as a table says them: three significant digits, short exponents, units."""
 
 from __future__ import annotations
 

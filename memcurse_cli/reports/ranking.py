@@ -116,11 +116,11 @@ def told_once(report: Report) -> list[Told]:
 
     An advice's numbers are rates to stay below, so that the lowest of them holds for every layer.
     """
-    groups: dict[object, list[tuple[Finding, LayerReport]]] = {}
-    for layer in report.layers:
-        for finding in layer.findings:
-            key = finding.code, _wording(_plural(finding.message))
-            groups.setdefault(key, []).append((finding, layer))
+    groups = grouped(
+        ((finding.code, _wording(_plural(finding.message))), (finding, layer))
+        for layer in report.layers
+        for finding in layer.findings
+    )
     told = [Told(finding, None, 0) for finding in report.findings]
     for group in groups.values():
         finding, layer = max(group, key=lambda pair: _finding_rank(*pair))
@@ -149,7 +149,6 @@ def _plural(text: str) -> str:
 
 
 def _wording(text: str) -> str:
-    """A text without its numbers."""
     return NUMBER.sub("#", text)
 
 

@@ -28,7 +28,7 @@ from memcurse_cli.reports.html.page import (
     verdict_cell,
 )
 from memcurse_cli.reports.numbers import Level, count, percent, setting, size
-from memcurse_cli.reports.ranking import layer_rank, together, told_once
+from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
@@ -203,9 +203,7 @@ def view(report: Report, place: str) -> Part:
     layers = report.layers
     order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
     told = told_once(report)
-    named: dict[str, list[ParameterSummary]] = {}
-    for group in (group for layer in layers for group in layer.parameters):
-        named.setdefault(group.name, []).append(group)
+    named = grouped((group.name, group) for layer in layers for group in layer.parameters)
     return {
         "report": report,
         "place": place,
@@ -231,7 +229,6 @@ def view(report: Report, place: str) -> Part:
 
 
 def _about(report: Report) -> Iterator[tuple[str, str]]:
-    """What the figures rest on, and what was not looked at."""
     checkpoint = report.checkpoint
     yield "Assumed", answer.assumed_words(report.input)
     yield "Another horizon", "moves every figure but the memories: inspect with --horizon"

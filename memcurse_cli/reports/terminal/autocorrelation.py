@@ -39,64 +39,56 @@ def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     yield from facts(screen, _meaning(estimate, oscillates=oscillates))
 
 
-def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
+def _facts(estimate: AutocorrelationDocument) -> Iterator[tuple[str, str]]:
     data = estimate.data
-    shape = (
-        f"{count(data.sequences, 'sequence')} of {count(data.steps, 'step')}, "
-        f"{count(data.features, 'feature')}"
-    )
-    if data.masked:
-        shape += f"; {count(data.masked, 'sample')} masked"
+    shape = f"{count(data.sequences, 'sequence')} of {count(data.steps, 'step')}"
+    masked = f"; {count(data.masked, 'sample')} masked" if data.masked else ""
+    yield "data", f"{data.source}: {shape}, {count(data.features, 'feature')}{masked}"
     divisor = {
         "unbiased": "the number of products, unbiased",
         "biased": "the number of samples: biased by the factor 1-Δ/T, which the fit allows for",
     }[estimate.estimator]
+    yield "lags", f"0 to {len(estimate.empirical.values) - 1}; divided by {divisor}"
     mean = "nothing subtracted: a mean is the part of ρ = 1"
     if estimate.centred:
-        mean = (
-            "each feature's own subtracted, which lowers every lag by about "
-            f"{number(estimate.centring_bias)}"
-        )
-    return {
-        "data": f"{data.source}: {shape}",
-        "lags": f"0 to {len(estimate.empirical.values) - 1}; divided by {divisor}",
-        "mean": mean,
-    }
+        mean = "each feature's own subtracted, which lowers every lag by about "
+        mean += number(estimate.centring_bias)
+    yield "mean", mean
 
 
 def _columns(total: float) -> list[Column]:
-    """Of the parts of a mixture whose weights add up to a total."""
     return [
         Column("weight", lambda part: number(part.weight)),
         Column("ρ", lambda part: f"{part.rho:.6g}"),
-        Column("τ", lambda part: _time_constant(part.rho, part.frequency)),
+        Column("τ", _time_constant),
         Column(
             "ω", lambda part: f"{part.frequency:.6g}" if part.frequency else ABSENT, optional=True
         ),
-        Column("period", lambda part: _period(part.frequency), optional=True),
+        Column("period", _period, optional=True),
         Column("share", lambda part: percent(part.weight / total)),
     ]
 
 
-def _period(frequency: float) -> str:
-    return number(2 * math.pi / frequency) if frequency else ABSENT
+def _period(part: Component) -> str:
+    return number(2 * math.pi / part.frequency) if part.frequency else ABSENT
 
 
-def _time_constant(rho: float, frequency: float) -> str:
-    if rho == 0:
+def _time_constant(part: Component) -> str:
+    if part.rho == 0:
         return "white"
-    if rho == 1:
-        return "undamped" if frequency else "constant"
-    return number(-1 / math.log(rho))
+    if part.rho == 1:
+        return "undamped" if part.frequency else "constant"
+    return number(-1 / math.log(part.rho))
 
 
 def _meaning(estimate: AutocorrelationDocument, *, oscillates: bool) -> Iterator[tuple[str, str]]:
     values, errors = estimate.empirical.values, estimate.empirical.standard_errors
-    fit = (
-        f"off by {percent(estimate.fit.relative_rms, 2)} of R(0) in the root mean square and by "
-        f"{percent(estimate.fit.relative_max, 2)} at worst (lag {estimate.fit.worst_lag})"
+    fit = estimate.fit
+    yield (
+        "fit",
+        f"off by {percent(fit.relative_rms, 2)} of R(0) in the root mean square and by "
+        f"{percent(fit.relative_max, 2)} at worst (lag {fit.worst_lag})",
     )
-    yield "fit", fit
     if estimate.states:
         yield "states", _states(estimate)
     source = {
@@ -104,20 +96,20 @@ def _meaning(estimate: AutocorrelationDocument, *, oscillates: bool) -> Iterator
         "gaussian": "as if one sequence were Gaussian and its features independent",
     }[estimate.empirical.standard_error_method]
     last = len(values) - 1
-    chance = (
+    yield (
+        "chance",
         f"the standard error of R is {percent(errors[0] / values[0], 2)} of R(0) at lag 0 and "
         f"{percent(errors[last] / values[0], 2)} at lag {last}, {source}; decays that move no lag "
-        "by more than two of them are left out, and cosines that move none by four"
+        "by more than two of them are left out, and cosines that move none by four",
     )
-    yield "chance", chance
     below = [lag for lag, value in enumerate(values) if value < -3 * errors[lag]]
     if below and not oscillates:
-        note = (
+        yield (
+            "note",
             f"R is negative beyond chance at {count(len(below), 'lag')}, first at {below[0]}: it "
             "oscillates too little to tell a frequency, or was centred over short sequences, and "
-            "no mixture of decays is negative"
+            "no mixture of decays is negative",
         )
-        yield "note", note
     yield "use", "write it with --json --output FILE, then give --autocorrelation FILE"
 
 

@@ -82,7 +82,6 @@ def _facts(layer: LayerHessianReport) -> dict[str, str]:
 def _layer(
     screen: Screen, layer: LayerHessianReport, whole: HessianScores, correlation: bool
 ) -> Iterator[Text]:
-    """The picture of one Hessian, its tables, and what they come to."""
     if layer.picture is not None:
         yield Text()
         yield from heat_map(screen, layer.picture, correlation=correlation)
@@ -192,22 +191,17 @@ def _place(vector: TopEigenvector) -> str:
 def _meaning(layer: LayerHessianReport, scores: HessianScores) -> Iterator[tuple[str, str]]:
     spectrum = layer.spectrum
     if spectrum is not None and spectrum.quantiles is not None:
-        levels = {name: getattr(spectrum.quantiles, name) for name in ("p90", "p99", "max")}
-        said = ", ".join(
-            f"{name} {number(value)}" for name, value in levels.items() if value is not None
-        )
+        levels = ((name, getattr(spectrum.quantiles, name)) for name in ("p90", "p99", "max"))
+        said = ", ".join(f"{name} {number(value)}" for name, value in levels if value is not None)
         flat = f"{spectrum.rank:,} of {spectrum.count:,} directions are not flat"
         yield "spectrum", f"{flat}; eigenvalues {said}"
     stable = f"plain gradient descent is stable below a step of {number(scores.max_stable_lr, 2)}"
-    limits = sorted(
-        (group.scores.max_stable_lr, group.name)
-        for group in layer.groups
-        if group.scores is not None
-    )
+    known = [(group.scores, group.name) for group in layer.groups if group.scores is not None]
+    limits = sorted((own.max_stable_lr, f"`{name}`") for own, name in known)
     if len(limits) > 1:
         (least, name), (following, other) = limits[:2]
         stable += (
-            f"; `{name}` bears {number(least, 2)}, the next one, `{other}`, {number(following, 2)}"
+            f"; {name} bears {number(least, 2)}, the next one, {other}, {number(following, 2)}"
         )
     yield "SGD", stable
     adam = (

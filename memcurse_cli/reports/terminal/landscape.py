@@ -35,9 +35,8 @@ class Entry(NamedTuple):
 
 
 def _verdict(steps: float | None) -> str:
-    if steps is None or steps >= NEAR:
-        return "ok"
-    return "watch" if steps >= CROSSED else "cursed"
+    across = math.inf if steps is None else steps
+    return "ok" if across >= NEAR else "watch" if across >= CROSSED else "cursed"
 
 
 def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cell]:
@@ -150,7 +149,6 @@ def _curve(report: LandscapeReport, view: LandscapeView) -> Curve:
 
 
 def _conclusion(report: LandscapeReport) -> str:
-    """The narrowest and the widest parametrisation, by their narrowest parameter."""
     found = [
         (one.basin, one.name, title(view))
         for view in report.views

@@ -145,7 +145,6 @@ def _costs(prediction: Prediction, groups: Mapping[str, Rows]) -> Iterator[str]:
 
 
 def _meaning(rows: Rows) -> Iterator[str]:
-    """What the longest memory of these rows costs, in a sentence or two."""
     finite = sorted(
         (row for row in rows if row.sensitivity is not None),
         key=lambda row: (row.modulus, row.time_constant or math.inf),
@@ -170,7 +169,6 @@ def _meaning(rows: Rows) -> Iterator[str]:
 
 
 def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
-    """What one optimizer step does to the state at one eigenvalue."""
     same = grouped((percent(effect), name) for name, effect in effects.items())
     said = ", ".join(f"{effect} through {' or '.join(names)}" for effect, names in same.items())
     memory = f" (τ = {_figure(row.time_constant)} steps)" if row.time_constant else ""
@@ -238,7 +236,6 @@ def _derivatives(rows: Rows) -> dict[str, str]:
 
 
 def _parameter(name: str, figure: str) -> Value:
-    """A figure of one parameter."""
     return lambda row: getattr(row.parameters[name], figure)
 
 

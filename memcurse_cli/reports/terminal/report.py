@@ -93,7 +93,6 @@ def check_sections(names: Sequence[str]) -> None:
 
 
 def _about(screen: Screen, report: Report) -> Iterator[Text]:
-    """The file, and under what its figures were taken."""
     checkpoint, assumed = report.checkpoint, report.input
     read = size(checkpoint.bytes_read)
     if checkpoint.bytes:
@@ -138,7 +137,6 @@ def _finding_lines(page: Page) -> Iterator[Text]:
 
 
 def _note_lines(page: Page) -> Iterator[Text]:
-    """What was not read, not recurrent, assumed or left out, each thing once."""
     skipped = page.report.skipped
     yield from _said_of(page, "skipped", skipped, lambda one: [f"{one.reason} ({one.family})"])
     for other in page.report.not_recurrent:

@@ -158,12 +158,7 @@ def _spread(one: Stepped) -> str:
     return ABSENT
 
 
-def _group_name(one: Stepped) -> Cell:
-    return Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL)
-
-
 def _adam_notes(page: Page) -> Iterator[str]:
-    """Where the numbers are from, and which are not there."""
     optimizer = page.report.optimizer
     if optimizer is None:
         return
@@ -205,7 +200,10 @@ ADAM = SharedTable(
             "spread": "Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
         },
         GUTTER_COLUMN,
-        name_column("parameter", _group_name),
+        name_column(
+            "parameter",
+            lambda one: Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL),
+        ),
         name_column("layer", lambda one: one[1], leaves=3, optional=True),
         Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
         Column("p50", lambda one: span(_steps(one, "p50"), 2)),
@@ -235,14 +233,12 @@ def title(version: WhatIf | LandscapeView) -> str:
 
 def _versions(layer: LayerReport) -> list[Version]:
     """Every parameter group of one layer, as it is and as it would be, where that was asked."""
-    if not layer.what_if:
-        return []
     found: list[Version] = []
-    versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
-    versions += [(title(one), one) for one in layer.what_if]
-    for said, one in versions:
-        first, *rest = one.parameters or (None,)
-        found += [(said, one, first), *(("", None, group) for group in rest)]
+    if layer.what_if:
+        for one in (layer, *layer.what_if):
+            first, *rest = one.parameters or (None,)
+            said = title(one) if isinstance(one, WhatIf) else "now"
+            found += [(said, one, first), *(("", None, group) for group in rest)]
     return found
 
 
@@ -257,7 +253,6 @@ def _of_all(say: Callable[[Any], str]) -> Callable[[Version], str]:
 
 
 def _what_if_notes(page: Page) -> Iterator[str]:
-    """What the rewritings assume, and what they cannot hold."""
     layers = WHAT_IF.taken(page)[0]
     versions = [version for layer in layers for version in layer.what_if]
     gains = {version.gain for version in versions}
