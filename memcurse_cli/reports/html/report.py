@@ -30,6 +30,7 @@ from memcurse_cli.reports.html.page import (
 from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
+from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
@@ -173,8 +174,6 @@ GROUPS: Table = {
     "a step is": lambda one: one.direction,
     "stored": lambda one: one.dtype,
 }
-TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 TOO_COARSE = 0.1
 """The error of the state that findings warn of."""
 

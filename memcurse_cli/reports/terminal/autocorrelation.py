@@ -11,8 +11,8 @@ from memcurse_cli.reports.console import TITLE, Screen
 from memcurse_cli.reports.grid import Column, cells, draw, facts
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
+from memcurse_cli.schema.figures import Component
 from memcurse_cli.schema.theory import AutocorrelationDocument
-from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 LEAST_SHOWN = 1e-3
 """The plot leaves out what is below this share of R(0)."""
@@ -25,7 +25,7 @@ AXIS = Axis(
 
 def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    parts = [*Autocorrelation.from_components(estimate.components).parts]
+    parts = estimate.components
     oscillates = any(part.frequency > 0 for part in parts)
     yield from facts(screen, _facts(estimate))
     yield Text()
@@ -83,12 +83,11 @@ def _time_constant(part: Component) -> str:
 
 def _meaning(estimate: AutocorrelationDocument, *, oscillates: bool) -> Iterator[tuple[str, str]]:
     values, errors = estimate.empirical.values, estimate.empirical.standard_errors
-    fit = estimate.fit
-    yield (
-        "fit",
-        f"off by {percent(fit.relative_rms, 2)} of R(0) in the root mean square and by "
-        f"{percent(fit.relative_max, 2)} at worst (lag {fit.worst_lag})",
+    fit = (
+        f"off by {percent(estimate.fit.relative_rms, 2)} of R(0) in the root mean square and by "
+        f"{percent(estimate.fit.relative_max, 2)} at worst (lag {estimate.fit.worst_lag})"
     )
+    yield "fit", fit
     if estimate.states:
         yield "states", _states(estimate)
     source = {
@@ -96,20 +95,20 @@ def _meaning(estimate: AutocorrelationDocument, *, oscillates: bool) -> Iterator
         "gaussian": "as if one sequence were Gaussian and its features independent",
     }[estimate.empirical.standard_error_method]
     last = len(values) - 1
-    yield (
-        "chance",
+    chance = (
         f"the standard error of R is {percent(errors[0] / values[0], 2)} of R(0) at lag 0 and "
         f"{percent(errors[last] / values[0], 2)} at lag {last}, {source}; decays that move no lag "
-        "by more than two of them are left out, and cosines that move none by four",
+        "by more than two of them are left out, and cosines that move none by four"
     )
+    yield "chance", chance
     below = [lag for lag, value in enumerate(values) if value < -3 * errors[lag]]
     if below and not oscillates:
-        yield (
-            "note",
+        note = (
             f"R is negative beyond chance at {count(len(below), 'lag')}, first at {below[0]}: it "
             "oscillates too little to tell a frequency, or was centred over short sequences, and "
-            "no mixture of decays is negative",
+            "no mixture of decays is negative"
         )
+        yield "note", note
     yield "use", "write it with --json --output FILE, then give --autocorrelation FILE"
 
 

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
-from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, name_column
+from memcurse_cli.reports.grid import Cell, Column, facts, name_column
 from memcurse_cli.reports.numbers import count, number, percent
 from memcurse_cli.reports.plots import heat_map
 from memcurse_cli.reports.terminal.structure import at_least
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, table_lines
 from memcurse_cli.schema.hessian import (
     BlockPair,
     HessianGroup,
@@ -98,9 +98,7 @@ def _layer(
     ]
     for columns, entries in tables:
         yield Text()
-        table = draw(screen, columns, [cells(columns, entry) for entry in entries])
-        yield from table.lines
-        yield from legend(screen, table)
+        yield from table_lines(screen, columns, entries)
     yield Text()
     yield from facts(screen, _meaning(layer, whole))
 

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
+from memcurse_cli.reports.grid import Cell, Column, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.steps import title
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, table_lines
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
 LEAST_LOSS = 1e-6
@@ -88,15 +88,11 @@ def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
     yield from facts(screen, _facts(report))
     yield Text()
     entries = [Entry(view, *one) for view in report.views for one in enumerate(view.parameters)]
-    drawn = draw(screen, COLUMNS, [cells(COLUMNS, entry) for entry in entries])
-    yield from drawn.lines
-    yield from legend(screen, drawn, note=_basins(report))
+    yield from table_lines(screen, COLUMNS, entries, note=_basins(report))
     if report.start_modulus is not None:
         yield Text()
         yield from paragraph(screen, screen.sentence(_start(report), NAME))
-        drawn = draw(screen, START_COLUMNS, [cells(START_COLUMNS, entry) for entry in entries])
-        yield from drawn.lines
-        yield from legend(screen, drawn)
+        yield from table_lines(screen, START_COLUMNS, entries)
     yield Text()
     curves = [_curve(report, view) for view in report.views]
     yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])

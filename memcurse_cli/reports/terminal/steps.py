@@ -233,12 +233,12 @@ def title(version: WhatIf | LandscapeView) -> str:
 
 def _versions(layer: LayerReport) -> list[Version]:
     """Every parameter group of one layer, as it is and as it would be, where that was asked."""
+    versions: Sequence[LayerReport | WhatIf] = (layer, *layer.what_if) if layer.what_if else ()
     found: list[Version] = []
-    if layer.what_if:
-        for one in (layer, *layer.what_if):
-            first, *rest = one.parameters or (None,)
-            said = title(one) if isinstance(one, WhatIf) else "now"
-            found += [(said, one, first), *(("", None, group) for group in rest)]
+    for one in versions:
+        first, *rest = one.parameters or (None,)
+        said = title(one) if isinstance(one, WhatIf) else "now"
+        found += [(said, one, first), *(("", None, group) for group in rest)]
     return found
 
 

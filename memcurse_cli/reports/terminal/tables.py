@@ -28,9 +28,6 @@ from memcurse_cli.reports.ranking import shared
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import LayerReport, Report
 
-Names = Mapping[str, str]
-"""What each layer is called in a table."""
-
 Item = TypeVar("Item")
 SHOWN = 8
 
@@ -71,8 +68,8 @@ class Page:
         return self.report.layers
 
     @cached_property
-    def names(self) -> Names:
-        """What each layer is called."""
+    def names(self) -> dict[str, str]:
+        """What each layer is called in a table."""
         return short_names([layer.name for layer in self.layers])
 
     def table(
@@ -196,6 +193,15 @@ def legend(
         said = screen.sentence(f"{title}. {words}" if title else words, LABEL)
         said.stylize(NAME, 0, len(title))
         yield from paragraph(screen, said)
+
+
+def table_lines(
+    screen: Screen, columns: Sequence[Column], entries: Iterable[Any], *, note: str = ""
+) -> Iterator[Text]:
+    """A table with a row for each entry, and its legend."""
+    drawn = draw(screen, columns, [cells(columns, entry) for entry in entries])
+    yield from drawn.lines
+    yield from legend(screen, drawn, note=note)
 
 
 def effect_cell(group: ParameterSummary) -> Cell:
