@@ -37,11 +37,16 @@ def to_html(tracking: Tracking) -> str:
     most = min(STEPS_DRAWN, MARKS_DRAWN // max(curves, 1))
     drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
     named = grouped((layer.name, layer) for report in read for layer in report.layers)
-    whole = _layers_bytes(read) <= LAYERS_BYTES
+    last = (json.dumps(encode(one.layers), separators=(",", ":")) for one in read[-1:])
+    whole = len(read) * sum(map(len, last)) <= LAYERS_BYTES  # as if all were like the last
     fade = not any(map(unstable, read))
     shown = (one for one in COLUMNS[1:] if not (one.optional and fade))
-    table: Table = {one.heading: partial(_cell, one) for one in shown}
-    table = {**table, "file": lambda one: one.path}
+    table: Table = {
+        **{one.heading: partial(column_cell, one) for one in shown},
+        "verdict": lambda one: verdict_cell(one.report.verdict) if one.report else "error",
+        "step effect": lambda one: _worst(one.report.layers) if one.report else ABSENT,
+        "file": lambda one: one.path,
+    }
     return render(
         "tracking.html",
         tracking=tracking,
@@ -80,12 +85,6 @@ def _without_layers(tracking: Tracking) -> Tracking:
     return replace(tracking, steps=tuple(steps))
 
 
-def _layers_bytes(read: Sequence[Report]) -> int:
-    """What the JSON of all layers takes, if all checkpoints are like the last."""
-    last = [json.dumps(encode(one.layers), separators=(",", ":")) for one in read[-1:]]
-    return len(read) * sum(map(len, last))
-
-
 def _unread(steps: Sequence[TrackedStep]) -> Iterator[tuple[str, str, str]]:
     """(steps, what, why) of each checkpoint, and of each layer, that could not be read."""
     skipped: dict[tuple[str, str], list[int]] = {}
@@ -113,13 +112,9 @@ def _facts(tracking: Tracking, read: Sequence[Report]) -> Iterator[tuple[str, st
     yield "memcurse", tracking.version
 
 
-def _cell(column: Column, one: TrackedStep) -> Cell | str:
-    """What a column of the terminal's says of a checkpoint, with what it is sorted by."""
-    if column.heading == "verdict" and one.report is not None:
-        return verdict_cell(one.report.verdict)
-    if column.heading == "step effect" and one.report is not None:
-        return _worst(one.report.layers)
-    (said,) = cells([column], one)
+def column_cell(column: Column, entry: object) -> Cell | str:
+    """What a column of the terminal's says of an entry, with what it is sorted by."""
+    (said,) = cells([column], entry)
     return said.text if column.align == "left" else sorted_cell(said.text)
 
 
@@ -129,11 +124,15 @@ def _worst(layers: Sequence[LayerReport]) -> Cell:
 
 
 def sorted_cell(text: str) -> Cell:
-    """A number as it is written; a memory without end above all, and what is not known below."""
+    """A number as it is written; a memory without end above all, and what is not known below.
+
+    A number that changed is sorted by what it is after: `150 → 3000`.
+    """
+    after = text.rpartition(" → ")[2].partition(" ")[0]
     try:
-        return Cell(text, float(text))
+        return Cell(text, float(after))
     except ValueError:
-        return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
+        return Cell(text, -1.0 if after in ("", ABSENT) else BEYOND)
 
 
 LAYERS: Table = {

@@ -279,13 +279,12 @@ def _what_if_notes(page: Page) -> Iterator[str]:
                 yield f"{page.names[layer.name]} as {title(version)}: {version.reason}."
 
 
-P99 = quantile("p99")
 WHAT_IF = LayerTable(
     "What if",
     (
         Column("written as", lambda row: row[0], align="left"),
         name_column("parameter", _of_group(lambda one: Cell(one.name, NAME))),
-        Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
+        Column("κ p99", _of_group(lambda one: quantile("p99")(one.relative_sensitivity)), leaves=3),
         Column("effect", _of_group(effect_cell)),
         Column(
             "usable rate",

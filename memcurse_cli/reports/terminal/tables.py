@@ -38,14 +38,20 @@ NAME_COLUMN = name_column("layer", optional=True)
 def figure(
     heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number
 ) -> Column:
-    """The column of an attribute of its entries, or of one of an attribute that may be None."""
+    """The column of a part of its entries."""
 
     def value(entry: Any) -> str:
-        for part in name.split("."):
-            entry = None if entry is None else getattr(entry, part)
-        return ABSENT if entry is None else write(entry)
+        found = part_of(entry, name)
+        return ABSENT if found is None else write(found)
 
     return Column(heading, value, leaves=leaves)
+
+
+def part_of(entry: Any, name: str) -> Any:
+    """An attribute, or one of an attribute that may be None: ``usable_rate.rate``."""
+    for part in name.split("."):
+        entry = None if entry is None else getattr(entry, part)
+    return entry
 
 
 def explained(meanings: Mapping[str, str], *columns: Column) -> tuple[Column, ...]:
