@@ -11,7 +11,7 @@ from string import digits
 from msgspec.structs import astuple
 
 from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
-from memcurse_cli.reports.numbers import count, decay_words, number, percent, setting, size
+from memcurse_cli.reports.numbers import count, number, percent, setting, size
 from memcurse_cli.reports.ranking import Told, endless, shared, together, told_once
 from memcurse_cli.schema.figures import Components, ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import (
@@ -222,10 +222,13 @@ def describe_input(components: Components) -> str:
 
 
 def _component(weight: float, rho: float, frequency: float = 0.0) -> str:
-    decay = decay_words(rho, frequency)
-    if decay == "1":
-        return setting(weight)
-    return decay if weight == 1 else f"{setting(weight)}·{decay}"
+    """`δ(Δ)`, `1`, `0.9^|Δ|` or `0.5·0.9^|Δ|·cos(0.2Δ)`."""
+    factors = [] if weight == 1 else [setting(weight)]
+    if rho < 1:
+        factors.append(f"{setting(rho)}^|Δ|" if rho > 0 else "δ(Δ)")
+    if frequency > 0 and rho > 0:
+        factors.append(f"cos({setting(frequency)}Δ)")
+    return "·".join(factors) or "1"
 
 
 def describe_horizon(horizon: int | None, readout: str | None, source: str | None = None) -> str:

@@ -80,13 +80,3 @@ def size(size_in_bytes: int) -> str:
         scaled /= 1000
         units.pop(0)
     return f"{number(scaled)} {units[0]}"
-
-
-def decay_words(rho: float, frequency: float = 0.0) -> str:
-    """`δ(Δ)`, `1`, `0.9^|Δ|` or `0.9^|Δ|·cos(0.2Δ)`."""
-    if rho == 0:
-        return "δ(Δ)"
-    factors = [] if rho == 1 else [f"{setting(rho)}^|Δ|"]
-    if frequency > 0:
-        factors.append(f"cos({setting(frequency)}Δ)")
-    return "·".join(factors) or "1"
