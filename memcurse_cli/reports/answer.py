@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from itertools import takewhile
 from string import digits
 
+from msgspec.structs import astuple
+
 from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
-from memcurse_cli.diagnosis.policy import DTYPES
-from memcurse_cli.reports.numbers import count, decay_words, number, percent, setting
+from memcurse_cli.reports.numbers import count, number, percent, setting, size
 from memcurse_cli.reports.ranking import Told, endless, shared, together, told_once
-from memcurse_cli.schema.figures import ParameterSummary, diverges, effect_rank
-from memcurse_cli.schema.report import InputAssumption, LayerReport, Report, by_rate
+from memcurse_cli.schema.figures import Components, ParameterSummary, diverges, effect_rank
+from memcurse_cli.schema.report import (
+    CheckpointSummary,
+    InputAssumption,
+    LayerReport,
+    Report,
+    by_rate,
+)
 
 COARSE = 0.01  # the error of the state above which a group is to be kept in single precision
 PARTS = re.compile(r"(?<=[./,])")
@@ -174,12 +181,12 @@ def storing_words(report: Report) -> str:
 
 
 def _rounded(layer: LayerReport) -> list[ParameterSummary]:
-    """The groups of which it is known what fewer bits do."""
-    return [
-        one
-        for one in layer.parameters
-        if any(getattr(one.rounding, dtype) is not None for dtype in DTYPES)
-    ]
+    return [one for one in layer.parameters if rounding_known(one)]
+
+
+def rounding_known(group: ParameterSummary) -> bool:
+    """Whether it is known what fewer bits do to a group, so that no figure is one that diverges."""
+    return any(error is not None for error in astuple(group.rounding))
 
 
 def _error(group: ParameterSummary) -> float:
@@ -189,7 +196,7 @@ def _error(group: ParameterSummary) -> float:
 
 def assumed_words(assumed: InputAssumption) -> str:
     """Under what the figures were taken, and who said so or what would."""
-    words, formula, _ = describe_input(assumed).partition(", R(Δ)")
+    words, formula, _ = describe_input(assumed.autocorrelation).partition(", R(Δ)")
     parts = [f"{words} input" if formula else f"input {words}"]
     if assumed.horizon is None:
         parts.append("a sequence without end")
@@ -204,9 +211,8 @@ def assumed_words(assumed: InputAssumption) -> str:
     return "; ".join(parts)
 
 
-def describe_input(assumed: InputAssumption) -> str:
+def describe_input(components: Components) -> str:
     """R(Δ), the autocorrelation of the drive, in one line."""
-    components = assumed.autocorrelation
     if [*map(tuple, components)] in ([(1.0, 0.0)], [(1.0, 1.0)]):
         return "constant, R(Δ) = 1" if components[0].rho else "white noise, R(Δ) = δ(Δ)"
     shown = " + ".join(_component(*component) for component in components[:COMPONENTS_SHOWN])
@@ -216,25 +222,33 @@ def describe_input(assumed: InputAssumption) -> str:
 
 
 def _component(weight: float, rho: float, frequency: float = 0.0) -> str:
-    decay = decay_words(rho, frequency)
-    if decay == "1":
-        return setting(weight)
-    return decay if weight == 1 else f"{setting(weight)}·{decay}"
+    """`δ(Δ)`, `1`, `0.9^|Δ|` or `0.5·0.9^|Δ|·cos(0.2Δ)`."""
+    factors = [] if weight == 1 else [setting(weight)]
+    if rho < 1:
+        factors.append(f"{setting(rho)}^|Δ|" if rho > 0 else "δ(Δ)")
+    if frequency > 0 and rho > 0:
+        factors.append(f"cos({setting(frequency)}Δ)")
+    return "·".join(factors) or "1"
 
 
-def describe_horizon(assumed: InputAssumption) -> str:
+def describe_horizon(horizon: int | None, readout: str | None, source: str | None = None) -> str:
     """How many steps, who said so and where they are read, in one line."""
-    if assumed.horizon is None:
+    if horizon is None:
         return "infinitely many steps"
     sources = {
         "option": ", from --horizon",
         "checkpoint": ", from the checkpoint's metadata",
         "assumed": ", assumed: set --horizon",
     }
-    where = sources.get(assumed.horizon_source or "", "")
     read = {"last": "; read at the last step", "every": "; the mean over every step"}
-    how = read.get(assumed.readout or "", "")
-    return f"{count(assumed.horizon, 'step')} from a zero state{where}{how}"
+    said = sources.get(source or "", "") + read.get(readout or "", "")
+    return f"{count(horizon, 'step')} from a zero state{said}"
+
+
+def file_words(checkpoint: CheckpointSummary) -> str:
+    """The format of a checkpoint, its size and how much it holds."""
+    tensors = count(checkpoint.tensors, "tensor")
+    return f"{checkpoint.format}, {size(checkpoint.bytes)}, {tensors}"
 
 
 def by_depth(report: Report) -> list[tuple[int, LayerReport | None]]:

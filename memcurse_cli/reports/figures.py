@@ -136,7 +136,7 @@ FAINT = 0.2
 
 
 def hessian_figure(report: HessianReport, name: str, *, correlation: bool = False) -> bytes:
-    """The figure's file.
+    """A row per layer: the picture of its Hessian, the top eigenvectors and the spectrum.
 
     Raises:
         UsageError: no layer can be drawn, or more than a figure has room for.
@@ -201,7 +201,6 @@ def _hessian_row(
 
 
 def _mark_groups(axes: Axes, picture: HessianPicture, *, both: bool) -> None:
-    """Lines between the groups and their names at the middle of each."""
     edges = np.asarray(picture.boundaries) - 0.5
     middles = (edges[:-1] + edges[1:]) / 2
     colour = "white" if both else "0.6"

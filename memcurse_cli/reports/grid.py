@@ -53,8 +53,9 @@ name_column = partial(Column, align="left", shrinks=True)
 def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
     """The row of one entry; that something is divergent stands out."""
     said = (column.value(entry) for column in columns)
-    styles = {DIVERGENT: "yellow"}
-    return [Cell(one, styles.get(one, "")) if isinstance(one, str) else one for one in said]
+    return [
+        Cell(one, "yellow" * (one == DIVERGENT)) if isinstance(one, str) else one for one in said
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,19 @@ def draw(
         names = [index for index in kept[1:] if columns[index].shrinks]
         name = names[0] if names else max(kept[1:], key=widths.__getitem__)
         widths[name] = max(1, widths[name] + spare(widths, gap))
-    shown = [
-        (index, widths[index], columns[index].align, gap if place or not gutter else 1)
-        for place, index in enumerate(kept)
-    ]
+
+    def line(row: Row) -> Text:
+        text = Text(no_wrap=True)
+        for index in kept:
+            cell = Text(screen.shorten(row[index].text, widths[index]), row[index].style)
+            cell.align(columns[index].align, widths[index])
+            text.append_text(cell).append(" " * (1 if gutter and index == 0 else gap))
+        text.truncate(screen.width)
+        text.rstrip()
+        return text
+
     return RenderedTable(
-        lines=tuple(_line(screen, row, shown) for row in clean),
+        lines=tuple(map(line, clean)),
         meanings=tuple(columns[index].meaning for index in kept),
         left_out=tuple(columns[index].heading for index in sorted(dropped)),
     )
@@ -125,21 +133,6 @@ def draw(
 def says(rows: Sequence[Row], index: int) -> bool:
     """Whether a row has something to say in a column."""
     return any(row[index].text not in ("", ABSENT) for row in rows)
-
-
-Place = tuple[int, int, Literal["left", "right"], int]
-"""A column's place in a row, its width, its side, and the gap behind it."""
-
-
-def _line(screen: Screen, row: Row, shown: Sequence[Place]) -> Text:
-    line = Text(no_wrap=True)
-    for index, width, align, gap in shown:
-        cell = Text(screen.shorten(row[index].text, width), row[index].style)
-        cell.align(align, width)
-        line.append_text(cell).append(" " * gap)
-    line.truncate(screen.width)
-    line.rstrip()
-    return line
 
 
 def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -> Iterator[Text]:

@@ -1,7 +1,4 @@
-"""Numbers as a table says them: three significant digits, short exponents, units.
-
-The parts of R(Δ) = Σ w ρ^|Δ| cos(ωΔ): as JSON objects, and in words.
-"""
+"""Numbers as a table says them: three significant digits, short exponents, units."""
 
 from __future__ import annotations
 
@@ -54,13 +51,9 @@ def setting(value: float) -> str:
 
 def quantile(level: Level) -> Callable[[Quantiles], str]:
     """What writes one quantile; `divergent` where it is infinite."""
-
-    def said(quantiles: Quantiles) -> str:
-        return number(
-            getattr(quantiles, level), absent=DIVERGENT if quantiles.divergent else ABSENT
-        )
-
-    return said
+    return lambda quantiles: number(
+        getattr(quantiles, level), absent=DIVERGENT if quantiles.divergent else ABSENT
+    )
 
 
 def effect(fraction: float | None, *, divergent: int) -> str:
@@ -73,6 +66,11 @@ def count(items: int, noun: str) -> str:
     return f"{items:,} {noun}" if items == 1 else f"{items:,} {noun}s"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many there are beside them: `a, b and 3 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" * (len(names) > most))
+
+
 def size(size_in_bytes: int) -> str:
     """A file's size in decimal units: `512 bytes`, `1.23 MB`."""
     if size_in_bytes < 1000:
@@ -82,13 +80,3 @@ def size(size_in_bytes: int) -> str:
         scaled /= 1000
         units.pop(0)
     return f"{number(scaled)} {units[0]}"
-
-
-def decay_words(rho: float, frequency: float = 0.0) -> str:
-    """`δ(Δ)`, `1`, `0.9^|Δ|` or `0.9^|Δ|·cos(0.2Δ)`."""
-    if rho == 0:
-        return "δ(Δ)"
-    factors = [] if rho == 1 else [f"{setting(rho)}^|Δ|"]
-    if frequency > 0:
-        factors.append(f"cos({setting(frequency)}Δ)")
-    return "·".join(factors) or "1"

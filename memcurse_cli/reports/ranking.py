@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 from msgspec.structs import replace
@@ -115,18 +116,20 @@ def told_once(report: Report) -> list[Told]:
 
     An advice's numbers are rates to stay below, so that the lowest of them holds for every layer.
     """
-    groups: dict[object, list[tuple[Finding, LayerReport]]] = {}
-    for layer in report.layers:
-        for finding in layer.findings:
-            key = finding.code, _wording(_plural(finding.message))
-            groups.setdefault(key, []).append((finding, layer))
+    groups = grouped(
+        ((finding.code, _wording(_plural(finding.message))), (finding, layer))
+        for layer in report.layers
+        for finding in layer.findings
+    )
     told = [Told(finding, None, 0) for finding in report.findings]
     for group in groups.values():
         finding, layer = max(group, key=lambda pair: _finding_rank(*pair))
         finding = replace(
             finding,
             message=_merged(finding.message, [one.message for one, _ in group], _range),
-            advice=_merged(finding.advice, [one.advice for one, _ in group], _least),
+            advice=_merged(
+                finding.advice, [one.advice for one, _ in group], partial(min, key=float)
+            ),
         )
         told.append(Told(finding, layer, len({id(layer) for _, layer in group})))
     return sorted(told, key=lambda one: (-_severity(one.finding), one.finding.code, -one.layers))
@@ -146,7 +149,6 @@ def _plural(text: str) -> str:
 
 
 def _wording(text: str) -> str:
-    """A text without its numbers."""
     return NUMBER.sub("#", text)
 
 
@@ -176,12 +178,8 @@ def _merged(worst: str, texts: Sequence[str], choose: Callable[[Sequence[str]], 
     return NUMBER.sub(lambda _: next(figures), worst)
 
 
-def _least(figures: Sequence[str]) -> str:
-    return min(figures, key=float)
-
-
 def _range(figures: Sequence[str]) -> str:
-    low, high = _least(figures), max(figures, key=float)
+    low, high = min(figures, key=float), max(figures, key=float)
     return low if float(low) == float(high) else f"{low} - {high}"
 
 

@@ -36,7 +36,7 @@ from memcurse_cli.reports.numbers import number
 from memcurse_cli.reports.terminal import page
 from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.figures import components_of
-from memcurse_cli.schema.report import Action, Finding, InputAssumption, Report
+from memcurse_cli.schema.report import Action, Finding, Report
 
 GOLDEN = Path(__file__).parent / "golden"
 DENSE, LRU, GRU = (
@@ -137,7 +137,7 @@ def test_the_usual_reports_fit_any_width(width: int, encoding: str, every: bool)
     ],
 )
 def test_the_input_is_described(components: tuple, text: str) -> None:
-    assert describe_input(InputAssumption(components_of(components), None, None, 1e-3)) == text
+    assert describe_input(components_of(components)) == text
 
 
 @pytest.mark.parametrize(

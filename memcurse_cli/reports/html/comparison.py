@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.reports.answer import assumed_words
-from memcurse_cli.reports.grid import Column, cells
-from memcurse_cli.reports.html.page import Cell, Table, render, row, sample, verdict_cell
-from memcurse_cli.reports.html.tracking import sorted_cell
+from memcurse_cli.reports.html.page import Table, render, row, sample, verdict_cell
+from memcurse_cli.reports.html.tracking import column_cell
 from memcurse_cli.reports.terminal.comparison import (
     LAYERS,
     WHOLE,
@@ -54,17 +53,10 @@ def to_html(comparison: Comparison) -> str:
     )
 
 
-def _cell(column: Column, layer: LayerComparison) -> Cell:
-    """What the terminal's table says of a layer, sorted by what it is after."""
-    (said,) = cells([column], layer)
-    after = said.text.rpartition(" → ")[2].partition(" ")[0]
-    return Cell(said.text, sorted_cell(after).key)
-
-
 TABLE: Table = {
     "layer": lambda one: one.name,
     "verdict": lambda one: verdict_cell(one.verdict_after),
-    **{column.heading: partial(_cell, column) for column in LAYERS[3:]},
+    **{column.heading: partial(column_cell, column) for column in LAYERS[3:]},
 }
 
 

@@ -27,10 +27,10 @@ from memcurse_cli.reports.html.page import (
     sample,
     verdict_cell,
 )
-from memcurse_cli.reports.numbers import Level, count, percent, setting
-from memcurse_cli.reports.numbers import size as file_size
-from memcurse_cli.reports.ranking import layer_rank, together, told_once
+from memcurse_cli.reports.numbers import Level, count, percent, setting, size
+from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
 from memcurse_cli.reports.terminal import steps, structure
+from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
@@ -174,8 +174,6 @@ GROUPS: Table = {
     "a step is": lambda one: one.direction,
     "stored": lambda one: one.dtype,
 }
-TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 TOO_COARSE = 0.1
 """The error of the state that findings warn of."""
 
@@ -192,7 +190,7 @@ def _light(dtype: str, group: ParameterSummary) -> Cell:
     """How far the state is off where a group is stored in a type, in words that have a colour."""
     error = getattr(group.rounding, dtype)
     if error is None:
-        known = any(one is not None for one in structs.astuple(group.rounding))
+        known = answer.rounding_known(group)
         return replace(figure(None, divergent=known), kind="bad" if known else "")
     said = "fine" if error <= answer.COARSE else "coarse" if error <= TOO_COARSE else "bad"
     words = "too coarse" if said == "bad" else said
@@ -204,9 +202,7 @@ def view(report: Report, place: str) -> Part:
     layers = report.layers
     order = sorted(range(len(layers)), key=lambda index: layer_rank(layers[index]), reverse=True)
     told = told_once(report)
-    named: dict[str, list[ParameterSummary]] = {}
-    for group in (group for layer in layers for group in layer.parameters):
-        named.setdefault(group.name, []).append(group)
+    named = grouped((group.name, group) for layer in layers for group in layer.parameters)
     return {
         "report": report,
         "place": place,
@@ -232,7 +228,6 @@ def view(report: Report, place: str) -> Part:
 
 
 def _about(report: Report) -> Iterator[tuple[str, str]]:
-    """What the figures rest on, and what was not looked at."""
     checkpoint = report.checkpoint
     yield "Assumed", answer.assumed_words(report.input)
     yield "Another horizon", "moves every figure but the memories: inspect with --horizon"
@@ -252,8 +247,7 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
         yield "Not looked at", f"{named}: {', '.join(other.names)}"
     for note in checkpoint.notes:
         yield "Note", note
-    read = f"{count(checkpoint.tensors, 'tensor')}; read {file_size(checkpoint.bytes_read)}"
-    yield "File", f"{checkpoint.format}, {file_size(checkpoint.bytes)}, {read}"
+    yield "File", f"{answer.file_words(checkpoint)}; read {size(checkpoint.bytes_read)}"
     yield "memcurse", report.version
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
-from memcurse_cli.reports.grid import Column
+from memcurse_cli.reports.grid import Column, cells
 from memcurse_cli.reports.html.page import BEYOND, Cell, Table, figure, render, row, verdict_cell
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
+from memcurse_cli.reports.ranking import grouped
 from memcurse_cli.reports.terminal.tracking import COLUMNS, choose, worst_effect
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.figures import effect_rank
@@ -35,13 +36,17 @@ def to_html(tracking: Tracking) -> str:
     curves = sum(CURVES + len(layer.parameters) for layer in read[-1].layers) if read else 0
     most = min(STEPS_DRAWN, MARKS_DRAWN // max(curves, 1))
     drawn = choose(tracking.steps, max(most, FEWEST_STEPS))
-    named: dict[str, list[LayerReport]] = {}
-    for layer in (layer for report in read for layer in report.layers):
-        named.setdefault(layer.name, []).append(layer)
-    whole = _layers_bytes(read) <= LAYERS_BYTES
+    named = grouped((layer.name, layer) for report in read for layer in report.layers)
+    last = (json.dumps(encode(one.layers), separators=(",", ":")) for one in read[-1:])
+    whole = len(read) * sum(map(len, last)) <= LAYERS_BYTES  # as if all were like the last
     fade = not any(map(unstable, read))
-    table: Table = {one.heading: _cell(one) for one in COLUMNS[1:] if not (one.optional and fade)}
-    table = {**table, "file": lambda one: one.path}
+    shown = (one for one in COLUMNS[1:] if not (one.optional and fade))
+    table: Table = {
+        **{one.heading: partial(column_cell, one) for one in shown},
+        "verdict": lambda one: verdict_cell(one.report.verdict) if one.report else "error",
+        "step effect": lambda one: _worst(one.report.layers) if one.report else ABSENT,
+        "file": lambda one: one.path,
+    }
     return render(
         "tracking.html",
         tracking=tracking,
@@ -74,17 +79,10 @@ def to_html(tracking: Tracking) -> str:
 
 
 def _without_layers(tracking: Tracking) -> Tracking:
-    """The run with nothing but the summary of each report."""
     steps = (
         replace(one, report=one.report and replace(one.report, layers=())) for one in tracking.steps
     )
     return replace(tracking, steps=tuple(steps))
-
-
-def _layers_bytes(read: Sequence[Report]) -> int:
-    """What the JSON of all layers takes, if all checkpoints are like the last."""
-    last = [json.dumps(encode(one.layers), separators=(",", ":")) for one in read[-1:]]
-    return len(read) * sum(map(len, last))
 
 
 def _unread(steps: Sequence[TrackedStep]) -> Iterator[tuple[str, str, str]]:
@@ -114,19 +112,10 @@ def _facts(tracking: Tracking, read: Sequence[Report]) -> Iterator[tuple[str, st
     yield "memcurse", tracking.version
 
 
-def _cell(column: Column) -> Callable[[TrackedStep], Cell | str]:
-    """What a column of the terminal's says of a checkpoint, with what it is sorted by."""
-
-    def cell(one: TrackedStep) -> Cell | str:
-        if column.heading == "verdict" and one.report is not None:
-            return verdict_cell(one.report.verdict)
-        if column.heading == "step effect" and one.report is not None:
-            return _worst(one.report.layers)
-        said = column.value(one)
-        text = said if isinstance(said, str) else said.text
-        return text if column.align == "left" else sorted_cell(text)
-
-    return cell
+def column_cell(column: Column, entry: object) -> Cell | str:
+    """What a column of the terminal's says of an entry, with what it is sorted by."""
+    (said,) = cells([column], entry)
+    return said.text if column.align == "left" else sorted_cell(said.text)
 
 
 def _worst(layers: Sequence[LayerReport]) -> Cell:
@@ -135,11 +124,15 @@ def _worst(layers: Sequence[LayerReport]) -> Cell:
 
 
 def sorted_cell(text: str) -> Cell:
-    """A number as it is written; a memory without end above all, and what is not known below."""
+    """A number as it is written; a memory without end above all, and what is not known below.
+
+    A number that changed is sorted by what it is after: `150 → 3000`.
+    """
+    after = text.rpartition(" → ")[2].partition(" ")[0]
     try:
-        return Cell(text, float(text))
+        return Cell(text, float(after))
     except ValueError:
-        return Cell(text, -1.0 if text in ("", ABSENT) else BEYOND)
+        return Cell(text, -1.0 if after in ("", ABSENT) else BEYOND)
 
 
 LAYERS: Table = {
@@ -180,9 +173,8 @@ def _memory(level: str, layer: LayerReport) -> float | None:
 
 
 def _effect(group: str, layer: LayerReport) -> float | None:
-    ranks = [effect_rank(one) for one in layer.parameters if one.name == group]
-    rank = max(ranks, default=-1.0)
-    return None if rank < 0 else rank
+    ranks = (effect_rank(one) for one in layer.parameters if one.name == group)
+    return max((rank for rank in ranks if rank >= 0), default=None)
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:

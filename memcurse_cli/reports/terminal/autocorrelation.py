@@ -11,8 +11,8 @@ from memcurse_cli.reports.console import TITLE, Screen
 from memcurse_cli.reports.grid import Column, cells, draw, facts
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
+from memcurse_cli.schema.figures import Component
 from memcurse_cli.schema.theory import AutocorrelationDocument
-from memcurse_cli.theory.autocorrelation import Autocorrelation
 
 LEAST_SHOWN = 1e-3
 """The plot leaves out what is below this share of R(0)."""
@@ -25,7 +25,7 @@ AXIS = Axis(
 
 def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    parts = [*Autocorrelation.from_components(estimate.components).parts]
+    parts = estimate.components
     oscillates = any(part.frequency > 0 for part in parts)
     yield from facts(screen, _facts(estimate))
     yield Text()
@@ -39,55 +39,46 @@ def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     yield from facts(screen, _meaning(estimate, oscillates=oscillates))
 
 
-def _facts(estimate: AutocorrelationDocument) -> dict[str, str]:
+def _facts(estimate: AutocorrelationDocument) -> Iterator[tuple[str, str]]:
     data = estimate.data
-    shape = (
-        f"{count(data.sequences, 'sequence')} of {count(data.steps, 'step')}, "
-        f"{count(data.features, 'feature')}"
-    )
-    if data.masked:
-        shape += f"; {count(data.masked, 'sample')} masked"
+    shape = f"{count(data.sequences, 'sequence')} of {count(data.steps, 'step')}"
+    masked = f"; {count(data.masked, 'sample')} masked" if data.masked else ""
+    yield "data", f"{data.source}: {shape}, {count(data.features, 'feature')}{masked}"
     divisor = {
         "unbiased": "the number of products, unbiased",
         "biased": "the number of samples: biased by the factor 1-Δ/T, which the fit allows for",
     }[estimate.estimator]
+    yield "lags", f"0 to {len(estimate.empirical.values) - 1}; divided by {divisor}"
     mean = "nothing subtracted: a mean is the part of ρ = 1"
     if estimate.centred:
-        mean = (
-            "each feature's own subtracted, which lowers every lag by about "
-            f"{number(estimate.centring_bias)}"
-        )
-    return {
-        "data": f"{data.source}: {shape}",
-        "lags": f"0 to {len(estimate.empirical.values) - 1}; divided by {divisor}",
-        "mean": mean,
-    }
+        mean = "each feature's own subtracted, which lowers every lag by about "
+        mean += number(estimate.centring_bias)
+    yield "mean", mean
 
 
 def _columns(total: float) -> list[Column]:
-    """Of the parts of a mixture whose weights add up to a total."""
     return [
         Column("weight", lambda part: number(part.weight)),
         Column("ρ", lambda part: f"{part.rho:.6g}"),
-        Column("τ", lambda part: _time_constant(part.rho, part.frequency)),
+        Column("τ", _time_constant),
         Column(
             "ω", lambda part: f"{part.frequency:.6g}" if part.frequency else ABSENT, optional=True
         ),
-        Column("period", lambda part: _period(part.frequency), optional=True),
+        Column("period", _period, optional=True),
         Column("share", lambda part: percent(part.weight / total)),
     ]
 
 
-def _period(frequency: float) -> str:
-    return number(2 * math.pi / frequency) if frequency else ABSENT
+def _period(part: Component) -> str:
+    return number(2 * math.pi / part.frequency) if part.frequency else ABSENT
 
 
-def _time_constant(rho: float, frequency: float) -> str:
-    if rho == 0:
+def _time_constant(part: Component) -> str:
+    if part.rho == 0:
         return "white"
-    if rho == 1:
-        return "undamped" if frequency else "constant"
-    return number(-1 / math.log(rho))
+    if part.rho == 1:
+        return "undamped" if part.frequency else "constant"
+    return number(-1 / math.log(part.rho))
 
 
 def _meaning(estimate: AutocorrelationDocument, *, oscillates: bool) -> Iterator[tuple[str, str]]:

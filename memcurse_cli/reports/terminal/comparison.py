@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from rich.text import Text
 
 from memcurse_cli.reports.answer import assumed_words, rate_words, steps
 from memcurse_cli.reports.console import NAME, TITLE, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
-from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, number, percent, setting
+from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, listed, number, percent, setting
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, NAME_COLUMN, verdict_cell
 from memcurse_cli.schema.derived import Change, Compared, Comparison, LayerComparison, SpectrumMove
 from memcurse_cli.schema.report import InputAssumption
@@ -86,15 +86,10 @@ def closing(made: Comparison) -> Iterator[str]:
     same = [layer.name for layer in made.layers if agrees(layer)]
     if same:
         verb = "agrees" if len(same) == 1 else "agree"
-        yield f"{count(len(same), 'layer')} {verb} within 1 %: {_listed(same)}."
+        yield f"{count(len(same), 'layer')} {verb} within 1 %: {listed(same, NAMES_SHOWN)}."
     for word, one in (("before", made.before), ("after", made.after)):
         if one.alone:
-            yield f"Only {word}: {_listed(one.alone)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
+            yield f"Only {word}: {listed(one.alone, NAMES_SHOWN)}."
 
 
 def _usable(one: Compared) -> str:

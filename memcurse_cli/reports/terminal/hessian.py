@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.text import Text
 
-from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
+from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
-from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, name_column
-from memcurse_cli.reports.numbers import count, number, percent, size
+from memcurse_cli.reports.grid import Cell, Column, facts, name_column
+from memcurse_cli.reports.numbers import count, number, percent
 from memcurse_cli.reports.plots import heat_map
 from memcurse_cli.reports.terminal.structure import at_least
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, table_lines
 from memcurse_cli.schema.hessian import (
     BlockPair,
     HessianGroup,
@@ -22,7 +22,6 @@ from memcurse_cli.schema.hessian import (
     LayerHessianReport,
     TopEigenvector,
 )
-from memcurse_cli.schema.report import InputAssumption
 
 PAIRS_SHOWN = 6
 EIGENVECTORS_SHOWN = 5
@@ -35,15 +34,11 @@ def lines(report: HessianReport, screen: Screen, *, correlation: bool = False) -
     checkpoint, given = report.checkpoint, report.input
     yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
     yield Text(screen.clean("─") * screen.width, LABEL)
-    assumed = InputAssumption(
-        given.autocorrelation, given.horizon, given.horizon_source, 0.0, given.readout
-    )
     said = {
-        "file": f"{checkpoint.format}, {size(checkpoint.bytes)}, "
-        f"{count(checkpoint.tensors, 'tensor')}",
-        "input": describe_input(assumed),
+        "file": file_words(checkpoint),
+        "input": describe_input(given.autocorrelation),
         "loss": "½ E|y - y*|² at a perfect fit",
-        "horizon": describe_horizon(assumed),
+        "horizon": describe_horizon(given.horizon, given.readout, given.horizon_source),
     }
     yield from facts(screen, said)
     yield from facts(screen, [("note", note) for note in checkpoint.notes])
@@ -55,9 +50,8 @@ def lines(report: HessianReport, screen: Screen, *, correlation: bool = False) -
             yield from _layer(screen, layer, layer.scores, correlation)
     for skipped in report.skipped:
         yield Text()
-        yield from facts(
-            screen, {"skipped": f"{skipped.name} ({skipped.family}): {skipped.reason}"}
-        )
+        said = {"skipped": f"{skipped.name} ({skipped.family}): {skipped.reason}"}
+        yield from facts(screen, said)
 
 
 def _facts(layer: LayerHessianReport) -> dict[str, str]:
@@ -88,7 +82,6 @@ def _facts(layer: LayerHessianReport) -> dict[str, str]:
 def _layer(
     screen: Screen, layer: LayerHessianReport, whole: HessianScores, correlation: bool
 ) -> Iterator[Text]:
-    """The picture of one Hessian, its tables, and what they come to."""
     if layer.picture is not None:
         yield Text()
         yield from heat_map(screen, layer.picture, correlation=correlation)
@@ -105,9 +98,7 @@ def _layer(
     ]
     for columns, entries in tables:
         yield Text()
-        table = draw(screen, columns, [cells(columns, entry) for entry in entries])
-        yield from table.lines
-        yield from legend(screen, table)
+        yield from table_lines(screen, columns, entries)
     yield Text()
     yield from facts(screen, _meaning(layer, whole))
 
@@ -198,22 +189,17 @@ def _place(vector: TopEigenvector) -> str:
 def _meaning(layer: LayerHessianReport, scores: HessianScores) -> Iterator[tuple[str, str]]:
     spectrum = layer.spectrum
     if spectrum is not None and spectrum.quantiles is not None:
-        levels = {name: getattr(spectrum.quantiles, name) for name in ("p90", "p99", "max")}
-        said = ", ".join(
-            f"{name} {number(value)}" for name, value in levels.items() if value is not None
-        )
+        levels = ((name, getattr(spectrum.quantiles, name)) for name in ("p90", "p99", "max"))
+        said = ", ".join(f"{name} {number(value)}" for name, value in levels if value is not None)
         flat = f"{spectrum.rank:,} of {spectrum.count:,} directions are not flat"
         yield "spectrum", f"{flat}; eigenvalues {said}"
     stable = f"plain gradient descent is stable below a step of {number(scores.max_stable_lr, 2)}"
-    limits = sorted(
-        (group.scores.max_stable_lr, group.name)
-        for group in layer.groups
-        if group.scores is not None
-    )
+    known = [(group.scores, group.name) for group in layer.groups if group.scores is not None]
+    limits = sorted((own.max_stable_lr, f"`{name}`") for own, name in known)
     if len(limits) > 1:
         (least, name), (following, other) = limits[:2]
         stable += (
-            f"; `{name}` bears {number(least, 2)}, the next one, `{other}`, {number(following, 2)}"
+            f"; {name} bears {number(least, 2)}, the next one, {other}, {number(following, 2)}"
         )
     yield "SGD", stable
     adam = (

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, cells, draw, facts, paragraph
+from memcurse_cli.reports.grid import Cell, Column, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, number, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.steps import title
-from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, legend
+from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, explained, figure, table_lines
 from memcurse_cli.schema.theory import LandscapeParameter, LandscapeReport, LandscapeView
 
 LEAST_LOSS = 1e-6
@@ -35,9 +35,8 @@ class Entry(NamedTuple):
 
 
 def _verdict(steps: float | None) -> str:
-    if steps is None or steps >= NEAR:
-        return "ok"
-    return "watch" if steps >= CROSSED else "cursed"
+    across = math.inf if steps is None else steps
+    return "ok" if across >= NEAR else "watch" if across >= CROSSED else "cursed"
 
 
 def _judged(write: Callable[[LandscapeParameter], str]) -> Callable[[Entry], Cell]:
@@ -89,15 +88,11 @@ def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
     yield from facts(screen, _facts(report))
     yield Text()
     entries = [Entry(view, *one) for view in report.views for one in enumerate(view.parameters)]
-    drawn = draw(screen, COLUMNS, [cells(COLUMNS, entry) for entry in entries])
-    yield from drawn.lines
-    yield from legend(screen, drawn, note=_basins(report))
+    yield from table_lines(screen, COLUMNS, entries, note=_basins(report))
     if report.start_modulus is not None:
         yield Text()
         yield from paragraph(screen, screen.sentence(_start(report), NAME))
-        drawn = draw(screen, START_COLUMNS, [cells(START_COLUMNS, entry) for entry in entries])
-        yield from drawn.lines
-        yield from legend(screen, drawn)
+        yield from table_lines(screen, START_COLUMNS, entries)
     yield Text()
     curves = [_curve(report, view) for view in report.views]
     yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])
@@ -106,13 +101,13 @@ def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
 
 
 def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
+    given = report.input
     tau = "" if report.time_constant is None else f", τ = {number(report.time_constant)} steps"
     yield "target", f"|λ*| = {report.modulus:.6g}{tau}, angle {setting(report.angle)} rad"
     yield "loss", "½ E|h - h*|² over ½ E|h*|², the loss of a student that is silent"
-    yield "input", describe_input(report.input)
-    yield "horizon", describe_horizon(report.input)
-    rate = setting(report.input.learning_rate)
-    yield "step", f"one step of Adam moves a parameter by lr = {rate}"
+    yield "input", describe_input(given.autocorrelation)
+    yield "horizon", describe_horizon(given.horizon, given.readout, given.horizon_source)
+    yield "step", f"one step of Adam moves a parameter by lr = {setting(given.learning_rate)}"
 
 
 def _basins(report: LandscapeReport) -> str:
@@ -150,7 +145,6 @@ def _curve(report: LandscapeReport, view: LandscapeView) -> Curve:
 
 
 def _conclusion(report: LandscapeReport) -> str:
-    """The narrowest and the widest parametrisation, by their narrowest parameter."""
     found = [
         (one.basin, one.name, title(view))
         for view in report.views

@@ -109,7 +109,8 @@ def _family_notes(page: Page) -> Iterator[str]:
             yield f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}."
 
 
-EIGHT_BITS = ("int8", "float8_e4m3fn", "float8_e5m2")
+TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 LEAST_ERROR = 1e-4
 
 Entry = tuple[ParameterSummary, str]
@@ -121,7 +122,7 @@ def _rounding(heading: str, dtype: str, leaves: int) -> Column:
 
     def value(one: Entry) -> Cell:
         error = getattr(one[0].rounding, dtype)
-        if error is None or (dtype in EIGHT_BITS and one[0].dtype not in EIGHT_BITS):
+        if error is None or (heading in EIGHT_BITS and one[0].dtype not in EIGHT_BITS.values()):
             return Cell(ABSENT, LABEL)
         said = percent(error, 2).removesuffix(" %") if error >= LEAST_ERROR else "<0.01"
         return Cell(said, LABEL)
@@ -145,12 +146,8 @@ PARAMETERS = SharedTable(
         Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
         Column("effect", lambda one: effect_cell(one[0])),
         Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
-        _rounding("bf16", "bfloat16", 3),
-        _rounding("fp16", "float16", 5),
-        _rounding("fp32", "float32", 7),
-        _rounding("int8", "int8", 8),
-        _rounding("e4m3", "float8_e4m3fn", 9),
-        _rounding("e5m2", "float8_e5m2", 10),
+        *map(_rounding, TYPES, TYPES.values(), (3, 5, 7)),
+        *map(_rounding, EIGHT_BITS, EIGHT_BITS.values(), (8, 9, 10)),
     ),
     parts=lambda layer: layer.parameters,
     rank=effect_rank,

@@ -1,8 +1,7 @@
 """The short page of `memcurse inspect`: the answer, what to do, why, and what was assumed.
 
-One screen for any model: 25 lines for one layer. Every section of every layer is in the full page
-of `reports.terminal.report`. Several checkpoints stand in one table, and below it what needs
-attention.
+One screen for any model: 25 lines for one layer. Several checkpoints stand in one table, and below
+it what needs attention.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from memcurse_cli.reports.console import (
 )
 from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, percent, setting
-from memcurse_cli.reports.ranking import Told, endless, figures
+from memcurse_cli.reports.ranking import Told, endless, figures, grouped
 from memcurse_cli.reports.terminal.layers import spectrum
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, Page, verdict_cell
 from memcurse_cli.schema.figures import ORDER
@@ -142,13 +141,10 @@ def _pasted(screen: Screen, command: str, path: str) -> Iterator[Text]:
 
 
 def _reasons(page: Page, told: Sequence[Told]) -> Iterator[Text]:
-    """Of each code the worst finding."""
     if not told:
         return
     screen = page.screen
-    alike: dict[str, list[Told]] = {}
-    for one in told:
-        alike.setdefault(one.finding.code, []).append(one)
+    alike = grouped((one.finding.code, one) for one in told)
     yield Text()
     yield Text("Also" if page.report.verdict == "ok" else "Why", TITLE)
     for same in [*alike.values()][:REASONS_SHOWN]:
@@ -166,7 +162,6 @@ def _reasons(page: Page, told: Sequence[Told]) -> Iterator[Text]:
 
 
 def _figures(page: Page) -> Iterator[Text]:
-    """Spectrum, sensitivity, Hessian and precision, a line each."""
     screen, report = page.screen, page.report
     said = {
         "Spectrum": _spectrum(page),
@@ -220,10 +215,11 @@ def _groups(page: Page) -> Sequence[Sequence[LayerReport]]:
     """Every layer of a few; of many those of one family, verdict and reach, the worst first."""
     if len(page.layers) <= EACH:
         return [[layer] for layer in page.layers]
-    alike: dict[tuple[str, str, bool], list[LayerReport]] = {}
-    for layer in page.layers:
-        forgets = endless(layer.memory) * SHORT < (page.report.input.horizon or 0)
-        alike.setdefault((layer.verdict, layer.family, forgets), []).append(layer)
+    horizon = page.report.input.horizon or 0
+    alike = grouped(
+        ((layer.verdict, layer.family, endless(layer.memory) * SHORT < horizon), layer)
+        for layer in page.layers
+    )
     return sorted(alike.values(), key=lambda same: (-ORDER.index(same[0].verdict), len(same)))
 
 
@@ -286,7 +282,6 @@ POWERS = {1: "10", 2: "100", 3: "1k", 4: "10k", 5: "100k", 6: "1M"}
 
 
 def _closing(page: Page, told: Sequence[Told], notes: int) -> Iterator[Text]:
-    """What is not on the page, and the commands that show it."""
     screen, skipped = page.screen, page.report.skipped
     for other in skipped[:1]:
         more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""

@@ -22,7 +22,6 @@ from memcurse_cli.reports.numbers import DIVERGENT, number, percent, setting, sp
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 from memcurse_cli.reports.ranking import grouped
 from memcurse_cli.schema.figures import Component
-from memcurse_cli.schema.report import InputAssumption
 
 STEP = 1e-3
 """The step of an adaptive optimizer that the closing sentence is told for."""
@@ -90,18 +89,10 @@ def _assumed(prediction: Prediction) -> Iterator[tuple[str, str]]:
     size = assumed.step_size
     step = "" if size is None else f"; step size Δ = {setting(size)}"
     yield "lambda", MAPS[assumed.parametrization] + step
-    inputs = [
-        InputAssumption(
-            assumed.autocorrelation or (Component(1.0, rho or 0.0),),
-            assumed.horizon,
-            None,
-            STEP,
-            assumed.readout,
-        )
-        for rho in dict.fromkeys(row.rho for row in prediction.rows)
-    ]
+    rhos = dict.fromkeys(row.rho for row in prediction.rows)
+    inputs = (assumed.autocorrelation or (Component(1.0, rho or 0.0),) for rho in rhos)
     yield "input", "; ".join(map(describe_input, inputs))
-    yield "horizon", describe_horizon(inputs[0])
+    yield "horizon", describe_horizon(assumed.horizon, assumed.readout)
     angles = dict.fromkeys(row.angle for row in prediction.rows)
     yield "angle", f"{', '.join(map(setting, angles))} rad"
 
@@ -154,7 +145,6 @@ def _costs(prediction: Prediction, groups: Mapping[str, Rows]) -> Iterator[str]:
 
 
 def _meaning(rows: Rows) -> Iterator[str]:
-    """What the longest memory of these rows costs, in a sentence or two."""
     finite = sorted(
         (row for row in rows if row.sensitivity is not None),
         key=lambda row: (row.modulus, row.time_constant or math.inf),
@@ -179,7 +169,6 @@ def _meaning(rows: Rows) -> Iterator[str]:
 
 
 def _cost(row: PredictionRow, effects: Mapping[str, float]) -> str:
-    """What one optimizer step does to the state at one eigenvalue."""
     same = grouped((percent(effect), name) for name, effect in effects.items())
     said = ", ".join(f"{effect} through {' or '.join(names)}" for effect, names in same.items())
     memory = f" (τ = {_figure(row.time_constant)} steps)" if row.time_constant else ""
@@ -247,7 +236,6 @@ def _derivatives(rows: Rows) -> dict[str, str]:
 
 
 def _parameter(name: str, figure: str) -> Value:
-    """A figure of one parameter."""
     return lambda row: getattr(row.parameters[name], figure)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from memcurse_cli.errors import UsageError
-from memcurse_cli.reports.answer import describe_horizon, describe_input
+from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words
 from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Lines, Screen
 from memcurse_cli.reports.grid import facts, paragraph
 from memcurse_cli.reports.numbers import count, percent, setting, size
@@ -93,19 +93,17 @@ def check_sections(names: Sequence[str]) -> None:
 
 
 def _about(screen: Screen, report: Report) -> Iterator[Text]:
-    """The file, and under what its figures were taken."""
     checkpoint, assumed = report.checkpoint, report.input
-    share = ""
+    read = size(checkpoint.bytes_read)
     if checkpoint.bytes:
-        share = f" ({percent(checkpoint.bytes_read / checkpoint.bytes, 2)})"
+        read += f" ({percent(checkpoint.bytes_read / checkpoint.bytes, 2)})"
     source = {None: "", "assumed": ", assumed: set --lr", "option": ", from --lr"}.get(
         assumed.learning_rate_source, f", from the {assumed.learning_rate_source}"
     )
     said = {
-        "file": f"{checkpoint.format}, {size(checkpoint.bytes)}, "
-        f"{count(checkpoint.tensors, 'tensor')}; read {size(checkpoint.bytes_read)}{share}",
-        "input": describe_input(assumed),
-        "horizon": describe_horizon(assumed),
+        "file": f"{file_words(checkpoint)}; read {read}",
+        "input": describe_input(assumed.autocorrelation),
+        "horizon": describe_horizon(assumed.horizon, assumed.readout, assumed.horizon_source),
         "step": f"one step of Adam moves a parameter by lr = {setting(assumed.learning_rate)}"
         f"{source}",
     }
@@ -139,7 +137,6 @@ def _finding_lines(page: Page) -> Iterator[Text]:
 
 
 def _note_lines(page: Page) -> Iterator[Text]:
-    """What was not read, not recurrent, assumed or left out, each thing once."""
     skipped = page.report.skipped
     yield from _said_of(page, "skipped", skipped, lambda one: [f"{one.reason} ({one.family})"])
     for other in page.report.not_recurrent:

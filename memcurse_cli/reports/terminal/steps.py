@@ -12,7 +12,16 @@ from rich.text import Text
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import CODE, LABEL, NAME
 from memcurse_cli.reports.grid import Cell, Column, name_column
-from memcurse_cli.reports.numbers import ABSENT, count, number, percent, quantile, setting, span
+from memcurse_cli.reports.numbers import (
+    ABSENT,
+    count,
+    listed,
+    number,
+    percent,
+    quantile,
+    setting,
+    span,
+)
 from memcurse_cli.reports.ranking import grouped, layer_rank
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
@@ -149,12 +158,7 @@ def _spread(one: Stepped) -> str:
     return ABSENT
 
 
-def _group_name(one: Stepped) -> Cell:
-    return Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL)
-
-
 def _adam_notes(page: Page) -> Iterator[str]:
-    """Where the numbers are from, and which are not there."""
     optimizer = page.report.optimizer
     if optimizer is None:
         return
@@ -181,10 +185,8 @@ def _adam_notes(page: Page) -> Iterator[str]:
         (group.reason, group.name) for group in groups if group.effective_step is None
     )
     for reason, all_names in left_out.items():
-        names = list(dict.fromkeys(all_names))
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         if reason:
-            yield f"{', '.join(names[:NAMED])}{more} left out: {reason}."
+            yield f"{listed([*dict.fromkeys(all_names)], NAMED)} left out: {reason}."
 
 
 ADAM = SharedTable(
@@ -198,7 +200,10 @@ ADAM = SharedTable(
             "spread": "Spread: of √H (√κ without H) in decades, before and after Adam's factor.",
         },
         GUTTER_COLUMN,
-        name_column("parameter", _group_name),
+        name_column(
+            "parameter",
+            lambda one: Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL),
+        ),
         name_column("layer", lambda one: one[1], leaves=3, optional=True),
         Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
         Column("p50", lambda one: span(_steps(one, "p50"), 2)),
@@ -228,13 +233,11 @@ def title(version: WhatIf | LandscapeView) -> str:
 
 def _versions(layer: LayerReport) -> list[Version]:
     """Every parameter group of one layer, as it is and as it would be, where that was asked."""
-    if not layer.what_if:
-        return []
+    versions: Sequence[LayerReport | WhatIf] = (layer, *layer.what_if) if layer.what_if else ()
     found: list[Version] = []
-    versions: list[tuple[str, LayerReport | WhatIf]] = [("now", layer)]
-    versions += [(title(one), one) for one in layer.what_if]
-    for said, one in versions:
+    for one in versions:
         first, *rest = one.parameters or (None,)
+        said = title(one) if isinstance(one, WhatIf) else "now"
         found += [(said, one, first), *(("", None, group) for group in rest)]
     return found
 
@@ -250,7 +253,6 @@ def _of_all(say: Callable[[Any], str]) -> Callable[[Version], str]:
 
 
 def _what_if_notes(page: Page) -> Iterator[str]:
-    """What the rewritings assume, and what they cannot hold."""
     layers = WHAT_IF.taken(page)[0]
     versions = [version for layer in layers for version in layer.what_if]
     gains = {version.gain for version in versions}
@@ -277,13 +279,12 @@ def _what_if_notes(page: Page) -> Iterator[str]:
                 yield f"{page.names[layer.name]} as {title(version)}: {version.reason}."
 
 
-P99 = quantile("p99")
 WHAT_IF = LayerTable(
     "What if",
     (
         Column("written as", lambda row: row[0], align="left"),
         name_column("parameter", _of_group(lambda one: Cell(one.name, NAME))),
-        Column("κ p99", _of_group(lambda one: P99(one.relative_sensitivity)), leaves=3),
+        Column("κ p99", _of_group(lambda one: quantile("p99")(one.relative_sensitivity)), leaves=3),
         Column("effect", _of_group(effect_cell)),
         Column(
             "usable rate",

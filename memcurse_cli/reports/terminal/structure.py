@@ -10,7 +10,7 @@ from typing import Any
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.grid import Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, quantile, setting
-from memcurse_cli.reports.ranking import grouped, hidden_rank
+from memcurse_cli.reports.ranking import endless, grouped, hidden_rank
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.layer import (
     AGREEMENT,
@@ -104,11 +104,6 @@ def _structures(layer: LayerReport) -> list[DenseStructure]:
     return [structure] if any(one is not None for one in known) else []
 
 
-def _worst_condition(layer: LayerReport) -> float:
-    worst = _structures(layer)[0].eigenvalue_condition.max
-    return math.inf if worst is None else worst
-
-
 STRUCTURE = LayerTable(
     "Beyond eigenvalues",
     explained(
@@ -130,7 +125,7 @@ STRUCTURE = LayerTable(
         figure("Kreiss ≥", "kreiss_bound", 6),
     ),
     entries=_structures,
-    rank=_worst_condition,
+    rank=lambda layer: endless(_structures(layer)[0].eigenvalue_condition.max),
     more=" better conditioned",
 )
 
@@ -191,7 +186,6 @@ def _gate(gate: GateAtWork) -> str:
 
 
 def _work_notes(page: Page) -> Iterator[str]:
-    """What mean field theory rests on, where the two disagree, and what has no figure."""
     points = [(layer.name, layer.operating_point) for layer in page.layers if layer.operating_point]
     if points:
         yield (
@@ -272,7 +266,6 @@ def _moved(level: str, leaves: int = 0) -> Column:
 
 
 def _gate_notes(page: Page) -> Iterator[str]:
-    """What inputs the figures rest on, and what some layers are without."""
     taken = [gates for layer in page.layers for gates in _moving_gates(layer)]
     if taken:
         seen = " and ".join(dict.fromkeys(gates.sees for gates in taken))

@@ -28,9 +28,6 @@ from memcurse_cli.reports.ranking import shared
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import LayerReport, Report
 
-Names = Mapping[str, str]
-"""What each layer is called in a table."""
-
 Item = TypeVar("Item")
 SHOWN = 8
 
@@ -41,14 +38,20 @@ NAME_COLUMN = name_column("layer", optional=True)
 def figure(
     heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number
 ) -> Column:
-    """The column of an attribute of its entries, or of one of an attribute that may be None."""
+    """The column of a part of its entries."""
 
     def value(entry: Any) -> str:
-        for part in name.split("."):
-            entry = None if entry is None else getattr(entry, part)
-        return ABSENT if entry is None else write(entry)
+        found = part_of(entry, name)
+        return ABSENT if found is None else write(found)
 
     return Column(heading, value, leaves=leaves)
+
+
+def part_of(entry: Any, name: str) -> Any:
+    """An attribute, or one of an attribute that may be None: ``usable_rate.rate``."""
+    for part in name.split("."):
+        entry = None if entry is None else getattr(entry, part)
+    return entry
 
 
 def explained(meanings: Mapping[str, str], *columns: Column) -> tuple[Column, ...]:
@@ -71,8 +74,8 @@ class Page:
         return self.report.layers
 
     @cached_property
-    def names(self) -> Names:
-        """What each layer is called."""
+    def names(self) -> dict[str, str]:
+        """What each layer is called in a table."""
         return short_names([layer.name for layer in self.layers])
 
     def table(
@@ -196,6 +199,15 @@ def legend(
         said = screen.sentence(f"{title}. {words}" if title else words, LABEL)
         said.stylize(NAME, 0, len(title))
         yield from paragraph(screen, said)
+
+
+def table_lines(
+    screen: Screen, columns: Sequence[Column], entries: Iterable[Any], *, note: str = ""
+) -> Iterator[Text]:
+    """A table with a row for each entry, and its legend."""
+    drawn = draw(screen, columns, [cells(columns, entry) for entry in entries])
+    yield from drawn.lines
+    yield from legend(screen, drawn, note=note)
 
 
 def effect_cell(group: ParameterSummary) -> Cell:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 from rich.text import Text
@@ -32,7 +31,7 @@ from memcurse_cli.reports.console import (
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
 from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
 from memcurse_cli.reports.ranking import worst_parameter
-from memcurse_cli.reports.terminal.tables import verdict_cell
+from memcurse_cli.reports.terminal.tables import part_of, verdict_cell
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.figures import diverges
 from memcurse_cli.schema.report import LayerReport, Report
@@ -204,29 +203,22 @@ def sparkline(screen: Screen, marks: Marks, room: int, scale: Marks) -> str:
 LEVELS = ("min", "p50", "p90", "p99", "max")
 
 
-def _of(part: Callable[[LayerReport], object], name: str) -> Callable[[LayerReport], object]:
-    """A figure of a part of a layer, where it has that part."""
-    return lambda layer: getattr(part(layer), name, None)
+def _of(name: str) -> Callable[[LayerReport], object]:
+    return partial(part_of, name=name)
 
 
 CSV: dict[str, Callable[[LayerReport], object]] = {
-    "layer": attrgetter("name"),
-    **{name: attrgetter(name) for name in ("family", "verdict", "memory", "learning_rate")},
-    "usable_rate": _of(attrgetter("usable_rate"), "rate"),
-    "eigenvalues": attrgetter("eigenvalues.count"),
-    "unstable": attrgetter("eigenvalues.unstable"),
-    **{f"modulus_{level}": attrgetter(f"eigenvalues.modulus.{level}") for level in LEVELS},
-    **{
-        f"time_constant_{level}": attrgetter(f"eigenvalues.time_constant.{level}")
-        for level in LEVELS
-    },
-    "second_moment_max": attrgetter("state.second_moment.max"),
-    "worst_parameter": _of(worst_parameter, "name"),
-    "step_effect": _of(worst_parameter, "step_effect"),
-    **{
-        name: _of(attrgetter("hessian"), name)
-        for name in ("diagonality", "sharpness", "adam_residual")
-    },
+    "layer": _of("name"),
+    **{name: _of(name) for name in ("family", "verdict", "memory", "learning_rate")},
+    "usable_rate": _of("usable_rate.rate"),
+    "eigenvalues": _of("eigenvalues.count"),
+    "unstable": _of("eigenvalues.unstable"),
+    **{f"modulus_{level}": _of(f"eigenvalues.modulus.{level}") for level in LEVELS},
+    **{f"time_constant_{level}": _of(f"eigenvalues.time_constant.{level}") for level in LEVELS},
+    "second_moment_max": _of("state.second_moment.max"),
+    "worst_parameter": lambda one: part_of(worst_parameter(one), "name"),
+    "step_effect": lambda one: part_of(worst_parameter(one), "step_effect"),
+    **{name: _of(f"hessian.{name}") for name in ("diagonality", "sharpness", "adam_residual")},
     "findings": lambda one: " ".join(dict.fromkeys(found.code for found in one.findings)),
 }
 """What a row says of a layer; one ``relative_sensitivity:GROUP`` follows for each group."""
