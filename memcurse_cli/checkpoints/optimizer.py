@@ -8,7 +8,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.open import OPTIMIZERS, choose_file, lazy, open_file
 from memcurse_cli.checkpoints.select import MAX_TENSORS, Path, collect
@@ -18,8 +19,7 @@ from memcurse_cli.checkpoints.untrusted.source import LocalDirectory, LocalFile
 from memcurse_cli.errors import CheckpointError
 
 
-@dataclass(frozen=True)
-class AdamSlot:
+class AdamSlot(Struct, frozen=True):
     """The running mean of a weight's squared gradient, and what else the optimiser stores."""
 
     second_moment: LazyTensor  # v, of the weight's shape
@@ -29,13 +29,12 @@ class AdamSlot:
     epsilon: float | None = None  # added to √v̂
 
 
-@dataclass(frozen=True)
-class AdamState:
+class AdamState(Struct, frozen=True):
     """Adam's state by the name of the weight."""
 
     library: str  # ``torch.optim``, ``optax`` or ``Keras``
-    slots: dict[str, AdamSlot] = field(default_factory=dict)  # the weights whose state is known
-    refused: dict[str, str] = field(default_factory=dict)  # why that of a weight is not
+    slots: dict[str, AdamSlot] = {}  # the weights whose state is known
+    refused: dict[str, str] = {}  # why that of a weight is not
     reason: str | None = None  # why that of no weight is, or None
 
 

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from memcurse_cli.checkpoints.open import OPTIMIZERS, TRAINER_LOG, open_file, trainer_state
 from memcurse_cli.checkpoints.optimizer import (
     MAX_CHILDREN,
@@ -70,8 +72,7 @@ _OPTIMIZER = "the optimizer"
 _BASES = {f"{_OPTIMIZER}'s initial_lr", "the scheduler's base_lrs"}
 
 
-@dataclass(frozen=True)
-class RecordedRates:
+class RecordedRates(Struct, frozen=True):
     """What a checkpoint says of the optimizer that trained it."""
 
     # its name, "Adam(W)" where it may be either; "" where the file does not tell it

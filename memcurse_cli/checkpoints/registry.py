@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, printable
@@ -25,8 +26,7 @@ HEAD_BYTES = 4096
 INDEX = "download the index and its shards again"
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(Struct, frozen=True):
     """One format."""
 
     name: str  # what reports and `memcurse formats` call it

@@ -6,10 +6,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.select import counted
 from memcurse_cli.checkpoints.store import Array, LazyTensor, Shape, TensorSpec, TensorStore
@@ -194,8 +195,7 @@ _RECURRENT = re.compile(r"weight_[ih]h\w*")
 _ENDS = ("original", "original0", "_g", "_orig", "_raw")
 
 
-@dataclass(frozen=True)
-class _Parts:
+class _Parts(Struct, frozen=True):
     """One weight: its name, how it is stored, the names of its parts and the map from them."""
 
     name: str

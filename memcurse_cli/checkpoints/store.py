@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
@@ -81,8 +82,7 @@ def decode(
     return to_double(np.frombuffer(content, dtype=dtype).reshape(shape))
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """A stored tensor before it is read."""
 
     shape: Shape
@@ -101,8 +101,7 @@ def spec_of(shape: Shape, dtype: str) -> TensorSpec:
     return TensorSpec(shape, dtype, math.prod(shape) * element_bytes(dtype))
 
 
-@dataclass(frozen=True)
-class LazyTensor:
+class LazyTensor(Struct, frozen=True):
     """A spec and the function that reads its elements as float64 or complex128."""
 
     spec: TensorSpec

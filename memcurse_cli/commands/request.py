@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, parse_json, shown_place
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching
@@ -46,8 +45,7 @@ def _steps(text: str) -> float:
     return steps
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """How checkpoints are read: the options that `with_request` gives to a command."""
 
     rho: OneRhoOption = None
@@ -132,7 +130,7 @@ class Request:
         return load_reports(text, where)
 
 
-OPTIONS = tuple(field.name for field in dataclasses.fields(Request) if field.name != "left_out")
+OPTIONS = tuple(name for name in Request.__struct_fields__ if name != "left_out")
 
 
 def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

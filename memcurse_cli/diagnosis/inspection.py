@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
 from memcurse_cli.checkpoints.optimizer import adam_state, open_optimizer, require_state

@@ -7,10 +7,10 @@ and LSTMs have a mean field theory that is held against the layer itself.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.wording import number

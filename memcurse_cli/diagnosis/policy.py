@@ -10,10 +10,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis.model import unseen_memory
@@ -48,8 +49,7 @@ Part = LayerReport | Report  # what is judged: a layer, or the model as a whole
 Figures = Callable[[LayerReport], Iterator[Figure]]
 
 
-@dataclass(frozen=True)
-class LimitKind:
+class LimitKind(Struct, frozen=True):
     """One kind of limit."""
 
     name: str  # the option and the key in a settings file, ``max-…`` or ``min-…``
@@ -194,8 +194,7 @@ CHOICES = (FAIL_ON, ALLOW_MISSING, TOLERANCE)
 KEYS = (*LIMITS, *CODES, *CHOICES, OVERRIDES)  # what the table may hold
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The bound of a figure of `KINDS`, a verdict by its place, and who set it."""
 
     name: str
@@ -213,8 +212,7 @@ class Limit:
         return self.kind.say(self.bound)
 
 
-@dataclass(frozen=True)
-class RuleSet:
+class RuleSet(Struct, frozen=True):
     """Limits and finding codes for some layers."""
 
     limits: tuple[Limit, ...] = ()  # at most one of each name
@@ -236,8 +234,7 @@ class RuleSet:
         return _matches(name, self.layers) and _matches(family, self.families)
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What a report is held to; later rule sets win."""
 
     rule_sets: tuple[RuleSet, ...] = ()

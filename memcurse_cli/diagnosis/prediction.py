@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.settings import (
     Settings,
@@ -238,8 +238,7 @@ def _average(
     return RingPrediction(inner, outer, *map(finite, found))
 
 
-@dataclass(frozen=True)
-class BeyondHorizon:
+class BeyondHorizon(Struct, frozen=True):
     """Eigenvalues whose time constants are beyond the horizon."""
 
     count: int

@@ -12,12 +12,13 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
@@ -42,8 +43,7 @@ KeyPath = tuple[str | int, ...]
 LARGEST_RATE = 1e9  # beyond any rate that trains, and far below where a step effect overflows
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The assumptions behind a report.
 
     A ``readout`` of ``last`` reads states and loss at step T, ``every`` averages both over
@@ -56,7 +56,7 @@ class Settings:
     readout: Readout | None = None
     learning_rate: float = 1e-3  # what one step of an adaptive optimizer changes a parameter by
     learning_rate_source: str | None = None  # ``option``, ``assumed``, or where it is recorded
-    rates: Mapping[str, float] = field(default_factory=dict)  # of tensors with one of their own
+    rates: Mapping[str, float] = {}  # of tensors with one of their own
     current_learning_rate: float | None = None  # that of the checkpoint's last step
     optimizer: str | None = None  # its name
     adaptive: bool | None = None  # whether it moves parameters by about their rate
@@ -228,8 +228,7 @@ def _from_file(path: str) -> Autocorrelation:
     return Autocorrelation.from_components(components)
 
 
-@dataclass(frozen=True)
-class SettingsFile:
+class SettingsFile(Struct, frozen=True):
     """One settings file."""
 
     path: str  # as a user would name it

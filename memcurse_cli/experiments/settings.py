@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
+
+from msgspec import Struct
 
 from memcurse_cli.errors import UsageError
 
@@ -28,8 +29,7 @@ class Precision(StrEnum):
     FLOAT64 = "float64"
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """The learning rate, steps and batch that the sample of a network was trained with."""
 
     learning_rate: float
@@ -45,8 +45,7 @@ RECIPES = {
 }
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
+class TrainingSettings(Struct, frozen=True):
     """Everything that determines a training run.
 
     Raises UsageError: a modulus outside [0, 1) or a learning rate that is not a positive number.
@@ -80,5 +79,5 @@ class TrainingSettings:
 
     def metadata(self) -> dict[str, str]:
         """The settings as strings, for a checkpoint's metadata; floats keep every digit."""
-        values = {PREFIX + field.name: str(getattr(self, field.name)) for field in fields(self)}
+        values = {PREFIX + name: str(getattr(self, name)) for name in self.__struct_fields__}
         return {PREFIX + "task": TASK, **values}

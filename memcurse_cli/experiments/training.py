@@ -10,7 +10,6 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import MemcurseError
@@ -120,10 +120,14 @@ class LinearNetwork(Network):
     def system(self, parameters: Parameters) -> tuple[Array, Array, Array]:
         """A, or its diagonal, B (n,) and C (n,)."""
 
+    def kernel(self, parameters: Parameters, horizon: int) -> Array:
+        """(T,) Re C Aᵗ B, without D."""
+        transition, readin, readout = self.system(parameters)
+        return (readout @ impulse_states(transition, readin, horizon)).real
+
     def outputs(self, parameters: Parameters, inputs: Array) -> Array:
         """The convolution of the inputs with the impulse response."""
-        transition, readin, readout = self.system(parameters)
-        kernel = (readout @ impulse_states(transition, readin, inputs.shape[1])).real
+        kernel = self.kernel(parameters, inputs.shape[1])
         return causal_convolution(kernel.at[0].add(parameters["D"].ravel()[0]), inputs)
 
 
@@ -263,8 +267,7 @@ class DivergenceError(MemcurseError):
     """A training run whose loss left the finite numbers."""
 
 
-@dataclass(frozen=True)
-class TrainingResult:
+class TrainingResult(Struct, frozen=True):
     """A trained student."""
 
     parameters: dict[str, NDArray[Any]]  # its tensors by name, in the dtype of the settings

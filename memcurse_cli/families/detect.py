@@ -12,12 +12,12 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase, translate
 from functools import cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.rewrites import adapter_alone
 from memcurse_cli.checkpoints.safetensors import sibling_shards

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
@@ -40,8 +42,7 @@ from memcurse_cli.families.recurrence import (
 )
 
 
-@dataclass(frozen=True)
-class Assumption:
+class Assumption(Struct, frozen=True):
     """Something that checkpoints of a family do not store, with the library's default."""
 
     key: str  # its name in ``--assume KEY=VALUE``
@@ -58,15 +59,14 @@ class Assumption:
         return tuple(part for name in self.tensors for part in name.split("/"))
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """A layer that a family recognised, not yet read."""
 
     layer: str  # its name: the tensors' common prefix, without the final separator
     tensors: Mapping[str, str]  # the full tensor name of each role that the family reads
     place: int | None = None  # its number in its model, where the recurrence depends on it
     tied: tuple[str, ...] = ()  # the layers that have the same tensors under their own names
-    beside: Mapping[str, str] = field(default_factory=dict)  # unexplained in its module, by role
+    beside: Mapping[str, str] = {}  # unexplained in its module, by role
 
     @property
     def prefix(self) -> str:
@@ -88,12 +88,11 @@ def _module_of(role: str, name: str) -> str:
     return split_name(name)[0]
 
 
-@dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(Struct, frozen=True):
     """The user's choices that bear on reading a layer."""
 
     device: str = "auto"  # or ``cpu``, ``cuda``, ``cuda:i``, for eigendecompositions
-    assume: Mapping[str, str] = field(default_factory=dict)  # given with ``--assume``, by key
+    assume: Mapping[str, str] = {}  # given with ``--assume``, by key
     spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
     gates: bool = False  # whether to read what drives input-dependent gates
 

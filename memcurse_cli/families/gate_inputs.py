@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
@@ -25,8 +25,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class GateInput:
+class GateInput(Struct, frozen=True):
     """A pre-activation ``z = W x + U h + b`` of every unit."""
 
     bias: Floats  # (n,) b, z at zero input and zero state
@@ -67,8 +66,7 @@ class GateInput:
         return Preactivation(self.centre, np.sqrt(self.variance(inputs, held)))
 
 
-@dataclass(frozen=True)
-class HiddenState:
+class HiddenState(Struct, frozen=True):
     """How large the state is that the gates see.
 
     What the state takes in is ``f(n)``, with the hidden part of n behind the reset gate where
@@ -94,8 +92,7 @@ class HiddenState:
     cascade: int = 0
 
 
-@dataclass(frozen=True)
-class GateDrive:
+class GateDrive(Struct, frozen=True):
     """What drives λ and γ of a layer beside its biases."""
 
     law: GateLaw  # λ and γ as functions of z
@@ -106,19 +103,18 @@ class GateDrive:
     state: HiddenState | None = None  # None where no gate sees the hidden state
     # For each parameter group of the recurrence that moves λ or γ, by name: the parameter of the
     # law, and what one unit of the group adds to it, alike for all of its entries or (entries,).
-    motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
+    motions: Mapping[str, tuple[str, float | Floats]] = {}
     sees: str = "the layer's input"  # what W multiplies, for the sentence on the input scale
 
 
-@dataclass(frozen=True)
-class JointDrive:
+class JointDrive(Struct, frozen=True):
     """What drives λ and γ where several pre-activations of the same input move them."""
 
     law: JointLaw  # λ and γ as functions of all
     bias: Floats  # (n · kinds, gates), the kinds of states that an eigenvalue drives in turn
     gram: Floats  # (n · kinds, gates, gates) the inner products of the rows of their weights
     # As those of `GateDrive`, of the groups whose κ is given.
-    motions: Mapping[str, tuple[str, float | Floats]] = field(default_factory=dict)
+    motions: Mapping[str, tuple[str, float | Floats]] = {}
     kinds: tuple[float, ...] = (1.0,)  # the share of the states of each kind
     reason: str | None = None  # why figures beside the band of λ are missing, as a clause
     white_alone: bool = False  # E|h|² is given for a white drive alone
@@ -129,8 +125,7 @@ class JointDrive:
         return JointPreactivations(self.bias, self.gram * input_second_moment)
 
 
-@dataclass(frozen=True)
-class OwnStateDrive:
+class OwnStateDrive(Struct, frozen=True):
     """Gates that see the state of their own unit, of which there is a band alone."""
 
     # What they have beside it, given E x² and E h² of what they see of others.
@@ -200,8 +195,7 @@ def peephole_drive(
     return OwnStateDrive(preactivations, step, opening, reason, shown)
 
 
-@dataclass(frozen=True)
-class NoDrive:
+class NoDrive(Struct, frozen=True):
     """A layer whose gates have no figures, and why, as a clause."""
 
     reason: str

@@ -7,11 +7,11 @@ its eigenvectors), the parameters that move λ and γ, and B and C where the che
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
@@ -26,8 +26,7 @@ Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParameterGroup(ParameterJacobian):
+class ParameterGroup(ParameterJacobian, frozen=True, kw_only=True):
     """The scalars of one tensor, and how each of them moves the recurrence."""
 
     name: str  # in its family, e.g. ``nu_log``
@@ -40,8 +39,7 @@ class ParameterGroup(ParameterJacobian):
     tensor_largest: float | None = None  # largest |ω| of the whole tensor, if not in the group
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProjectionGroup(ProjectionJacobian):
+class ProjectionGroup(ProjectionJacobian, frozen=True, kw_only=True):
     """The scalars of one stored part of B, C or D, and the element that each of them moves.
 
     B that several channels share is tied: one scalar has an entry in each of them. A Hessian at a
@@ -53,8 +51,7 @@ class ProjectionGroup(ProjectionJacobian):
     dtype: str
 
 
-@dataclass(frozen=True)
-class DenseDynamics:
+class DenseDynamics(Struct, frozen=True):
     """A real dense recurrence ``h[t+1] = A h[t] + B x[t+1]`` beside its eigendecomposition."""
 
     matrix: Floats  # (n, n) A, row = target
@@ -69,8 +66,7 @@ class DenseDynamics:
     slope: float = 1.0  # of the activation, which ``matrix`` is multiplied with
 
 
-@dataclass(frozen=True)
-class HiddenSpectra:
+class HiddenSpectra(Struct, frozen=True):
     """The spectra of a gated layer's hidden weights."""
 
     gates: Mapping[str, Complexes]  # (H,) of the hidden matrix of each gate and candidate
@@ -82,8 +78,7 @@ class HiddenSpectra:
     network: GatedNetwork | None = None
 
 
-@dataclass(frozen=True)
-class RankOneCorrection:
+class RankOneCorrection(Struct, frozen=True):
     """An input-dependent rank-one term that is added to or multiplied with diag(λ).
 
     It vanishes at zero input, where diag(λ) is the whole transition. With an input, one eigenvalue
@@ -97,8 +92,7 @@ class RankOneCorrection:
     count: int = 1
 
 
-@dataclass(frozen=True)
-class Recurrence:
+class Recurrence(Struct, frozen=True, dict=True):
     """One recurrent layer, nominal: input-dependent gates stand at zero input."""
 
     name: str  # the layer's, in the checkpoint
@@ -120,7 +114,7 @@ class Recurrence:
     input_dependent: bool = False  # λ or γ depends on the input; the numbers are at zero input
     # No value of the parameters gives |λ| ≥ 1, or |λ| > 1 in a layer that is ``unitary``.
     stable_by_construction: bool = False
-    assumptions: tuple[str, ...] = field(default=())  # one sentence each
+    assumptions: tuple[str, ...] = ()  # one sentence each
     dense: DenseDynamics | None = None  # None for a diagonal layer
     # A gate or the candidate also sees the hidden state through a dense matrix, so that the state
     # has memory that is not in λ.

@@ -7,10 +7,11 @@ place of γ turns B into γB/γ'.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.reading import LARGEST_DECAY, parameter_group
@@ -33,8 +34,7 @@ LARGEST_CONDITION = 1e8
 """κ(P) beyond which B and C in the eigenbasis have lost half of their digits."""
 
 
-@dataclass(frozen=True)
-class Rewriting:
+class Rewriting(Struct, frozen=True):
     """Other parameters for the eigenvalues of a layer; a UsageError for what is not known."""
 
     parametrization: str | None  # one of `INVERTIBLE`, or None to keep the layer's

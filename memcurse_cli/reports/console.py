@@ -12,9 +12,10 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,8 +51,7 @@ SPELLED_OUT = {
 """How the characters of our own sentences are written where only ASCII can be."""
 
 
-@dataclass(frozen=True)
-class Screen:
+class Screen(Struct, frozen=True):
     """The width in cells, whether only ASCII can be written, and whether there is colour."""
 
     width: int

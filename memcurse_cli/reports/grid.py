@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -23,16 +23,14 @@ TIE = "\ue000"
 """Stands for a space that no line may end at; cleaned text never holds it."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """What one row says in one column."""
 
     text: str
     style: str = ""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column."""
 
     heading: str  # its name; empty for a column that needs none
@@ -58,8 +56,7 @@ def cells(columns: Sequence[Column], entry: Any) -> list[Cell]:
     ]
 
 
-@dataclass(frozen=True)
-class RenderedTable:
+class RenderedTable(Struct, frozen=True):
     """A drawn grid."""
 
     lines: tuple[Text, ...]

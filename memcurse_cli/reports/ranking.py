@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.policy import DTYPES
@@ -102,8 +102,7 @@ def hidden_rank(layer: LayerReport) -> Rank:
     return (-1.0 if jacobian is None else jacobian.spectral_radius), max(radii, default=-1.0)
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(Struct, frozen=True):
     """A finding that several layers share: the range of each of its figures, the worst layer."""
 
     finding: Finding

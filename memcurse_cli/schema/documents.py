@@ -1,4 +1,4 @@
-"""Every JSON document that memcurse writes, the dataclass that has its fields, its JSON Schema."""
+"""Every JSON document that memcurse writes, the record that has its fields, its JSON Schema."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import importlib
 import inspect
 import re
 import typing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import HessianPicture, Record
@@ -17,8 +17,7 @@ from memcurse_cli.schema.figures import HessianPicture, Record
 Schema = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """One kind of document."""
 
     name: str  # what `memcurse schema` calls it

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.linalg import Array, Complexes, Floats, array_namespace
@@ -60,8 +61,7 @@ class Decay(NamedTuple):
         return [powers.real, powers.imag]
 
 
-@dataclass(frozen=True)
-class Autocorrelation:
+class Autocorrelation(Struct, frozen=True):
     """R(Δ) = Σ_k w_k ρ_k^|Δ| cos(ω_k Δ) of a wide-sense stationary input.
 
     ρ = 0 is white noise and ρ = 1 a constant input, or a sinusoid of random phase where it has a
@@ -75,7 +75,7 @@ class Autocorrelation:
 
     def __post_init__(self) -> None:
         if not self.frequencies:
-            object.__setattr__(self, "frequencies", (0.0,) * len(self.rhos))
+            force_setattr(self, "frequencies", (0.0,) * len(self.rhos))
         if len(self.frequencies) != len(self.rhos):
             _refuse(
                 f"{len(self.frequencies)} frequencies for {len(self.rhos)} values of rho",

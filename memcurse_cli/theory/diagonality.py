@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.theory.linalg import Floats, Integers, PartialCholesky
 
@@ -17,8 +18,7 @@ CLOSE = 1e-5  # eigenvalues that are relatively nearer share one eigenspace
 DENSE_ORDER = 600  # above it, a few eigenvalues cost less by Lanczos than by a full solve
 
 
-@dataclass(frozen=True)
-class DiagonalityScores:
+class DiagonalityScores(Struct, frozen=True):
     """Scores of a positive semi-definite matrix H of order N (Zucchet & Orvieto 2024, fig. 4)."""
 
     order: int  # N
@@ -37,8 +37,7 @@ class DiagonalityScores:
     diagonality_error: float = 0.0  # the standard error of the diagonality; 0 where it is exact
 
 
-@dataclass(frozen=True)
-class Eigenpair:
+class Eigenpair(Struct, frozen=True):
     """An eigenvalue of one block with its eigenvector.
 
     Where eigenvalues coincide, eigenvectors are one choice among many; the projector P onto the
@@ -59,8 +58,7 @@ class Eigenpair:
         return float(1 / (self.dimension * np.sum(self.shares**2)))
 
 
-@dataclass(frozen=True)
-class FactoredBlock:
+class FactoredBlock(Struct, frozen=True):
     """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
 
     scalars: Integers  # (N,) its scalars, ascending

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation, Decay
@@ -28,8 +28,7 @@ DAMPINGS_PER_DECADE = 4  # of the search
 NEGLIGIBLE = 1e-12  # of the variance: a weight that the bound at 0 has stopped
 
 
-@dataclass(frozen=True)
-class EmpiricalAutocorrelation:
+class EmpiricalAutocorrelation(Struct, frozen=True):
     """R̂(Δ) for Δ = 0..K, each the mean of all products of samples Δ steps apart."""
 
     values: Floats  # (K+1,) R̂

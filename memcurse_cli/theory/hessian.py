@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -100,8 +100,7 @@ def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
     return np.add.reduceat(np.take(matrix, order, axis=axis), starts, axis=axis)
 
 
-@dataclass(frozen=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """What every scalar does: the entries of all groups, scalars numbered throughout."""
 
     size: int  # the number of scalars
@@ -146,8 +145,7 @@ class Entries:
         return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """One channel: the eigenvalues that meet in its outputs, and the entries that move them."""
 
     eigenvalues: Integers  # (m,) which
@@ -218,8 +216,7 @@ def components(found: Sequence[Unit], size: int) -> list[list[Unit]]:
     return list(together.values())
 
 
-@dataclass(frozen=True)
-class HessianBlocks:
+class HessianBlocks(Struct, frozen=True):
     """Diagonal blocks of one shape; everything outside the blocks is zero."""
 
     hessians: Floats  # (blocks, N, N) real
@@ -227,8 +224,7 @@ class HessianBlocks:
     output_second_moments: Floats  # (blocks,) E|Re[C h]|², the outputs of each block summed
 
 
-@dataclass(frozen=True)
-class LayerHessian:
+class LayerHessian(Struct, frozen=True, dict=True):
     """The Hessian H of ½ E|y - y*|² at y = y*, ``y = κ Re[Σ_i c_i h_i] + D x`` with κ 1 or 2.
 
     A parameter of λ_i or γ_i moves ``dh_i/dω = γ (λ' s + η h)``, η = d log γ/dω; one of B, C or D
@@ -365,8 +361,7 @@ class LayerHessian:
         return Factors(unit.places, unit.left, unit.right, *weights)
 
 
-@dataclass(frozen=True)
-class LargeBlock:
+class LargeBlock(Struct, frozen=True, dict=True):
     """A block of a layer's Hessian by its diagonal and its columns."""
 
     hessian: LayerHessian  # the layer's

@@ -6,10 +6,10 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.errors import UsageError
@@ -223,8 +223,7 @@ def largest_eigenvalue(
     return value
 
 
-@dataclass(frozen=True)
-class PartialCholesky:
+class PartialCholesky(Struct, frozen=True):
     """``H ≈ L Lᵀ``, where H - L Lᵀ is positive semi-definite (Harbrecht et al. 2012)."""
 
     factor: Floats  # (N, r) L

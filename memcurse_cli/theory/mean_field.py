@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.theory.linalg import Floats, bisected
 
@@ -35,8 +35,7 @@ WORK = 2e8  # what H² times the number of steps may be: seconds
 DRIFT = 0.05  # of E h² between quarters of a settled layer, beside two standard errors
 
 
-@dataclass(frozen=True)
-class GateStatistics:
+class GateStatistics(Struct, frozen=True):
     """What a mean field keeps of one pre-activation ``W h + U x + b``."""
 
     hidden_variance: float  # σ² = N var W
@@ -52,8 +51,7 @@ class GateStatistics:
         return cls(size * float(np.var(hidden)), size * float(np.mean(hidden)), driven, bias)
 
 
-@dataclass(frozen=True)
-class GatedNetwork:
+class GatedNetwork(Struct, frozen=True):
     """One layer.
 
     A GRU is ``h' = z h + (1-z) tanh(n)`` with z and r the sigmoids of ``update`` and ``reset``, and
@@ -84,8 +82,7 @@ class GatedNetwork:
         return GateStatistics.of(self.hidden[gate], self.inputs[gate], self.bias[gate])
 
 
-@dataclass(frozen=True)
-class GateLevel:
+class GateLevel(Struct, frozen=True):
     """How far a gate is open, over the units and in time: E σ(u), and its standard deviation."""
 
     mean: float
@@ -102,8 +99,7 @@ def sigmoid(u: Floats) -> Floats:
     return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
 
 
-@dataclass(frozen=True)
-class OperatingPoint:
+class OperatingPoint(Struct, frozen=True):
     """Where the units of an Elman network work: E u, var u, E φ(u)² and √E φ'(u)²."""
 
     mean: float
@@ -112,8 +108,7 @@ class OperatingPoint:
     slope: float
 
 
-@dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Struct, frozen=True):
     """A pre-activation: a mean of every unit (H,), one standard deviation for all."""
 
     mean: Floats
@@ -202,8 +197,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Flo
 }
 
 
-@dataclass(frozen=True)
-class GatedMeanField:
+class GatedMeanField(Struct, frozen=True):
     """Where a wide layer with random weights works, and what it makes of a small change."""
 
     second_moment: float  # E h² of a unit
@@ -479,8 +473,7 @@ class _LstmCells:
         return GatedMeanField(float(self.moments[1]), growth, gates)
 
 
-@dataclass(frozen=True)
-class GatedSimulation:
+class GatedSimulation(Struct, frozen=True):
     """What a layer did over the second half of a run, over units, sequences and steps."""
 
     second_moment: float  # E h²

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -26,16 +26,14 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 SMALLEST_ANGLE = 1e-300  # in the place of the 0 of a real eigenvalue, which no step leaves
 
 
-@dataclass(frozen=True)
-class Derivative:
+class Derivative(Struct, frozen=True):
     """What one unit of a parameter does."""
 
     eigenvalue: Complexes  # (n,) dλ/dω
     log_gain: Complexes | None = None  # (n,) d log γ/dω, or None where γ does not depend on ω
 
 
-@dataclass(frozen=True)
-class Parametrized:
+class Parametrized(Struct, frozen=True):
     """Eigenvalues and gains as functions of named real parameters."""
 
     log_gain: Complexes  # (n,) log γ; complex, since the gain of a zero-order hold is

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.theory.moments import Moments
@@ -20,8 +20,7 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 FEWEST = 8  # elements below which a correlation says nothing
 
 
-@dataclass(frozen=True)
-class SparseJacobian:
+class SparseJacobian(Struct, frozen=True):
     """What real scalars move: entry ``e`` says what one unit of ``scalar[e]`` does.
 
     A tied scalar (Mamba's ``dt_bias``, S4's ``log_dt``) has several entries.
@@ -31,8 +30,7 @@ class SparseJacobian:
     scalar: Integers  # (entries,) which
 
 
-@dataclass(frozen=True)
-class ParameterJacobian(SparseJacobian):
+class ParameterJacobian(SparseJacobian, frozen=True):
     """How the scalars move a diagonal recurrence: an eigenvalue, and log γ, of each entry."""
 
     eigenvalue: Integers  # (entries,) which
@@ -40,8 +38,7 @@ class ParameterJacobian(SparseJacobian):
     log_gain_derivative: Complexes | None = None  # (entries,) d log γ/dω; None where there is none
 
 
-@dataclass(frozen=True)
-class ProjectionJacobian(SparseJacobian):
+class ProjectionJacobian(SparseJacobian, frozen=True):
     """What the scalars of a part of B, C or D move: an element of the matrix of each entry."""
 
     # B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels where each

@@ -14,9 +14,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, RECORDS, open_checkpoint
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
@@ -47,8 +49,7 @@ def default_directory() -> Path:
     return user_cache_path("memcurse", appauthor=False) / "track"
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """A folder of reports."""
 
     directory: Path  # where; it is made when the first entry is written

@@ -6,8 +6,9 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.npy import array_names
 from memcurse_cli.checkpoints.open import (
@@ -139,8 +140,7 @@ def is_checkpoint(path: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class FoundStep:
+class FoundStep(Struct, frozen=True):
     """A step, and where it was read."""
 
     step: int  # the number of optimizer steps

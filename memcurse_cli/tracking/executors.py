@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place, shown_text
@@ -37,8 +37,7 @@ LOOK_SECONDS = 1.0  # between two looks at whether an executor that says nothing
 RATES = ("learning_rate", "step_limit")  # what `Settings` checks of the other options
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """How every checkpoint of a run is read: the options of `inspect` that its figures hang on."""
 
     autocorrelation: tuple[tuple[float, ...], ...]  # the parts of the input's
@@ -56,8 +55,7 @@ class Reading:
         return cls(tuple(choose_autocorrelation(rho, autocorrelation)), options)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of a checkpoint."""
 
     report: Report | None = None

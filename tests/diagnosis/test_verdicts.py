@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from diagnosis.build import finding, only
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli import inspect

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import get_type_hints
 
 from memcurse_cli.experiments.settings import PREFIX, TrainingSettings
@@ -11,5 +10,5 @@ from memcurse_cli.experiments.settings import PREFIX, TrainingSettings
 
 def settings_in(metadata: Mapping[str, str]) -> TrainingSettings:
     types = get_type_hints(TrainingSettings)
-    names = [field.name for field in fields(TrainingSettings)]
+    names = TrainingSettings.__struct_fields__
     return TrainingSettings(**{name: types[name](metadata[PREFIX + name]) for name in names})

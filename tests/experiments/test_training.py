@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memcurse_cli.experiments.settings import NetworkName, Precision, TrainingSettings
 from memcurse_cli.experiments.training import (

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from families.derivatives import read_found
 from families.examples import drawn
 from families.impulse import impulse_response
+from msgspec.structs import replace
 
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.rewriting import Rewriting, rewrite

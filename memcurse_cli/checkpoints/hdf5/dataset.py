@@ -14,10 +14,10 @@ import itertools
 import math
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.store import Array, Shape, TensorSpec, assembled, decode
 from memcurse_cli.checkpoints.untrusted.archive import inflate, largest_ratio
@@ -215,8 +215,7 @@ _FLOATS = {
 Messages = list[tuple[int, bytes]]
 
 
-@dataclass(frozen=True)
-class Datatype:
+class Datatype(Struct, frozen=True):
     """The type of one element."""
 
     kind: str  # a NumPy name, ``opaque``, ``text``, ``variable text``, or "" for any other

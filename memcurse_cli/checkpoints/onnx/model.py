@@ -11,12 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.checkpoints.onnx.graph import (
     ELEMENTS,
@@ -52,8 +52,7 @@ MAX_GROWTH = 16
 SLACK_BYTES = 4096
 
 
-@dataclass(frozen=True, eq=False)
-class Value:
+class Value(Struct, frozen=True, eq=False):
     """A tensor that the graph computes without any input, not yet computed."""
 
     key: int  # the same number for the same computation on the same initializers

@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, Cursor
 
@@ -39,8 +41,7 @@ _TELLING = ("PUT", "BINPUT", "LONG_BINPUT", "REDUCE", "INST", "OBJ")
 Constructor = Callable[..., object]
 
 
-@dataclass(frozen=True, slots=True)
-class Global:
+class Global(Struct, frozen=True):
     """A name in a module, as the file spells it."""
 
     module: str

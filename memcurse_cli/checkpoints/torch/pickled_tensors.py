@@ -171,7 +171,7 @@ def described_storage(identity: object) -> tuple[str, str, int, tuple[object, ..
     return key, dtype, count, tuple(rest)
 
 
-class QuantisedTensor(LazyTensor):
+class QuantisedTensor(LazyTensor, frozen=True):
     """A tensor that is stored as integers (aten/src/ATen/quantized)."""
 
 

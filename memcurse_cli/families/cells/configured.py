@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import parse_object, printable

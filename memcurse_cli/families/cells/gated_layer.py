@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra
@@ -124,8 +124,7 @@ class Part(NamedTuple):
     values: Floats
 
 
-@dataclass(frozen=True)
-class GateBias:
+class GateBias(Struct, frozen=True):
     """The (H,) bias of one gate, summed over the tensors that hold it."""
 
     total: Floats

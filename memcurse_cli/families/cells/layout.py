@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families import family
@@ -59,8 +61,7 @@ Blocks = Mapping[str, tuple[str, ...]]
 """The gates whose blocks a tensor holds, in their order, by the tensor's role."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Where a library keeps the gates of a cell of H units.
 
     A cell with a gate ``forget`` is an LSTM, one with a gate ``update`` or ``gate`` a GRU or a
@@ -71,7 +72,7 @@ class Layout:
     # Of those that multiply the state; one that is named on both sides multiplies [x, h], or
     # [h, x], so that the state meets the last or the first of its columns or rows.
     hidden: Blocks
-    biases: Blocks = field(default_factory=dict)  # which may have other gates; all are summed
+    biases: Blocks = {}  # which may have other gates; all are summed
     columns: bool = True  # matrices multiply from the right: a gate's block is of columns
     sides: tuple[str, str] | tuple[()] = ()  # what the halves of a bias for each side are called
     # The part of the candidate's bias that the reset gate multiplies; None where it acts before
@@ -83,7 +84,7 @@ class Layout:
     state_first: bool = False
     convolves: bool = False  # kernels of convolutions, whose channels the gates are
     projection: str = ""  # the role of the matrix that the state is multiplied with
-    peepholes: Blocks = field(default_factory=dict)  # by which gates see their own unit's cell
+    peepholes: Blocks = {}  # by which gates see their own unit's cell
     # How it is found: other roles that belong to it where they are there, those of them that are
     # as long as a bias, sets of roles of each of which one has to be there, as all biases of a
     # whole cell, names beside which it is another cell, what its module is called, roles by
@@ -309,14 +310,13 @@ class Gated(NamedTuple):
     nominal: GateLaw | None = None
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """What a layer has beside, or other than, the plain cell of its layout."""
 
     opening: Opening = LOGISTIC  # what opens its gates
     assumptions: tuple[str, ...] = ()  # one sentence each, beside what the layer was asked
     layout: Layout | None = None  # where the tensors say another than the family's
-    added: Mapping[str, Floats | float] = field(default_factory=dict)  # to the bias, by gate
+    added: Mapping[str, Floats | float] = {}  # to the bias, by gate
     candidate: Candidate = TANH  # what a cell of one update gate takes in
     # The spectra of its hidden weights and its step, on a device, if not the plain cell's; what its
     # gates see, as far as that has figures, and why not.
@@ -456,8 +456,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
     )
 
 
-@dataclass(frozen=True)
-class _Peeped(GateLaw):
+class _Peeped(GateLaw, frozen=True):
     """The slope of ``c' = σ(b_f + p_f c) c + σ(b_i + p_i c) tanh(b_g)`` at c = 0, γ = 1.
 
     λ = σ(b_f) + p_i σ'(b_i) tanh(b_g): p_f multiplies c², and p_o acts on the output alone.

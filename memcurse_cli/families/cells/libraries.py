@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import (
@@ -153,8 +153,7 @@ def _convolutions(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]
     return found
 
 
-@dataclass(frozen=True)
-class _Halves(GateLaw):
+class _Halves(GateLaw, frozen=True):
     """λ = λ₁ λ₂ and γ = 1 - λ of two steps of `Mix`, the second of which stands at ``after``."""
 
     law: GateLaw

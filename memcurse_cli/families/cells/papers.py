@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
@@ -384,8 +385,7 @@ def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
 
 
-@dataclass(frozen=True)
-class _Star(GateLaw):
+class _Star(GateLaw, frozen=True):
     """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state, c = tanh(b_x).
 
     With T = tanh(k c): dλ/db_k = -k (1-k) s (1 + 2T (1-k) c), d log γ/db_k = (1-k) (1 - 2T k c),
@@ -463,14 +463,13 @@ _CFN_DRIVE = NoDrive("its state comes back through a tanh, which no law of gates
 _STAR_DRIVE = NoDrive("a tanh stands around its new state, which no law of gates has")
 
 
-@dataclass(frozen=True)
-class _Own:
+class _Own(Struct, frozen=True):
     """One of the cells: its rows, and what it has other than the plain cell."""
 
     layout: Layout
     variant: Variant | Callable[[Layer], Variant] = PLAIN
     # What else stands in the module, with its rank: H, (H, H), or one number of any rank.
-    beside: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, int] = {}
 
 
 _CFN, _MUT1 = ("forget", "input", "new"), ("update", "reset", "new")

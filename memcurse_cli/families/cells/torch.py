@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from math import prod
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
@@ -183,8 +184,7 @@ class Choice(NamedTuple):
     given: bool = False  # by the user
 
 
-@dataclass(frozen=True)
-class Lookalikes:
+class Lookalikes(Struct, frozen=True):
     """A cell of torch's, and what is stored in its names and shapes."""
 
     own: str  # the key of torch's cell

@@ -4,10 +4,10 @@ whose decay is a constant of the head: retention and lightning attention."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.family import NUMBERED, Assumption, Layout, Match, Shapes, setting

@@ -6,10 +6,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.gated_layer import WITHOUT_BIAS

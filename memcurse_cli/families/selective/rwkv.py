@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.polynomial.hermite_e import hermevander
 
 from memcurse_cli.families.family import Layout
@@ -21,8 +22,7 @@ from memcurse_cli.theory.gates.moments import normal_nodes
 _HIGHEST_ORDER = 15  # of the Hermite functions that two different units share
 
 
-@dataclass(frozen=True)
-class _Bottleneck:
+class _Bottleneck(Struct, frozen=True):
     """``V tanh(W y)`` of ``y[t] = x[t] + μ (x[t-1] - x[t])``: what a decay sees of its input."""
 
     outer: Floats  # (n, rank) V

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
@@ -43,8 +44,7 @@ _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 13
 _TAYLOR_RADIUS = 0.5
 
 
-@dataclass(frozen=True)
-class DiscreteModes:
+class DiscreteModes(Struct, frozen=True):
     """λ and g = γ/Δ as functions of ``z = Δ a``."""
 
     log_eigenvalue: Complexes  # log λ
@@ -95,8 +95,7 @@ def _bilinear(z: Complexes) -> DiscreteModes:
     )
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
     The arrays of entries broadcast against each other.
@@ -129,8 +128,7 @@ class Part:
         )
 
 
-@dataclass(frozen=True)
-class PositiveParameter:
+class PositiveParameter(Struct, frozen=True):
     """A stored parameter p and the quantity f(p) that the layer computes with."""
 
     value: Floats  # f(p)
@@ -202,8 +200,7 @@ OF_THE_KERNEL = (*_EVERY_TRANSFORM, FAST_STEP, STEP_RESCALE)
 """What no version of state-spaces/s4 stores beside its A and Δ."""
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(Struct, frozen=True):
     """How one version names and transforms its parameters."""
 
     step: str  # the tensor that gives Δ
@@ -235,8 +232,7 @@ S4_VERSIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Diagonal:
+class Diagonal(Struct, frozen=True):
     """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω."""
 
     values: Complexes
@@ -299,8 +295,7 @@ class Modes(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """The step size of every channel and mode."""
 
     role: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorSpec
@@ -37,8 +37,7 @@ _BY_DESIGN = (
 _Values = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(Struct, frozen=True):
     """One oscillator's characteristic polynomial ``λ² - trace λ + e^log_determinant``."""
 
     trace: _Values

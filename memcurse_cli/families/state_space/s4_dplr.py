@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
@@ -243,8 +244,7 @@ class AnnotatedS4(LayoutFamily):
         )
 
 
-@dataclass(frozen=True)
-class LowRankSpectrum:
+class LowRankSpectrum(Struct, frozen=True):
     """The eigendecomposition of one matrix per row."""
 
     values: Complexes  # (rows, 2 modes) eigenvalues, by frequency

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
 from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues

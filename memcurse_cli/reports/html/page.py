@@ -12,13 +12,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup, escape
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.reports.answer import rate_words
@@ -34,8 +34,7 @@ BEYOND = 1e308
 """What sorts above every number; JSON and scripts have no infinity."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A cell: what it shows, what its column is sorted by, and the class that it is drawn in."""
 
     text: str

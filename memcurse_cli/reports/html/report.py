@@ -6,12 +6,12 @@ import base64
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from memcurse_cli.reports import answer
 from memcurse_cli.reports.console import FILE_WIDTH, Screen
@@ -92,8 +92,7 @@ def box(report: Report) -> str:
     return fragment(view(report, ""))
 
 
-@dataclass(frozen=True)
-class RateBar:
+class RateBar(Struct, frozen=True):
     """Your rate and the usable one on a logarithmic axis, of the layer where they are worst."""
 
     yours: float

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.text import Text
 
 from memcurse_cli.reports.answer import short_names
@@ -119,8 +121,7 @@ class Page:
         yield from self.notes(cut[:1])
 
 
-@dataclass(frozen=True)
-class LayerTable:
+class LayerTable(Struct, frozen=True):
     """A table whose rows are about parts of layers."""
 
     title: str  # what stands above it
@@ -156,8 +157,7 @@ class LayerTable:
         yield from page.notes(self.notes(page))
 
 
-@dataclass(frozen=True)
-class SharedTable:
+class SharedTable(Struct, frozen=True):
     """A table whose rows are about parts that layers share, as `ranking.shared` finds them."""
 
     title: str

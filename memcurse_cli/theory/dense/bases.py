@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, wraps
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.linalg import Complexes, Floats, Integers, bisected, largest_eigenvalue
@@ -46,8 +46,7 @@ def second_mode(conjugated: Complexes, plain: Complexes) -> PairTables:
     return np.stack([conjugated, plain])[:, None]
 
 
-@dataclass(frozen=True)
-class Eigenbasis:
+class Eigenbasis(Struct, frozen=True, dict=True):
     """``A = P diag(λ) P⁻¹`` of a real A: columns p_k of P, rows q_k of P⁻¹.
 
     One p of each conjugate pair is enough: r = Re p and r' = Im p span what its members do.

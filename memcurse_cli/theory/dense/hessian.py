@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.theory.dense.bases import Eigenbasis, stein_solver
 from memcurse_cli.theory.dense.sensitivity import (
@@ -237,8 +238,7 @@ class HorizonHessian:
         return result
 
 
-@dataclass(frozen=True)
-class DenseHessian:
+class DenseHessian(Struct, frozen=True, dict=True):
     """H over the entries of A, or over those of its diagonal blocks."""
 
     operator: StationaryHessian | HorizonHessian

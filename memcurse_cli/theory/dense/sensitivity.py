@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, echoes
@@ -52,8 +53,7 @@ SETTLED = 1e-9  # a doubling of the frequencies squares the error: that is exact
 TOO_LONG = "its eigenvectors are too ill-conditioned and its memory is too long"
 
 
-@dataclass(frozen=True)
-class DenseSystem:
+class DenseSystem(Struct, frozen=True):
     """A real ``h[t] = A h[t-1] + B x[t]``, ``y = C h``, and the sequences that it meets."""
 
     matrix: Floats  # (n, n) A, row = target
@@ -356,8 +356,7 @@ def _weights(autocorrelation: Autocorrelation, points: int) -> Floats:
     return np.asarray(weights)
 
 
-@dataclass(frozen=True)
-class DenseSensitivity:
+class DenseSensitivity(Struct, frozen=True):
     """The state and its sensitivity to a dense matrix."""
 
     second_moment: Floats | None  # (n,) E h_i²; inf where it diverges, None where not computed
@@ -504,8 +503,7 @@ def sensitivity_split(system: DenseSystem, total: float) -> SensitivitySplit:
     return SensitivitySplit(eigenvalue_part, total - eigenvalue_part - cross, cross)
 
 
-@dataclass(frozen=True)
-class _Products:
+class _Products(Struct, frozen=True):
     """``x[a]·y[b]`` over two times, one table for each unit."""
 
     first: Floats  # (units, T, width) x

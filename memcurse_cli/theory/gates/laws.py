@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memcurse_cli.theory.linalg import Array, Integers, array_namespace
 
@@ -48,8 +49,7 @@ class Openness(NamedTuple):
     slope: Array
 
 
-@dataclass(frozen=True)
-class Logistic:
+class Logistic(Struct, frozen=True):
     """σ(z) = 1 / (1 + e⁻ᶻ)."""
 
     smooth = True
@@ -66,8 +66,7 @@ class Logistic:
 LOGISTIC = Logistic()
 
 
-@dataclass(frozen=True)
-class Clipped:
+class Clipped(Struct, frozen=True):
     """min(1, max(0, slope · z + offset)), Keras's and ONNX's hard sigmoid."""
 
     slope: float
@@ -83,8 +82,7 @@ class Clipped:
         return Openness(value, 1 - value, xp.where(inside, self.slope, 0.0))
 
 
-@dataclass(frozen=True)
-class CappedLogistic:
+class CappedLogistic(Struct, frozen=True):
     """σ(c tanh(z/c)): xLSTM's forget gate, with c > 0."""
 
     cap: float
@@ -101,8 +99,7 @@ class CappedLogistic:
         return Openness(opened.value, opened.complement, opened.slope * slope)
 
 
-@dataclass(frozen=True)
-class Exponential:
+class Exponential(Struct, frozen=True):
     """e^(c tanh(z/c)), or e^z without a cap: xLSTM's input gate, which may be larger than 1."""
 
     cap: float | None = None
@@ -121,8 +118,7 @@ class Exponential:
         return Openness(value, -xp.expm1(capped), value * slope)
 
 
-@dataclass(frozen=True)
-class Tanh:
+class Tanh(Struct, frozen=True):
     """tanh(z), which may turn the sign of the state: torchrecurrent's FastGRNN."""
 
     smooth = False
@@ -140,8 +136,7 @@ Opening = Logistic | Clipped | CappedLogistic | Exponential | Tanh
 """A function that opens a gate, with whether it is ``smooth`` as a `GateLaw` may be."""
 
 
-@dataclass(frozen=True)
-class Write:
+class Write(Struct, frozen=True):
     """A factor f σ(z₂) of γ whose pre-activation is independent of that of λ.
 
     ``width`` is d of a delta rule, ``λ (I - β k kᵀ)`` with β this factor and k anew each step.
@@ -183,8 +178,7 @@ class GateValues(NamedTuple):
     squared_complement: Array | None = None
 
 
-@dataclass(frozen=True)
-class GateLaw(ABC):
+class GateLaw(Struct, frozen=True):
     """λ and γ of n units as functions of one pre-activation each."""
 
     @property
@@ -199,17 +193,16 @@ class GateLaw(ABC):
     def take(self, units: Units) -> Self:
         """The law of some of the units, with what it has of each."""
         taken: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
             if isinstance(value, np.ndarray):
-                taken[field.name] = value[units]
+                taken[name] = value[units]
             elif isinstance(value, GateLaw):
-                taken[field.name] = value.take(units)
+                taken[name] = value.take(units)
         return replace(self, **taken) if taken else self
 
 
-@dataclass(frozen=True)
-class Keep(GateLaw):
+class Keep(GateLaw, frozen=True):
     """λ = σ(z) and γ = 1: an LSTM's forget gate, to whose γ a `Write` gate of its own is added."""
 
     opening: Opening = LOGISTIC
@@ -221,8 +214,7 @@ class Keep(GateLaw):
         return GateValues(value, complement, one, {"forget": Motion(slope, 0 * slope)})
 
 
-@dataclass(frozen=True)
-class Mix(GateLaw):
+class Mix(GateLaw, frozen=True):
     """λ = σ(z) and γ = 1 - λ (GRU), or γ = c σ(z) and λ = 1 - γ where an open gate writes.
 
     A gate that does not ``keep`` writes when open (minGRU, MGU), with c ≤ 1 as ``largest`` (LEM).
@@ -242,8 +234,7 @@ class Mix(GateLaw):
         return GateValues(value, complement, complement, {self.parameter: Motion(slope, -slope)})
 
 
-@dataclass(frozen=True)
-class FlooredMix(GateLaw):
+class FlooredMix(GateLaw, frozen=True):
     """λ = a(z) and γ = σ(ζ) (1 - λ) + σ(ν), of ``scale`` ζ, ``floor`` ν and a = σ: FastGRNN."""
 
     scale: float
@@ -267,8 +258,7 @@ class FlooredMix(GateLaw):
         return GateValues(kept.value, kept.complement, gain, motions)
 
 
-@dataclass(frozen=True)
-class OffsetMix(GateLaw):
+class OffsetMix(GateLaw, frozen=True):
     """λ = σ(z) and γ = 1 - σ(z - β) of ``offset`` β: JANET, with λ + γ > 1 for β > 0."""
 
     offset: float
@@ -283,8 +273,7 @@ class OffsetMix(GateLaw):
         return GateValues(kept.value, kept.complement, shut.complement, motions)
 
 
-@dataclass(frozen=True)
-class Bounded(GateLaw):
+class Bounded(GateLaw, frozen=True):
     """λ = 1 - (1-β) σ(-z) and γ = 1 - λ, of ``complement`` (n,) 1 - β: HGRN."""
 
     complement: Array
@@ -296,8 +285,7 @@ class Bounded(GateLaw):
         return GateValues(1 - lost, lost, lost, {"bound": Motion(shut, -shut)})
 
 
-@dataclass(frozen=True)
-class Written(GateLaw):
+class Written(GateLaw, frozen=True):
     """λ and, in the place of γ, all that is written: γ(z) tanh(z + d), d of ``offset`` (n,)."""
 
     law: GateLaw
@@ -310,8 +298,7 @@ class Written(GateLaw):
         return GateValues(values.eigenvalue, values.complement, values.gain * candidate, {})
 
 
-@dataclass(frozen=True)
-class Overwrite(GateLaw):
+class Overwrite(GateLaw, frozen=True):
     """``S' = S (I - β k kᵀ) + β v kᵀ`` with β = f σ(z) and a unit key k of any direction: DeltaNet.
 
     A key drawn anew takes β/d of an entry of S on average, and of its square ``β (2-β)/d``. So
@@ -344,8 +331,7 @@ def decayed(
     return GateValues(value, -xp.expm1(-exponent), gain, motions)
 
 
-@dataclass(frozen=True)
-class StepSize(GateLaw):
+class StepSize(GateLaw, frozen=True):
     """λ = e^(-aΔ) and γ = Δ with Δ = log(1 + e^z): Mamba; or γ = 1, a gated delta net."""
 
     rate: Array  # (n,) a > 0, of log a as A_log
@@ -361,8 +347,7 @@ class StepSize(GateLaw):
         return decayed(exponent, slopes, *((step, {"dt_bias": slope}) if self.writes else ()))
 
 
-@dataclass(frozen=True)
-class Root(GateLaw):
+class Root(GateLaw, frozen=True):
     """λ = σ(z)^p, γ = 1: gated linear attention, with p = 1/16; coupled, γ = 1 - λ: gated slots."""
 
     power: float
@@ -379,8 +364,7 @@ class Root(GateLaw):
         return decayed(exponent, {"gate": slope}, values.complement, by_gain)
 
 
-@dataclass(frozen=True)
-class Exponent(GateLaw):
+class Exponent(GateLaw, frozen=True):
     """λ = e^(-cσ(z)) and γ = √(1-λ²+ε): RG-LRU's recurrence gate."""
 
     rate: Array  # (n,) c·softplus(Λ) > 0
@@ -399,8 +383,7 @@ class Exponent(GateLaw):
         )
 
 
-@dataclass(frozen=True)
-class OpenedDecay(GateLaw):
+class OpenedDecay(GateLaw, frozen=True):
     """λ = e^(-c f(z)) and γ = 1: RWKV-7, KDA's safe gate with f = σ; RWKV-6 with f = e^z."""
 
     rate: float  # c > 0, -log λ of a gate that is fully open
@@ -439,8 +422,7 @@ class JointValues(NamedTuple):
         return GateValues(eigenvalue, -xp.expm1(self.log_eigenvalue), gain, motions)
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """λ = f/(f+i) and γ = i/(f+i) with f = σ(z₁) and i = σ(z₂): minLSTM."""
 
     symmetric = True
@@ -464,8 +446,7 @@ def heavy_tail(z: Array) -> Array:
     return xp.sign(z) * xp.log1p(xp.abs(z))
 
 
-@dataclass(frozen=True)
-class TrapezoidStep:
+class TrapezoidStep(Struct, frozen=True):
     """Mamba-3, whose step is ``h = λ (h⁻ + (1-w) Δ u⁻) + w Δ u`` in a frame that turns with keys.
 
     ``λ = e^(-aΔ - iθΔ)`` with Δ = log(1 + e^z₁), a = max(a(z₂), floor), w = σ(z₃), θ = π tanh(z₄);
@@ -491,8 +472,7 @@ class TrapezoidStep:
         )
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """``λ = σ(|a|) e^(i arg a)`` with a = z₁ + iz₂, and γ = 1: GateLoop."""
 
     real: str = "real"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
 from memcurse_cli.theory.gates.laws import Exponential, GateLaw, JointLaw, JointValues, Units, Write
@@ -25,8 +25,7 @@ CHUNK = 1 << 17  # nodes or draws times units held at once; a few such arrays fi
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True)
-class Preactivation:
+class Preactivation(Struct, frozen=True):
     """z ~ N(b, σ²) of n units."""
 
     mean: Array  # (n,) b
@@ -75,8 +74,7 @@ def mean_of(function: Callable[[Array], Array], gate: Preactivation, smooth: boo
     return array_namespace(gate.mean).asarray(weights) @ function(gate.at(nodes))
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """What a cell takes in, u = f(n) of a Gaussian n."""
 
     bounded: bool  # whether |u| ≤ 1
@@ -419,8 +417,7 @@ STEPS = 2000  # of a chain; the second half counts
 SEED = 11
 
 
-@dataclass(frozen=True)
-class JointPreactivations:
+class JointPreactivations(Struct, frozen=True):
     """Pre-activations of n units, each of one Gaussian: (n, gates) and (n, gates, gates)."""
 
     mean: Floats
