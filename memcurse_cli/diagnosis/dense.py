@@ -236,17 +236,20 @@ def _rounding(
     the errors add, as if they were independent. The type that the matrix is stored in, or that
     holds it exactly, keeps its expected error. ``relative`` (n, n) is κ of every entry.
     """
-    stored, largest = dynamics.matrix / dynamics.slope, dynamics.tensor_largest
+    stored, largest = _stored_matrix(dynamics), dynamics.tensor_largest
     errors: dict[str, float | None] = {}
+    exact = set()
     for dtype in DTYPES:
-        held = bool(np.array_equal(rounded(stored, dtype, largest), stored))
-        steps = rounding_steps(stored, dtype, stored=held, largest=largest)
+        steps = rounding_steps(stored, dtype, largest=largest)
+        if not steps.any():
+            steps = rounding_steps(stored, dtype, stored=True, largest=largest)
+            exact |= set() if is_stored(dynamics.dtype, dtype) else {dtype}
         errors[dtype] = finite(math.sqrt(float(np.sum(rounding_error(relative, steps) ** 2))))
     if all(error is None for error in errors.values()):
         return Rounding(**errors), None
     if largest is not None:
         errors[OWN_SCALE] = errors["int8"]
-    changes = matrix_changes(dynamics)
+    changes = matrix_changes(dynamics) if recurrence.size <= LARGEST else {}
     known = {name: change for name, change in changes.items() if np.isfinite(change).all()}
     crossing = leaving_disk(recurrence, dynamics) if system.horizon is None else {}
     gone = {name for name, count in crossing.items() if count}
@@ -257,7 +260,7 @@ def _rounding(
             large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
             if large and name not in gone:
                 errors[name] = _exact_error(system, change)
-    errors |= {name: 0.0 for name, change in known.items() if not change.any()}
+    errors |= dict.fromkeys(exact, 0.0)
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
         errors |= dict.fromkeys(gone, math.inf)
@@ -271,10 +274,7 @@ def matrix_changes(dynamics: DenseDynamics) -> dict[str, Floats]:
 
     Of a matrix that is a part of a tensor, `OWN_SCALE` is int8 with a scale of the part's own.
     """
-    scale, largest = dynamics.scale, dynamics.tensor_largest
-    stored = dynamics.matrix / dynamics.slope
-    if scale not in (0, 1):  # A = (1 - s) I + s W
-        stored = (stored - (1 - scale) * np.eye(len(stored))) / scale
+    stored, largest = _stored_matrix(dynamics), dynamics.tensor_largest
     found: dict[str, Floats] = {
         dtype: rounded(stored, dtype, largest)
         for dtype in DTYPES
@@ -282,7 +282,14 @@ def matrix_changes(dynamics: DenseDynamics) -> dict[str, Floats]:
     }
     if largest is not None and not is_stored(dynamics.dtype, "int8"):
         found[OWN_SCALE] = rounded(stored, "int8")
-    return {name: dynamics.slope * scale * (moved - stored) for name, moved in found.items()}
+    factor = dynamics.slope * dynamics.scale
+    return {name: factor * (moved - stored) for name, moved in found.items()}
+
+
+def _stored_matrix(dynamics: DenseDynamics) -> Floats:
+    """W of ``A = s ((1 - α) I + α W)`` with a slope s and a leak α."""
+    stored, scale = dynamics.matrix / dynamics.slope, dynamics.scale
+    return stored if scale in (0, 1) else (stored - (1 - scale) * np.eye(len(stored))) / scale
 
 
 def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, int]:

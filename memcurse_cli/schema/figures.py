@@ -61,23 +61,23 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
 
     An empty layer has none. Raises `ValueError` for nan, which is always a defect of the caller.
     """
-    ordered = np.sort(elements, axis=None)
-    if ordered.size == 0:
+    size = elements.size
+    if size == 0:
         return Quantiles(None, None, None, None, None)
+    places = [level * (size - 1) for level in (0.0, 0.5, 0.9, 0.99, 1.0)]
+    needed = sorted({*map(math.floor, places), *map(math.ceil, places)})
+    ordered = np.partition(elements, needed, axis=None)
     last = ordered.item(-1)
     if math.isnan(last):
         raise ValueError("a figure of the report is not a number")
-    divergent = int(ordered.size - np.searchsorted(ordered, np.inf)) if last == math.inf else 0
+    divergent = int(np.count_nonzero(ordered == np.inf)) if last == math.inf else 0
     if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
         return Quantiles(last, last, last, last, last)
-    levels = (0.0, 0.5, 0.9, 0.99, 1.0)
-    low, middle, high, higher, top = (_interpolate(ordered, level) for level in levels)
-    return Quantiles(low, middle, high, higher, top, divergent)
+    return Quantiles(*(_interpolate(ordered, place) for place in places), divergent)
 
 
-def _interpolate(ordered: NDArray[np.float64], level: float) -> float | None:
+def _interpolate(ordered: NDArray[np.float64], place: float) -> float | None:
     # Python's floats: a layer may have one element, and NumPy's scalars take ten times as long.
-    place = level * (ordered.size - 1)
     floor = int(place)
     below, above = ordered.item(floor), ordered.item(math.ceil(place))
     if math.isinf(above):
