@@ -73,7 +73,8 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     divergent = int(np.count_nonzero(ordered == np.inf)) if last == math.inf else 0
     if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
         return Quantiles(last, last, last, last, last)
-    return Quantiles(*(_interpolate(ordered, place) for place in places), divergent)
+    low, middle, high, higher, top = (_interpolate(ordered, place) for place in places)
+    return Quantiles(low, middle, high, higher, top, divergent)
 
 
 def _interpolate(ordered: NDArray[np.float64], place: float) -> float | None:
