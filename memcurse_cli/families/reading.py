@@ -25,6 +25,7 @@ from memcurse_cli.families.recurrence import (
     ParameterGroup,
     ProjectionGroup,
 )
+from memcurse_cli.theory.gates.laws import softplus
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -410,11 +411,6 @@ def time_constants(log_modulus: Floats) -> Floats:
     moving = (log_modulus < 0) & (log_modulus > -LARGEST_DECAY)
     with np.errstate(over="ignore"):  # a decay beyond the range of a float has τ = inf
         return np.divide(-1.0, log_modulus, out=found, where=moving)
-
-
-def softplus(x: Floats) -> Floats:
-    """log(1 + eˣ)."""
-    return np.logaddexp(0.0, x)
 
 
 def log_sigmoid(x: Floats) -> Floats:

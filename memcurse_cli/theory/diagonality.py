@@ -99,7 +99,7 @@ class DiagonalityTally:
         Raises OverflowError: an element or its square is not finite.
         """
         diagonal = np.diagonal(hessians, axis1=1, axis2=2)
-        norms = _norms(hessians)
+        norms = np.linalg.norm(hessians, axis=(1, 2))
         self.order += diagonal.size
         self.trace += float(diagonal.sum())
         self._on_diagonal += float(np.sum(diagonal**2))
@@ -121,7 +121,7 @@ class DiagonalityTally:
         else:
             self.complete = False
             # A norm bounds an eigenvalue: most blocks need none of their own.
-            bounds = _norms(scaled)
+            bounds = np.linalg.norm(scaled, axis=(1, 2))
             for index in np.argsort(-bounds).tolist():
                 if bounds[index] <= self._residual:
                     break
@@ -255,17 +255,16 @@ def mean_concentration(pairs: Sequence[Eigenpair]) -> float | None:
     return float(mean) if np.isfinite(mean) else None
 
 
+def inverse_root(diagonal: Floats) -> Floats:
+    """H_aa^-½, and 0 where that is not positive."""
+    root = np.sqrt(np.maximum(diagonal, 0))
+    return np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+
+
 def correlations(hessians: Floats) -> Floats:
     """(blocks, N, N) D^-½ H D^-½; rows and columns of H_aa = 0 are zero."""
-    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
-    root = np.sqrt(np.maximum(diagonal, 0))
-    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    inverse = inverse_root(np.diagonal(hessians, axis1=1, axis2=2))
     return inverse[:, :, None] * hessians * inverse[:, None, :]
-
-
-def _norms(matrices: Floats) -> Floats:
-    """(blocks,) Frobenius norms."""
-    return np.asarray(np.sqrt(np.einsum("kij,kij->k", matrices, matrices)))
 
 
 def largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.diagonality import FactoredBlock, largest
+from memcurse_cli.theory.diagonality import FactoredBlock, inverse_root, largest
 from memcurse_cli.theory.linalg import Complexes, Floats, Integers, partial_cholesky
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
 from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
@@ -380,8 +380,7 @@ class LargeBlock:
     def factorise(self) -> FactoredBlock:
         """Both factorisations, of a rank that fits into memory."""
         diagonal = self.diagonal()
-        root = np.sqrt(np.maximum(diagonal, 0))
-        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        inverse = inverse_root(diagonal)
         rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
         if not np.isfinite(np.sum(diagonal**2)):
             raise OverflowError("the squares of a Hessian's elements have no finite sum")
@@ -396,7 +395,7 @@ class LargeBlock:
         sharpest = 1.0  # the least that a scaled Hessian has
         if reduced.shape[1]:
             sharpest = max(sharpest, float(largest(reduced.T @ reduced, 1)[0][0]))
-        unit = (root > 0).astype(np.float64)
+        unit = (diagonal > 0).astype(np.float64)
         scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
         return FactoredBlock(self.scalars, diagonal, plain, scaled)
 

@@ -34,11 +34,10 @@ from memcurse_cli.families.reading import (
     misfit,
     read_finite,
     sigmoid,
-    softplus,
 )
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot, alone
-from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
+from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write, softplus
 
 
 class _MinRNN(LawFamily):

@@ -248,9 +248,6 @@ class FlooredMix(GateLaw):
 
     scale: float
     floor: float
-    bias: str = "bias_gate"
-    scale_parameter: str = "zeta"
-    floor_parameter: str = "nu"
     opening: Opening = LOGISTIC
 
     def __call__(self, z: Array) -> GateValues:
@@ -259,9 +256,9 @@ class FlooredMix(GateLaw):
         scale, floor = (LOGISTIC(xp.asarray(value)) for value in (self.scale, self.floor))
         nothing = 0 * kept.slope
         motions = {
-            self.bias: Motion(kept.slope, -scale.value * kept.slope),
-            self.scale_parameter: Motion(nothing, scale.slope * kept.complement),
-            self.floor_parameter: Motion(nothing, floor.slope + nothing),
+            "gate": Motion(kept.slope, -scale.value * kept.slope),
+            "zeta": Motion(nothing, scale.slope * kept.complement),
+            "nu": Motion(nothing, floor.slope + nothing),
         }
         gain = scale.value * kept.complement + floor.value
         return GateValues(kept.value, kept.complement, gain, motions)
@@ -373,10 +370,11 @@ class Root(GateLaw):
         slope = -self.power * LOGISTIC(z).complement
         exponent = self.power * softplus(-z)
         values = decayed(exponent, {"gate": slope})
-        if not self.coupled:
-            return values
-        by_gain = {"gate": slope * values.eigenvalue}
-        return decayed(exponent, {"gate": slope}, values.complement, by_gain)
+        if self.coupled:
+            moved = values.motions["gate"].eigenvalue
+            motions = {"gate": Motion(moved, -moved)}
+            return values._replace(gain=values.complement, motions=motions)
+        return values
 
 
 @dataclass(frozen=True)
@@ -474,7 +472,6 @@ class TrapezoidStep:
 
     softplus_rate: bool
     floor: float
-    bias: str = "dt_bias"
     symmetric = True
 
     def __call__(self, z: Array) -> JointValues:
@@ -487,7 +484,7 @@ class TrapezoidStep:
         slope = LOGISTIC(z[..., 0]).value
         by_bias = Motion(-turning * slope, xp.exp(-softplus(-z[..., 0]) - log_step))
         return JointValues(
-            -turning * xp.exp(log_step), log_step, {self.bias: by_bias}, LOGISTIC(z[..., 2]).value
+            -turning * xp.exp(log_step), log_step, {"dt_bias": by_bias}, LOGISTIC(z[..., 2]).value
         )
 
 
