@@ -131,10 +131,14 @@ def moments(
         rotation, angle = xp.exp(-1j * angle), None
 
     second_moment = cross_moment = sensitivity = 0.0
+    converges = log_modulus < 0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        inside = xp.where(converges, log_modulus, -1.0)
+        u, log = -xp.expm1(2 * inside), inside if angle is None else inside + 1j * angle
         for weight, rho, turn in turned_parts(autocorrelation):
             if horizon is None:
-                f, c, s = _stationary_moments(log_modulus, angle, rho, turn)
+                pair = _of_decay(u, log, xp.conj(log), rho, turn)
+                f, c, s = xp.real(pair.hh), pair.sh, xp.real(pair.ss)
             else:
                 turned = angle
                 if turn != 0:
@@ -146,8 +150,9 @@ def moments(
             cross_moment = cross_moment + weight * c
             sensitivity = sensitivity + weight * s
         # What left the range of a float is as divergent as what has no limit.
-        second_moment = xp.where(xp.isfinite(second_moment), second_moment, xp.inf)
-        sensitivity = xp.where(xp.isfinite(sensitivity), sensitivity, xp.inf)
+        converges = converges | (horizon is not None)
+        second_moment = xp.where(converges & xp.isfinite(second_moment), second_moment, xp.inf)
+        sensitivity = xp.where(converges & xp.isfinite(sensitivity), sensitivity, xp.inf)
         if rotation is not None:
             cross_moment = cross_moment * rotation
         cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment + 0j, 0j)
@@ -164,23 +169,6 @@ def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, floa
         else:
             yield part.weight / 2, part.rho, part.frequency
             yield part.weight / 2, part.rho, -part.frequency
-
-
-def _stationary_moments(
-    log_modulus: Array, angle: Array | None, rho: float, turn: float
-) -> tuple[Array, Array, Array]:
-    """f, ∂α f and ∂α∂β f at α = λ, β = λ̄ for one part; inf, 0 and inf where |λ| ≥ 1."""
-    xp = array_namespace(log_modulus)
-    stable = log_modulus < 0
-    log = xp.where(stable, log_modulus, -1.0)
-    if angle is not None:
-        log = log + 1j * angle
-    of = _of_decay(-xp.expm1(2 * xp.real(log)), log, xp.conj(log), rho, turn)
-    return (
-        xp.where(stable, xp.real(of.hh), xp.inf),
-        xp.where(stable, of.sh, 0.0),
-        xp.where(stable, xp.real(of.ss), xp.inf),
-    )
 
 
 def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
