@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from memcurse_cli.theory.gates.laws import LOGISTIC
 from memcurse_cli.theory.linalg import Floats, bisected
 
 GRU_GATES = ("reset", "update", "new")
@@ -100,7 +99,7 @@ class GateLevel:
 
 def sigmoid(u: Floats) -> Floats:
     """1 / (1 + e⁻ᵘ)."""
-    return np.asarray(LOGISTIC(u).value)
+    return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,7 @@ class GatedMeanField:
 
 def squared_slope(u: Floats) -> Floats:
     """σ'(u)²."""
-    return np.asarray(LOGISTIC(u).slope ** 2)
+    return np.asarray((sigmoid(u) * sigmoid(-u)) ** 2)
 
 
 def level(gate: Gaussian) -> GateLevel:

@@ -472,6 +472,7 @@ class TrapezoidStep:
 
     softplus_rate: bool
     floor: float
+    bias: str = "dt_bias"
     symmetric = True
 
     def __call__(self, z: Array) -> JointValues:
@@ -484,7 +485,7 @@ class TrapezoidStep:
         slope = LOGISTIC(z[..., 0]).value
         by_bias = Motion(-turning * slope, xp.exp(-softplus(-z[..., 0]) - log_step))
         return JointValues(
-            -turning * xp.exp(log_step), log_step, {"dt_bias": by_bias}, LOGISTIC(z[..., 2]).value
+            -turning * xp.exp(log_step), log_step, {self.bias: by_bias}, LOGISTIC(z[..., 2]).value
         )
 
 
