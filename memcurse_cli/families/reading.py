@@ -415,7 +415,7 @@ def time_constants(log_modulus: Floats) -> Floats:
 
 def log_sigmoid(x: Floats) -> Floats:
     """log σ(x) = -log(1 + e⁻ˣ), exact in both tails, cut at `LARGEST_DECAY`."""
-    return -np.minimum(softplus(-x), LARGEST_DECAY)
+    return np.asarray(-np.minimum(softplus(-x), LARGEST_DECAY))
 
 
 def sigmoid(x: Floats) -> Floats:

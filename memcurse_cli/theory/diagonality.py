@@ -28,8 +28,7 @@ class DiagonalityScores:
     # λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the curvature that an
     # ideal diagonal preconditioner leaves, in [1, N]
     adam_residual: float
-    # the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit v, averaged over
-    # the 10 largest eigenvalues; of an eigenspace, see `Eigenpair`. None where an eigenspace has
+    # that of an `Eigenpair`, averaged over the 10 largest eigenvalues; None where an eigenspace has
     # too many dimensions to be found whole
     concentration: float | None
     sharpness_error: float = 0.0  # how much larger the sharpness may be; 0 where H was formed
@@ -50,8 +49,7 @@ class Eigenpair:
     vector: Floats  # (N,) of unit norm
     shares: Floats  # (N,) m, which adds up to 1
     dimension: int  # d
-    # (N,) the scalars that its coordinates are, where the block came with them
-    scalars: Integers | None = None
+    scalars: Integers | None = None  # (N,) what its coordinates are, where the block came with it
 
     @property
     def concentration(self) -> float:
@@ -192,10 +190,10 @@ class DiagonalityTally:
             order=self.order,
             trace=self.trace,
             diagonality=self._on_diagonal / self._everywhere,
-            sharpness=self.top[0].value,
+            sharpness=sharpest,
             adam_residual=self._residual,
             concentration=mean_concentration(self.top),
-            sharpness_error=max(0.0, self._sharpest_possible - self.top[0].value),
+            sharpness_error=max(0.0, self._sharpest_possible - sharpest),
             adam_residual_error=max(0.0, self._residual_possible - self._residual),
         )
 

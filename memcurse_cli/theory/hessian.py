@@ -250,16 +250,12 @@ class LayerHessian:
     jacobians: Sequence[ParameterJacobian]  # what each group of recurrent parameters moves
     readin: Complexes  # (n, inputs) B without γ
     readout: Complexes  # (outputs, n) C
-    # what each part of B, C and D moves; none for recurrent parameters alone
-    projections: Sequence[ProjectionJacobian] = ()
+    projections: Sequence[ProjectionJacobian] = ()  # what each part of B, C and D moves
     channel: Integers | None = None  # (n,) the channel of each eigenvalue, or None for one block
     conjugate_pairs: bool = False  # whether ``y = 2 Re[C h]`` rather than ``Re[C h]``
     autocorrelation: Autocorrelation = WHITE  # R(Δ) of each input
-    # T for sequences of T steps, which is exact for every λ; None for an infinite sequence, which
-    # needs |λ| < 1
-    horizon: int | None = None
-    # ``every`` for a loss that is the mean over the steps, ``last`` for one at step T
-    read_at: Readout = "every"
+    horizon: int | None = None  # T, exact for every λ; None for an infinite sequence
+    read_at: Readout = "every"  # the loss is the mean over the steps, or that at the last
 
     def __post_init__(self) -> None:
         if self.horizon is None and bool(np.any(self.log_eigenvalues.real >= 0)):

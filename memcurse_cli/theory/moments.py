@@ -31,18 +31,17 @@ class Moments(NamedTuple):
     """Stationary moments at γ = 1, one per eigenvalue."""
 
     second_moment: Array  # E|h|²; +inf where it diverges
-    # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
-    cross_moment: Array
+    cross_moment: Array  # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
     sensitivity: Array  # E|s|² with s = dh/dλ; +inf where it diverges
 
 
 class PairMoments(NamedTuple):
     """Second moments of pairs of eigenvalues, (..., m, m) each for those of a block."""
 
-    ss: Array  # E[s_i s_j]
-    sh: Array  # E[s_i h_j]
-    hs: Array  # E[h_i s_j]
-    hh: Array  # E[h_i h_j]
+    ss: Complexes  # E[s_i s_j]
+    sh: Complexes  # E[s_i h_j]
+    hs: Complexes  # E[h_i s_j]
+    hh: Complexes  # E[h_i h_j]
 
 
 def one_minus_exp(z: Array) -> Array:
@@ -86,7 +85,8 @@ def bilinear(
 def _of_decay(u: Array, log_alpha: Array, log_beta: Array, rho: float, angle: float) -> PairMoments:
     """Σ_nm α^n β^m ρ^|n-m| e^(iφ(n-m)); real for real arrays and φ = 0."""
     xp = array_namespace(u)
-    forth, back, turn = log_alpha, log_beta, 1.0
+    forth, back = log_alpha, log_beta
+    turn: complex = 1.0
     if angle:
         forth, back, turn = log_alpha + 1j * angle, log_beta - 1j * angle, cmath.rect(1, angle)
     white = 1 - rho  # exact for rho ≥ 1/2
@@ -130,7 +130,7 @@ def moments(
         # White input sees |λ| alone; only the phase of E[s h̄] = λ̄ (…) is left to restore.
         rotation, angle = xp.exp(-1j * angle), None
 
-    second_moment = cross_moment = sensitivity = 0.0
+    second_moment = cross_moment = sensitivity = xp.zeros_like(log_modulus)
     converges = log_modulus < 0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         inside = xp.where(converges, log_modulus, -1.0)
@@ -162,13 +162,11 @@ def moments(
 def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
     """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R."""
     for part in autocorrelation.parts:
-        if part.weight == 0:
-            continue
-        if part.frequency == 0 or part.rho == 0:
-            yield part.weight, part.rho, 0.0
-        else:
+        if part.weight > 0 and part.rho > 0 and part.frequency > 0:
             yield part.weight / 2, part.rho, part.frequency
             yield part.weight / 2, part.rho, -part.frequency
+        elif part.weight > 0:
+            yield part.weight, part.rho, 0.0
 
 
 def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
@@ -218,8 +216,7 @@ def pair_moments(
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
     for part in autocorrelation.parts:
         for of in range(len(part.quadratures(np.zeros(1)))):
-            state = np.zeros_like(eigenvalue)
-            derivative = np.zeros_like(eigenvalue)
+            state = derivative = np.zeros_like(eigenvalue)
             for start in range(0, horizon, chunk):
                 lags = np.arange(start, min(start + chunk, horizon))
                 response = np.empty((lags.size, *batch, 4 * size))
