@@ -19,6 +19,7 @@ from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup
+from memcurse_cli.theory.gates.laws import softplus
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -329,14 +330,9 @@ def time_constants(log_modulus: Floats) -> Floats:
         return np.divide(-1.0, log_modulus, out=found, where=moving)
 
 
-def softplus(x: Floats) -> Floats:
-    """log(1 + eˣ)."""
-    return np.logaddexp(0.0, x)
-
-
 def log_sigmoid(x: Floats) -> Floats:
     """log σ(x) = -log(1 + e⁻ˣ), exact in both tails, cut at `LARGEST_DECAY`."""
-    return -np.minimum(softplus(-x), LARGEST_DECAY)
+    return np.asarray(-np.minimum(softplus(-x), LARGEST_DECAY))
 
 
 def sigmoid(x: Floats) -> Floats:

@@ -28,8 +28,7 @@ class DiagonalityScores(Struct, frozen=True):
     # λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the curvature that an
     # ideal diagonal preconditioner leaves, in [1, N]
     adam_residual: float
-    # the number of coordinates that carry a top eigenvector, 1 / Σ v_a⁴ for unit v, averaged over
-    # the 10 largest eigenvalues; of an eigenspace, see `Eigenpair`. None where an eigenspace has
+    # that of an `Eigenpair`, averaged over the 10 largest eigenvalues; None where an eigenspace has
     # too many dimensions to be found whole
     concentration: float | None
     sharpness_error: float = 0.0  # how much larger the sharpness may be; 0 where H was formed
@@ -49,8 +48,7 @@ class Eigenpair(Struct, frozen=True):
     vector: Floats  # (N,) of unit norm
     shares: Floats  # (N,) m, which adds up to 1
     dimension: int  # d
-    # (N,) the scalars that its coordinates are, where the block came with them
-    scalars: Integers | None = None
+    scalars: Integers | None = None  # (N,) what its coordinates are, where the block came with it
 
     @property
     def concentration(self) -> float:
@@ -97,7 +95,7 @@ class DiagonalityTally:
         Raises OverflowError: an element or its square is not finite.
         """
         diagonal = np.diagonal(hessians, axis1=1, axis2=2)
-        norms = _norms(hessians)
+        norms = np.linalg.norm(hessians, axis=(1, 2))
         self.order += diagonal.size
         self.trace += float(diagonal.sum())
         self._on_diagonal += float(np.sum(diagonal**2))
@@ -119,7 +117,7 @@ class DiagonalityTally:
         else:
             self.complete = False
             # A norm bounds an eigenvalue: most blocks need none of their own.
-            bounds = _norms(scaled)
+            bounds = np.linalg.norm(scaled, axis=(1, 2))
             for index in np.argsort(-bounds).tolist():
                 if bounds[index] <= self._residual:
                     break
@@ -190,10 +188,10 @@ class DiagonalityTally:
             order=self.order,
             trace=self.trace,
             diagonality=self._on_diagonal / self._everywhere,
-            sharpness=self.top[0].value,
+            sharpness=sharpest,
             adam_residual=self._residual,
             concentration=mean_concentration(self.top),
-            sharpness_error=max(0.0, self._sharpest_possible - self.top[0].value),
+            sharpness_error=max(0.0, self._sharpest_possible - sharpest),
             adam_residual_error=max(0.0, self._residual_possible - self._residual),
         )
 
@@ -253,17 +251,16 @@ def mean_concentration(pairs: Sequence[Eigenpair]) -> float | None:
     return float(mean) if np.isfinite(mean) else None
 
 
+def inverse_root(diagonal: Floats) -> Floats:
+    """H_aa^-½, and 0 where that is not positive."""
+    root = np.sqrt(np.maximum(diagonal, 0))
+    return np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+
+
 def correlations(hessians: Floats) -> Floats:
     """(blocks, N, N) D^-½ H D^-½; rows and columns of H_aa = 0 are zero."""
-    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
-    root = np.sqrt(np.maximum(diagonal, 0))
-    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    inverse = inverse_root(np.diagonal(hessians, axis1=1, axis2=2))
     return inverse[:, :, None] * hessians * inverse[:, None, :]
-
-
-def _norms(matrices: Floats) -> Floats:
-    """(blocks,) Frobenius norms."""
-    return np.asarray(np.sqrt(np.einsum("kij,kij->k", matrices, matrices)))
 
 
 def largest(matrix: Floats, count: int) -> tuple[Floats, Floats]:

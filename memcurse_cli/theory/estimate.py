@@ -33,8 +33,7 @@ class EmpiricalAutocorrelation(Struct, frozen=True):
 
     values: Floats  # (K+1,) R̂
     pairs: Floats  # (K+1,) how many products stand behind each
-    # (K+1,) from the spread between sequences; None for a single one
-    standard_errors: Floats | None
+    standard_errors: Floats | None  # (K+1,) from the spread between sequences; None for one
     observed: int  # how many samples were not masked
 
     @property

@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.diagonality import FactoredBlock, largest
+from memcurse_cli.theory.diagonality import FactoredBlock, inverse_root, largest
 from memcurse_cli.theory.linalg import Complexes, Floats, Integers, partial_cholesky
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
 from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
@@ -246,16 +246,12 @@ class LayerHessian(Struct, frozen=True, dict=True):
     jacobians: Sequence[ParameterJacobian]  # what each group of recurrent parameters moves
     readin: Complexes  # (n, inputs) B without γ
     readout: Complexes  # (outputs, n) C
-    # what each part of B, C and D moves; none for recurrent parameters alone
-    projections: Sequence[ProjectionJacobian] = ()
+    projections: Sequence[ProjectionJacobian] = ()  # what each part of B, C and D moves
     channel: Integers | None = None  # (n,) the channel of each eigenvalue, or None for one block
     conjugate_pairs: bool = False  # whether ``y = 2 Re[C h]`` rather than ``Re[C h]``
     autocorrelation: Autocorrelation = WHITE  # R(Δ) of each input
-    # T for sequences of T steps, which is exact for every λ; None for an infinite sequence, which
-    # needs |λ| < 1
-    horizon: int | None = None
-    # ``every`` for a loss that is the mean over the steps, ``last`` for one at step T
-    read_at: Readout = "every"
+    horizon: int | None = None  # T, exact for every λ; None for an infinite sequence
+    read_at: Readout = "every"  # the loss is the mean over the steps, or that at the last
 
     def __post_init__(self) -> None:
         if self.horizon is None and bool(np.any(self.log_eigenvalues.real >= 0)):
@@ -375,8 +371,7 @@ class LargeBlock(Struct, frozen=True, dict=True):
     def factorise(self) -> FactoredBlock:
         """Both factorisations, of a rank that fits into memory."""
         diagonal = self.diagonal()
-        root = np.sqrt(np.maximum(diagonal, 0))
-        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        inverse = inverse_root(diagonal)
         rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
         if not np.isfinite(np.sum(diagonal**2)):
             raise OverflowError("the squares of a Hessian's elements have no finite sum")
@@ -391,7 +386,7 @@ class LargeBlock(Struct, frozen=True, dict=True):
         sharpest = 1.0  # the least that a scaled Hessian has
         if reduced.shape[1]:
             sharpest = max(sharpest, float(largest(reduced.T @ reduced, 1)[0][0]))
-        unit = (root > 0).astype(np.float64)
+        unit = (diagonal > 0).astype(np.float64)
         scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
         return FactoredBlock(self.scalars, diagonal, plain, scaled)
 

@@ -402,12 +402,6 @@ class _LstmCells:
             for gate, one in statistics.items()
         }
         self.variances = {gate: one.hidden_variance for gate, one in statistics.items()}
-        self.draws = draws
-        self._start()
-        self._draw()
-
-    def _start(self) -> None:
-        """E f² and the mean and variance of every unit's cell."""
         forget, opened, cell = (self.gates[gate] for gate in ("forget", "input", "cell"))
         self.kept = forget.average(lambda u: sigmoid(u) ** 2)
         lost = forget.average(lambda u: sigmoid(-u))
@@ -419,17 +413,18 @@ class _LstmCells:
         square = self.written_square * self.candidate_square
         square = square + 2 * forget.average(sigmoid) * written * self.cell_mean
         self.cell_square = square / lost_square
+        self._draw(draws)
 
-    def _draw(self) -> None:
+    def _draw(self, draws: Floats) -> None:
         """The cells over `DRAWN` steps, and E tanh c and E tanh² c over the last `AVERAGED`."""
         deviation = np.sqrt(np.maximum(self.cell_square - self.cell_mean**2, 0.0))
-        c = self.cell_mean[:, None] + deviation[:, None] * self.draws[0, 0]
+        c = self.cell_mean[:, None] + deviation[:, None] * draws[0, 0]
         output = self.gates["output"]
         self.output_square = output.average(lambda u: sigmoid(u) ** 2)
         # What a perturbation meets at a step, (H, copies) each: f², its source, o² tanh'².
         self.path: list[tuple[Floats, Floats, Floats]] = []
         first, second = np.zeros(len(c)), np.zeros(len(c))
-        for step, normals in enumerate(self.draws[1:]):
+        for step, normals in enumerate(draws[1:]):
             f, i, g = (
                 self.gates[gate].mean[:, None] + self.gates[gate].deviation * normal
                 for gate, normal in zip(("forget", "input", "cell"), normals, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -30,18 +31,17 @@ class Moments(NamedTuple):
     """Stationary moments at γ = 1, one per eigenvalue."""
 
     second_moment: Array  # E|h|²; +inf where it diverges
-    # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
-    cross_moment: Array
+    cross_moment: Array  # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
     sensitivity: Array  # E|s|² with s = dh/dλ; +inf where it diverges
 
 
-class Bilinear(NamedTuple):
-    """f(α, β) = Σ_nm α^n β^m R(n-m) and its derivatives."""
+class PairMoments(NamedTuple):
+    """Second moments of pairs of eigenvalues, (..., m, m) each for those of a block."""
 
-    value: Array  # f
-    derivative_alpha: Array  # ∂f/∂α
-    derivative_beta: Array  # ∂f/∂β
-    mixed_derivative: Array  # ∂²f/∂α∂β
+    ss: Complexes  # E[s_i s_j]
+    sh: Complexes  # E[s_i h_j]
+    hs: Complexes  # E[h_i s_j]
+    hh: Complexes  # E[h_i h_j]
 
 
 def one_minus_exp(z: Array) -> Array:
@@ -57,62 +57,54 @@ def one_minus_exp(z: Array) -> Array:
     return real - 1j * (xp.exp(x) * xp.sin(y))
 
 
-def bilinear(log_alpha: Array, log_beta: Array, rho: float, frequency: float = 0.0) -> Bilinear:
-    """f(α, β) = Σ_nm α^n β^m ρ^|n-m| cos(ω(n-m)), its derivatives and its mixed derivative.
+def bilinear(
+    log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
+) -> PairMoments:
+    """f(α, β) = Σ_nm α^n β^m R(n-m) as ``hh``, ∂α f as ``sh``, ∂β f as ``hs`` and ∂α∂β f as ``ss``.
 
-    With ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
+    For R = ρ^|n-m|, with ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
 
         f       = N / (u p q)
         ∂α f    = f g_α,              g_α = β (1-ρ²) / (u N) + ρ / p
         ∂α∂β f  = f (g_α g_β + V),    V = (1-ρ) (1+ρs) (N+ρu) / (u N)²
 
     which is Zucchet & Orvieto 2024, eq. 35 and 37, corrected; nothing cancels near the unit circle.
-    With a frequency it is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``. log α and log β
-    broadcast, below 0 and -inf for 0; real ones give real arrays where ω is 0. ρ is in [0, 1].
+    A cosine is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``. log α and log β broadcast,
+    below 0 and -inf for 0.
     """
-    if frequency == 0:
-        return _turned_bilinear(log_alpha, log_beta, rho, None)
-    forth = _turned_bilinear(log_alpha, log_beta, rho, frequency)
-    back = _turned_bilinear(log_alpha, log_beta, rho, -frequency)
-    return Bilinear(*(0.5 * (one + other) for one, other in zip(forth, back, strict=True)))
-
-
-def _turned_bilinear(
-    log_alpha: Array, log_beta: Array, rho: float, angle: float | None
-) -> Bilinear:
-    """Σ_nm α^n β^m ρ^|n-m| e^(iφ(n-m))."""
+    shape = np.broadcast(log_alpha, log_beta).shape
+    tables = PairMoments(*np.zeros((4, *shape), np.complex128))
     u = one_minus_exp(log_alpha + log_beta)
+    for weight, rho, angle in turned_parts(autocorrelation):
+        found = _of_decay(u, log_alpha, log_beta, rho, angle)
+        for table, part in zip(tables, found, strict=True):
+            table += weight * part
+    return tables
+
+
+def _of_decay(u: Array, log_alpha: Array, log_beta: Array, rho: float, angle: float) -> PairMoments:
+    """Σ_nm α^n β^m ρ^|n-m| e^(iφ(n-m)); real for real arrays and φ = 0."""
     xp = array_namespace(u)
-    numerator, slope, variance = _of_product(u, rho)
-    turn_alpha: complex = 1.0
-    turn_beta: complex = 1.0
-    p = q = 1 - rho
-    if angle is not None:
-        turn_alpha = complex(math.cos(angle), math.sin(angle))
-        turn_beta = turn_alpha.conjugate()
-        p = p + rho * one_minus_exp(log_alpha + 1j * angle)
-        q = q + rho * one_minus_exp(log_beta - 1j * angle)
-    elif rho != 0:
-        p = p + rho * one_minus_exp(log_alpha)
-        q = q + rho * one_minus_exp(log_beta)
-    value = numerator / (u * (p * q))
-    rate_alpha = xp.exp(log_beta) * slope + (rho * turn_alpha) / p
-    rate_beta = xp.exp(log_alpha) * slope + (rho * turn_beta) / q
-    return Bilinear(
-        value, value * rate_alpha, value * rate_beta, value * (rate_alpha * rate_beta + variance)
-    )
-
-
-def _of_product(u: Array, rho: float) -> tuple[Array, Array, Array]:
-    """N, (1-ρ²)/(uN) and V of `bilinear`, which depend on αβ = 1 - u alone."""
+    forth, back = log_alpha, log_beta
+    turn: complex = 1.0
+    if angle:
+        forth, back, turn = log_alpha + 1j * angle, log_beta - 1j * angle, cmath.rect(1, angle)
     white = 1 - rho  # exact for rho ≥ 1/2
-    coloured = white * (1 + rho)
-    numerator = coloured + rho**2 * u
-    if rho == 1:
-        return numerator, 0.0, 0.0
-    inverse = 1 / (u * numerator)
-    variance = (white * inverse) * ((1 + rho) - rho * u) * ((numerator + rho * u) * inverse)
-    return numerator, coloured * inverse, variance
+    p, q = white + rho * one_minus_exp(forth), white + rho * one_minus_exp(back)
+    slope = variance = 0.0
+    if rho == 1:  # N is u, which may be subnormal and has fewer digits then
+        value = 1 / (p * q)
+    else:
+        numerator = white * (1 + rho) + rho**2 * u
+        value = numerator / u / (p * q)
+        inverse = 1 / (u * numerator)
+        slope = white * (1 + rho) * inverse
+        variance = (white * inverse) * ((1 + rho) - rho * u) * ((numerator + rho * u) * inverse)
+    by_alpha = xp.exp(log_beta) * slope + rho * turn / p
+    by_beta = xp.exp(log_alpha) * slope + rho / turn / q
+    return PairMoments(
+        value * (by_alpha * by_beta + variance), value * by_alpha, value * by_beta, value
+    )
 
 
 def moments(
@@ -138,25 +130,29 @@ def moments(
         # White input sees |λ| alone; only the phase of E[s h̄] = λ̄ (…) is left to restore.
         rotation, angle = xp.exp(-1j * angle), None
 
-    second_moment = cross_moment = sensitivity = 0.0
+    second_moment = cross_moment = sensitivity = xp.zeros_like(log_modulus)
+    converges = log_modulus < 0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        inside = xp.where(converges, log_modulus, -1.0)
+        u, log = -xp.expm1(2 * inside), inside if angle is None else inside + 1j * angle
         for weight, rho, turn in turned_parts(autocorrelation):
-            turned = angle
-            if turn != 0:
-                turned = turn + (xp.zeros_like(log_modulus) if angle is None else angle)
             if horizon is None:
-                f, c, s = _stationary_moments(log_modulus, turned, rho)
+                pair = _of_decay(u, log, xp.conj(log), rho, turn)
+                f, c, s = xp.real(pair.hh), pair.sh, xp.real(pair.ss)
             else:
+                turned = angle
+                if turn != 0:
+                    turned = turn + (xp.zeros_like(log_modulus) if angle is None else angle)
                 sums = DerivativeSums(log_modulus, turned, rho)
                 f, c, s = summed_products(sums, rho, horizon, readout)[-3:]
-            if turn != 0:
-                c = c * complex(math.cos(turn), math.sin(turn))
+                c = c * cmath.rect(1, turn)
             second_moment = second_moment + weight * f
             cross_moment = cross_moment + weight * c
             sensitivity = sensitivity + weight * s
         # What left the range of a float is as divergent as what has no limit.
-        second_moment = xp.where(xp.isfinite(second_moment), second_moment, xp.inf)
-        sensitivity = xp.where(xp.isfinite(sensitivity), sensitivity, xp.inf)
+        converges = converges | (horizon is not None)
+        second_moment = xp.where(converges & xp.isfinite(second_moment), second_moment, xp.inf)
+        sensitivity = xp.where(converges & xp.isfinite(sensitivity), sensitivity, xp.inf)
         if rotation is not None:
             cross_moment = cross_moment * rotation
         cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment + 0j, 0j)
@@ -166,45 +162,11 @@ def moments(
 def turned_parts(autocorrelation: Autocorrelation) -> Iterator[tuple[float, float, float]]:
     """(weight, ρ, φ) of decays without a frequency that act on λ e^(iφ), all of one R."""
     for part in autocorrelation.parts:
-        if part.weight == 0:
-            continue
-        if part.frequency == 0 or part.rho == 0:
-            yield part.weight, part.rho, 0.0
-        else:
+        if part.weight > 0 and part.rho > 0 and part.frequency > 0:
             yield part.weight / 2, part.rho, part.frequency
             yield part.weight / 2, part.rho, -part.frequency
-
-
-def _stationary_moments(
-    log_modulus: Array, angle: Array | None, rho: float
-) -> tuple[Array, Array, Array]:
-    """f, ∂α f and ∂α∂β f at α = λ, β = λ̄ for one ρ; inf, 0 and inf where |λ| ≥ 1."""
-    xp = array_namespace(log_modulus)
-    stable = log_modulus < 0
-    log_modulus = xp.where(stable, log_modulus, -1.0)
-    u = -xp.expm1(2 * log_modulus)
-    numerator, slope, variance = _of_product(u, rho)
-    log = log_modulus if angle is None else log_modulus + 1j * angle
-    p = (1 - rho) + rho * one_minus_exp(log)
-    p_squared = xp.real(p * xp.conj(p))
-    rate = rho * (xp.conj(p) / p_squared) + xp.conj(xp.exp(log)) * slope
-    rate_squared = xp.real(rate * xp.conj(rate))
-    # 1/p² where the input is constant: u itself may be subnormal, which has fewer digits.
-    f = 1 / p_squared if rho == 1 else (numerator / p_squared) / u
-    return (
-        xp.where(stable, f, xp.inf),
-        xp.where(stable, f * rate, 0.0),
-        xp.where(stable, f * (variance + rate_squared), xp.inf),
-    )
-
-
-class PairMoments(NamedTuple):
-    """Second moments of every pair of the m eigenvalues of a block, (..., m, m) each."""
-
-    ss: Complexes  # E[s_i s_j]
-    sh: Complexes  # E[s_i h_j]
-    hs: Complexes  # E[h_i s_j]
-    hh: Complexes  # E[h_i h_j]
+        elif part.weight > 0:
+            yield part.weight, part.rho, 0.0
 
 
 def lags_within(log_eigenvalues: Complexes, autocorrelation: Autocorrelation, horizon: int) -> int:
@@ -246,16 +208,15 @@ def pair_moments(
     columns = np.arange(size) if columns is None else columns
     if horizon is None:
         first, second = log_eigenvalues[..., :, None], log_eigenvalues[..., None, columns]
-        plain = stationary_pairs(first, second, autocorrelation)
-        return plain, stationary_pairs(first, second.conj(), autocorrelation)
+        plain = bilinear(first, second, autocorrelation)
+        return plain, bilinear(first, second.conj(), autocorrelation)
     width, seconds = columns.size, (columns + size * np.arange(4)[:, None]).ravel()
     products = np.zeros((*batch, 4 * size, 4 * width))
     eigenvalue = np.exp(log_eigenvalues)
     chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
     for part in autocorrelation.parts:
         for of in range(len(part.quadratures(np.zeros(1)))):
-            state = np.zeros_like(eigenvalue)
-            derivative = np.zeros_like(eigenvalue)
+            state = derivative = np.zeros_like(eigenvalue)
             for start in range(0, horizon, chunk):
                 lags = np.arange(start, min(start + chunk, horizon))
                 response = np.empty((lags.size, *batch, 4 * size))
@@ -279,19 +240,6 @@ def pair_moments(
         _split((both - turned) + 1j * (mixed + across), size, width),
         _split((both + turned) + 1j * (across - mixed), size, width),
     )
-
-
-def stationary_pairs(
-    log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
-) -> PairMoments:
-    """`bilinear` and its derivatives at every α and β, summed over the parts of the input."""
-    tables = PairMoments(*np.zeros((4, *np.broadcast(log_alpha, log_beta).shape), np.complex128))
-    for weight, rho, frequency in autocorrelation.parts:
-        pair = bilinear(log_alpha, log_beta, rho, frequency)
-        found = pair.mixed_derivative, pair.derivative_alpha, pair.derivative_beta, pair.value
-        for table, part in zip(tables, found, strict=True):
-            table += weight * part
-    return tables
 
 
 def _split(table: Complexes, size: int, width: int) -> PairMoments:

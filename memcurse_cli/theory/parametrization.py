@@ -205,9 +205,8 @@ def parametrize(
         (normalization, GAINS, "normalization"),
     ):
         if name not in known:
-            raise UsageError(
-                f"'{name}' is not known", where=option, remedy=f"choose one of {', '.join(known)}"
-            )
+            remedy = f"choose one of {', '.join(known)}"
+            raise UsageError(f"'{name}' is not known", where=option, remedy=remedy)
     if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
         what = f"a step size of {step_size:g} is not between 1e-100 and 1e100"
         remedy = "give Δ in the time unit of A, for example 0.01"
@@ -227,8 +226,7 @@ def parametrize(
             raise UsageError(what, where=option, remedy=remedy)
         if real and np.any(log_eigenvalues.imag != 0):
             what = f"{name} has real eigenvalues between 0 and 1 only"
-            remedy = "leave the angle at 0"
-            raise UsageError(what, where=option, remedy=remedy)
+            raise UsageError(what, where=option, remedy="leave the angle at 0")
 
     turned_back = chosen.derivatives(log_eigenvalues, step_size)
     phase, moved = _phase(log_eigenvalues), {}

@@ -9,7 +9,7 @@ import numpy as np
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
 from memcurse_cli.theory.linalg import Complexes, Floats
-from memcurse_cli.theory.moments import stationary_pairs, turned_parts
+from memcurse_cli.theory.moments import bilinear, turned_parts
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.sensitivity import DenseSystem
@@ -105,7 +105,7 @@ def state_change(
     """
 
     def joint(one: Complexes, other: Complexes) -> Complexes:
-        return stationary_pairs(one, other.conj(), autocorrelation).hh
+        return bilinear(one, other.conj(), autocorrelation).hh
 
     change = np.zeros(log_eigenvalues.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -212,11 +212,8 @@ def dense_shift(basis: Eigenbasis) -> EigenvalueShift:
 class Compensation(NamedTuple):
     """How far effective steps follow a sensitivity."""
 
-    # of log(effective step) with the logarithm of the sensitivity: -1 where Adam takes smaller
-    # steps wherever the sensitivity is larger, 0 where they have nothing to do with each other
-    correlation: float
-    # the standard deviation, in decades, of the square root of the sensitivity: that of the effects
-    # of equal steps per unit of gradient
+    correlation: float  # of their logarithms: -1 where Adam's steps fall as the sensitivity grows
+    # the standard deviation, in decades, of √sensitivity: that of the effects of equal steps
     spread_before: float
     spread_after: float  # that of the effective step times this square root: what Adam leaves
 

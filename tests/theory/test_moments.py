@@ -111,10 +111,11 @@ def test_the_same_lines_run_on_torch_and_jax(horizon: int | None, readout: Reado
 @pytest.mark.parametrize("rho", RHOS)
 def test_bilinear_for_any_pair(rho: float) -> None:
     logs = np.array([complex(-d, a) for d, a in product([2.0, 1e-3, 1e-10], [0.0, 0.3, -2.0])])
-    found = bilinear(logs[:, None], logs[None, :], rho)
+    found = bilinear(logs[:, None], logs[None, :], Autocorrelation.from_rho(rho))
     for i, j in product(range(logs.size), repeat=2):
         expected = brute_force.closed_form(complex(logs[i]), complex(logs[j]), rho)
-        for value, right in zip(found, expected, strict=True):
+        values = found.hh, found.sh, found.hs, found.ss
+        for value, right in zip(values, expected, strict=True):
             assert abs(complex(value[i, j]) - right) <= 1e-12 * abs(right)
 
 

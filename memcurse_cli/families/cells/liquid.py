@@ -18,8 +18,9 @@ from memcurse_cli.families.dense.dense_layer import dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite, sigmoid, softplus
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite, sigmoid
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.theory.gates.laws import softplus
 
 CONSTRAINTS = Assumption(
     key="implicit_constraints",

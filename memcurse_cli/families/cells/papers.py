@@ -143,7 +143,7 @@ def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Vari
     """
     scale, floor = (layer.vector(role, 1) for role in (SCALE, FLOOR))
     opening = TANH if bent else LOGISTIC
-    law = FlooredMix(float(scale[0]), float(floor[0]), "gate", SCALE, FLOOR, opening)
+    law = FlooredMix(float(scale[0]), float(floor[0]), opening)
     opened = sigmoid(scale)
 
     def recur(cell: Cell, _: Variant, seen: Mapping[str, GateInput]) -> Gated:

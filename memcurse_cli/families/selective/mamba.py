@@ -21,10 +21,10 @@ from memcurse_cli.families.gate_inputs import (
     repeated,
     squared_rows,
 )
-from memcurse_cli.families.reading import group_by_module, softplus
+from memcurse_cli.families.reading import group_by_module
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot, step_size
-from memcurse_cli.theory.gates.laws import TrapezoidStep
+from memcurse_cli.theory.gates.laws import TrapezoidStep, softplus
 
 RATE, BIAS = "A_log", "dt_proj.bias"
 _RATES, _BIASES = "A_logs", "dt_projs_bias"

@@ -23,10 +23,10 @@ from memcurse_cli.families.gate_inputs import (
     read_rows,
     squared_rows,
 )
-from memcurse_cli.families.reading import LARGEST_DECAY, first_name, misfit, sigmoid, softplus
+from memcurse_cli.families.reading import LARGEST_DECAY, first_name, misfit, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
-from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write
+from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write, softplus
 
 
 class _MinRNN(LawFamily):

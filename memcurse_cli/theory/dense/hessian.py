@@ -23,6 +23,7 @@ from memcurse_cli.theory.diagonality import (
     FLAT,
     DiagonalityScores,
     Eigenpair,
+    inverse_root,
     mean_concentration,
     top_eigenpairs,
 )
@@ -280,8 +281,7 @@ class DenseHessian(Struct, frozen=True, dict=True):
 
     def adam_residual(self) -> float:
         """λ_max(D^-½ H D^-½) with D = diag H, over the entries with H_aa > 0."""
-        root = np.sqrt(np.maximum(self.diagonal, 0)).ravel()
-        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        inverse = inverse_root(self.diagonal).ravel()
         return largest_eigenvalue(lambda flat: inverse * self._applied(inverse * flat), self.order)
 
 

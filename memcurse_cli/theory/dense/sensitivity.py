@@ -61,10 +61,8 @@ class DenseSystem(Struct, frozen=True):
     readin: Floats | None = None  # (n, inputs) B; None for a drive of unit variance on every state
     readout: Floats | None = None  # (outputs, n) C; None where the state itself is seen
     autocorrelation: Autocorrelation = WHITE  # R(Δ) of each input
-    # T for sequences of T steps from h = 0, exact for every A; None for infinite ones
-    horizon: int | None = None
-    # ``last`` is the state at step T, ``every`` the mean over all T
-    read_at: Readout = "last"
+    horizon: int | None = None  # T steps from h = 0, exact for every A; None for infinite ones
+    read_at: Readout = "last"  # the state at step T, or the mean over all T
 
     @property
     def inputs(self) -> Floats:

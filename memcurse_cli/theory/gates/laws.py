@@ -239,9 +239,6 @@ class FlooredMix(GateLaw, frozen=True):
 
     scale: float
     floor: float
-    bias: str = "bias_gate"
-    scale_parameter: str = "zeta"
-    floor_parameter: str = "nu"
     opening: Opening = LOGISTIC
 
     def __call__(self, z: Array) -> GateValues:
@@ -250,9 +247,9 @@ class FlooredMix(GateLaw, frozen=True):
         scale, floor = (LOGISTIC(xp.asarray(value)) for value in (self.scale, self.floor))
         nothing = 0 * kept.slope
         motions = {
-            self.bias: Motion(kept.slope, -scale.value * kept.slope),
-            self.scale_parameter: Motion(nothing, scale.slope * kept.complement),
-            self.floor_parameter: Motion(nothing, floor.slope + nothing),
+            "gate": Motion(kept.slope, -scale.value * kept.slope),
+            "zeta": Motion(nothing, scale.slope * kept.complement),
+            "nu": Motion(nothing, floor.slope + nothing),
         }
         gain = scale.value * kept.complement + floor.value
         return GateValues(kept.value, kept.complement, gain, motions)
@@ -358,10 +355,11 @@ class Root(GateLaw, frozen=True):
         slope = -self.power * LOGISTIC(z).complement
         exponent = self.power * softplus(-z)
         values = decayed(exponent, {"gate": slope})
-        if not self.coupled:
-            return values
-        by_gain = {"gate": slope * values.eigenvalue}
-        return decayed(exponent, {"gate": slope}, values.complement, by_gain)
+        if self.coupled:
+            moved = values.motions["gate"].eigenvalue
+            motions = {"gate": Motion(moved, -moved)}
+            return values._replace(gain=values.complement, motions=motions)
+        return values
 
 
 class Exponent(GateLaw, frozen=True):

@@ -70,8 +70,8 @@ def normal_nodes(mean: Array, spread: Array, smooth: bool = True) -> tuple[Float
 
 def mean_of(function: Callable[[Array], Array], gate: Preactivation, smooth: bool = True) -> Array:
     """E f(z) of every unit, for a function f of pre-activations (nodes, n)."""
-    nodes, weights = normal_nodes(gate.mean, gate.spread, smooth)
-    return array_namespace(gate.mean).asarray(weights) @ function(gate.at(nodes))
+    values, weights = _at_nodes(function, gate, smooth)
+    return array_namespace(values).sum(weights * values, axis=0)
 
 
 class Candidate(Struct, frozen=True):
