@@ -105,8 +105,7 @@ class Check(Record, frozen=True):
     version: Annotated[str, "of memcurse."]
     passed: Annotated[bool, "whether nothing fails."]
     default_policy: Annotated[
-        bool,
-        "whether nothing was limited, so cursed layers and findings of severity error fail.",
+        bool, "whether nothing was limited, so cursed layers and findings of severity error fail."
     ]
     tolerance: Annotated[
         float | None,

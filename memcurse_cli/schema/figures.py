@@ -111,8 +111,7 @@ class EigenvalueSummary(Record, frozen=True):
         "with |λ| ≥ 1 are in none, ``unstable`` counts them. Empty where it was not taken.",
     ] = ()
     values: Annotated[
-        tuple[tuple[float, float], ...] | None,
-        "every eigenvalue as (re, im), where asked for.",
+        tuple[tuple[float, float], ...] | None, "every eigenvalue as (re, im), where asked for."
     ] = None
     relative_sensitivities: Annotated[
         tuple[float | None, ...] | None,

@@ -42,8 +42,7 @@ class HessianGroup(Record, frozen=True):
     kind: Annotated[Kind, "``recurrent`` for parameters of λ and γ, else the matrix it belongs to."]
     size: Annotated[int, "the number of scalars."]
     scores: Annotated[
-        HessianScores | None,
-        "of its own diagonal block; None where none of it moves the output.",
+        HessianScores | None, "of its own diagonal block; None where none of it moves the output."
     ]
 
 
@@ -148,8 +147,7 @@ class LayerHessianReport(Record, frozen=True):
     scores: Annotated[HessianScores | None, "over all groups."] = None
     groups: Annotated[tuple[HessianGroup, ...], "one by one."] = ()
     pairs: Annotated[
-        tuple[BlockPair, ...],
-        "two by two, the largest share first; empty where not taken.",
+        tuple[BlockPair, ...], "two by two, the largest share first; empty where not taken."
     ] = ()
     spectrum: Annotated[HessianSpectrum | None, "its eigenvalues."] = None
     eigenvectors: Annotated[tuple[TopEigenvector, ...], "the top ones."] = ()

@@ -225,8 +225,7 @@ class LayerReport(Record, frozen=True):
     learning_rates: Annotated[LearningRates | None, "those of its groups, where asked for."] = None
     adam: Annotated[tuple[AdamGroup, ...], "what Adam made of them, where its state is known."] = ()
     gates: Annotated[
-        GateSummary | None,
-        "what input-dependent gates do when they move, where asked for.",
+        GateSummary | None, "what input-dependent gates do when they move, where asked for."
     ] = None
     operating_point: Annotated[
         GatedOperatingPoint | None,
@@ -278,8 +277,7 @@ class InputAssumption(InputStatistics, frozen=True):
     """What was assumed of the input and of the optimizer."""
 
     learning_rate: Annotated[
-        float,
-        "the largest rate that parameters are trained at; layers and groups have their own.",
+        float, "the largest rate that parameters are trained at; layers and groups have their own."
     ]
     readout: Annotated[
         Literal["last", "every"] | None,
@@ -343,8 +341,7 @@ class Report(Record, frozen=True):
     skipped: Annotated[tuple[SkippedLayer, ...], "those that could not be read."] = ()
     not_recurrent: Annotated[tuple[NotRecurrent, ...], "a hybrid's layers without recurrence."] = ()
     curves: Annotated[
-        tuple[SensitivityCurve, ...],
-        "those of the theory, where every eigenvalue was asked for.",
+        tuple[SensitivityCurve, ...], "those of the theory, where every eigenvalue was asked for."
     ] = ()
     optimizer: Annotated[
         OptimizerSummary | None, "the state that the checkpoint keeps of its optimizer, or None."

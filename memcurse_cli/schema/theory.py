@@ -67,8 +67,7 @@ class LandscapeParameter(Record, frozen=True):
     name: Annotated[str, "of the parameter."]
     value: Annotated[float, "what it is at the optimum."]
     sensitivity: Annotated[
-        float,
-        "E|dh/dω|², the loss's second derivative there, for an input of unit variance.",
+        float, "E|dh/dω|², the loss's second derivative there, for an input of unit variance."
     ]
     relative_sensitivity: Annotated[
         float, "κ(ω) = E|dh/dω|² / E|h|²; near the optimum the loss is κ δ²."
@@ -114,8 +113,7 @@ class LandscapeView(Record, frozen=True):
     ]
     parameters: Annotated[tuple[LandscapeParameter, ...], "in the order of the parametrisation."]
     start_loss: Annotated[
-        float | None,
-        "the loss at the start; null without one, or where it leaves a float's range.",
+        float | None, "the loss at the start; null without one, or where it leaves a float's range."
     ] = None
 
 

@@ -13,8 +13,7 @@ from memcurse_cli.families.registry import all_families
 
 
 @pytest.mark.parametrize(
-    ("command", "columns"),
-    [("families", 40), ("families", 80), ("families", 200), ("formats", 80)],
+    ("command", "columns"), [("families", 40), ("families", 80), ("families", 200), ("formats", 80)]
 )
 def test_a_table_fits_and_names_everything(command: str, columns: int) -> None:
     done = memcurse(command, environment={"COLUMNS": str(columns)})

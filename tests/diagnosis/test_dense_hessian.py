@@ -102,9 +102,7 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     assert top.weights == (1.0,)
 
 
-def test_of_a_large_matrix_some_rows_and_columns_are_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_large_matrix_some_rows_and_columns_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hessian_module, "FORMED", 0)
     monkeypatch.setattr(hessian_module, "PICTURED_SIDE", 3)
     state = drawn(5, 1.02)

@@ -105,10 +105,7 @@ def matched(
     return paired.ravel(), wanted.ravel()
 
 
-TRAINED = [
-    ("s4d_cifar10", "s4_cifar10.pth"),
-    ("s4_dplr_mnist", "mnist100HZ_ckpt.pth"),
-]
+TRAINED = [("s4d_cifar10", "s4_cifar10.pth"), ("s4_dplr_mnist", "mnist100HZ_ckpt.pth")]
 
 
 @pytest.mark.parametrize(("folder", "name"), TRAINED)

@@ -15,11 +15,7 @@ from memcurse_cli import inspect
 from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.model import sentence
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import (
-    DIVERGENCE_EFFECT,
-    STALL_EFFECT,
-    direction,
-)
+from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, STALL_EFFECT, direction
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.families.rewriting import Rewriting
 from memcurse_cli.schema.report import UsableRate

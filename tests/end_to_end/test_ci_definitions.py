@@ -40,10 +40,7 @@ def run_step(
     script.write_text(step["run"])
     outputs.touch()
     environment |= {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(outputs)}
-    environment |= {
-        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
-        "GITHUB_WORKSPACE": str(folder),
-    }
+    environment |= {"GITHUB_STEP_SUMMARY": str(folder / "summary"), "GITHUB_WORKSPACE": str(folder)}
     done = subprocess.run(
         [*SHELLS[step["shell"]], script],
         env={**os.environ, "GITHUB_ACTION_PATH": str(ROOT), **environment},

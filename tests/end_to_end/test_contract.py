@@ -124,10 +124,7 @@ def test_an_output_that_cannot_be_written_is_one_line(
 
 @each_call
 def test_a_reader_that_leaves_early_is_no_error(
-    call: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Python flushes standard output once more at its end; here that is when the pipe is closed."""
     monkeypatch.chdir(folder)

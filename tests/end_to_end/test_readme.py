@@ -58,9 +58,7 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "command"),
-    BLOCKS,
-    ids=lambda value: value.name if isinstance(value, Path) else value,
+    ("page", "command"), BLOCKS, ids=lambda value: value.name if isinstance(value, Path) else value
 )
 def test_a_command_prints_what_the_page_shows(page: Path, command: str, tmp_path: Path) -> None:
     printed = run(command, tmp_path)

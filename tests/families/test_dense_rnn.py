@@ -70,12 +70,7 @@ def test_psychrnn(trained: Path) -> None:
 def test_dales_law_and_the_leak(random: np.random.Generator) -> None:
     weight, mask = random.normal(size=(H, H)), (random.random((H, H)) < 0.7).astype(float)
     dale = np.diag([1.0, 1, 1, -1, -1])
-    arrays = {
-        "W_rec": weight,
-        "W_in": np.ones((H, 2)),
-        "rec_connectivity": mask,
-        "Dale_rec": dale,
-    }
+    arrays = {"W_rec": weight, "W_in": np.ones((H, 2)), "rec_connectivity": mask, "Dale_rec": dale}
     recurrence = read_layer(arrays, LeakyRNN(), alpha="0.25")
     expected = 0.75 * np.eye(H) + 0.25 * np.abs(weight * mask) @ dale
     assert_allclose(recurrence.dense.matrix, expected)

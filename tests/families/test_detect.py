@@ -240,8 +240,7 @@ def test_the_attention_of_torch_flax_and_keras() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "rows", "found"),
-    [("mixer", 4, ()), ("mixer", 8, ("mixer",)), ("mlp", 8, ())],
+    ("module", "rows", "found"), [("mixer", 4, ()), ("mixer", 8, ("mixer",)), ("mlp", 8, ())]
 )
 def test_a_gated_mlp_named_as_a_mixer_is_not_attention(
     module: str, rows: int, found: tuple[str, ...]

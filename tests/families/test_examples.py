@@ -27,11 +27,7 @@ from memcurse_cli.reports.terminal.report import render
 from memcurse_cli.schema.json_codec import to_text
 
 ROOT = Path(__file__).parents[2]
-CORPORA = (
-    shared.SHARED_DATA / "zoo",
-    shared.SHARED_DATA / "trained",
-    ROOT / "sample_checkpoints",
-)
+CORPORA = (shared.SHARED_DATA / "zoo", shared.SHARED_DATA / "trained", ROOT / "sample_checkpoints")
 # They match only where nothing else stands in their module.
 STRICT = {"retnet", "qrnn"}
 # They are never guessed.

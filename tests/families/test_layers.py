@@ -118,10 +118,7 @@ def test_a_module_with_a_tensor_of_its_own_is_a_layer_of_its_own() -> None:
     assert found_in(modules, more=("head.weight", "a.out.weight")) == {"a.l0": ("b.l0",)}
     assert found_in(modules, more=("b.out.weight",)) == {"a.l0": (), "b.l0": ()}
     # Another layer in the same module has its own tensors, and is no part of this one.
-    assert found_in(modules, more=("b.weight_hh_l1",)) == {
-        "a.l0": ("b.l0",),
-        "b.l1": (),
-    }
+    assert found_in(modules, more=("b.weight_hh_l1",)) == {"a.l0": ("b.l0",), "b.l1": ()}
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8))

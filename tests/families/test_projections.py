@@ -25,11 +25,7 @@ def normal(*shape: int) -> NDArray:
 
 
 LAYERS: list[tuple[str, Family, dict[str, NDArray]]] = [
-    (
-        "two-tensors",
-        LRU(),
-        drawn("lru"),
-    ),
+    ("two-tensors", LRU(), drawn("lru")),
     (
         "complex-and-transposed",
         ComplexDiagonalRNN(),

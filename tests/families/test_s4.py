@@ -241,11 +241,7 @@ def test_the_state_of_annotated_s4(layer: dict[str, NDArray]) -> None:
 
 @pytest.mark.parametrize(
     ("layer", "family"),
-    [
-        (S4D_LAYER, AnnotatedS4D()),
-        (S4_LAYER, AnnotatedS4()),
-        (REAL_S4, AnnotatedS4()),
-    ],
+    [(S4D_LAYER, AnnotatedS4D()), (S4_LAYER, AnnotatedS4()), (REAL_S4, AnnotatedS4())],
     ids=["s4d", "s4", "real P"],
 )
 def test_derivatives_of_the_annotated_s4(layer: dict[str, NDArray], family: Family) -> None:

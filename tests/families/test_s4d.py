@@ -252,10 +252,7 @@ def dss_kernel(layer: dict[str, NDArray], rate: NDArray, version: str) -> NDArra
     return response_of(scaled, rate, as_complex(layer["kernel.W"]), version)
 
 
-ELEMENTS = {
-    "Lambda[real]": slice(0, None, 2),
-    "Lambda[imaginary]": slice(1, None, 2),
-}
+ELEMENTS = {"Lambda[real]": slice(0, None, 2), "Lambda[imaginary]": slice(1, None, 2)}
 STEP_ELEMENTS = {"log_dt[real]": slice(0, None, 2), "log_dt[imaginary]": slice(1, None, 2)}
 WITHIN = {"kernel-length": str(STEPS)}
 

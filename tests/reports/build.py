@@ -53,11 +53,7 @@ def quantiles(values: list[float]) -> Quantiles:
 
 
 def parameter(
-    name: str,
-    effect: float | None,
-    direction: Direction = "scaling",
-    *,
-    tensor: str | None = None,
+    name: str, effect: float | None, direction: Direction = "scaling", *, tensor: str | None = None
 ) -> ParameterSummary:
     """A group with this step effect at a learning rate of 1e-3; None diverges."""
     root = math.inf if effect is None else effect / LEARNING_RATE

@@ -21,13 +21,7 @@ from memcurse_cli.diagnosis.check import check
 from memcurse_cli.diagnosis.policy import Limit, Policy, RuleSet
 from memcurse_cli.reports.check import to_github, to_junit, to_markdown, to_sarif
 from memcurse_cli.schema.derived import Check
-from memcurse_cli.schema.report import (
-    Action,
-    CheckpointSummary,
-    Finding,
-    Report,
-    SkippedLayer,
-)
+from memcurse_cli.schema.report import Action, CheckpointSummary, Finding, Report, SkippedLayer
 
 SCHEMA = Path(__file__).parent / "schemas" / "sarif-2.1.0.json"
 HOSTILE = "a%b,c:d\r\n::error::\x1b[31m<&\"'\u202e]]>λ"
@@ -178,9 +172,7 @@ def test_junit_is_read_by_a_stranger(outcome: Check, tmp_path: Path) -> None:
 
 
 @each_outcome
-def test_github_writes_one_command_per_failure_and_nothing_else_that_is_one(
-    outcome: Check,
-) -> None:
+def test_github_writes_one_command_per_failure_and_nothing_else_that_is_one(outcome: Check) -> None:
     lines = to_github(outcome, file=Path("out")).split("\n")
     commands = [line for line in lines if line.startswith("::")]
     assert [line.split(" ")[0] for line in commands].count("::error") == failures(outcome)

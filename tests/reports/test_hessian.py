@@ -46,9 +46,7 @@ def drawn(report: HessianReport) -> HessianReport:
     return replace(report, layers=(replace(report.layers[0], picture=small),))
 
 
-def test_a_vector_image_is_the_same_every_time_and_keeps_its_text(
-    drawn: HessianReport,
-) -> None:
+def test_a_vector_image_is_the_same_every_time_and_keeps_its_text(drawn: HessianReport) -> None:
     content = hessian_figure(drawn, "svg", correlation=True)
     assert content == hessian_figure(drawn, "svg", correlation=True)
     for said in ("lru: 9 parameters", "ν_log", "$x$"):

@@ -110,11 +110,7 @@ def test_another_major_schema_and_what_is_no_report_are_refused(schema: Any, sai
         (("layers", 1), "rnn", r"layers\[1\]: expected `object`"),
         (("layers", 0, "eigenvalues", "count"), 1.5, r"layers\[0\]\.eigenvalues\.count: "),
         (("layers", 0, "eigenvalues", "count"), True, "count: expected `int`"),
-        (
-            ("layers", 0, "eigenvalues", "values"),
-            [[1.0]],
-            r"\[0\]: expected `array` of length",
-        ),
+        (("layers", 0, "eigenvalues", "values"), [[1.0]], r"\[0\]: expected `array` of length"),
         (("layers", 0, "input_dependent"), 1, "expected `bool`"),
         (("layers", 0, "state", "second_moment", "max"), "1", "max: expected `float"),
         (("layers", 0, "state", "second_moment", "max"), 10**400, "out of range"),
@@ -221,11 +217,7 @@ def test_renamed_fields_of_version_0_1_are_found() -> None:
         (("layers", 0, "eigenvalues", "time_constant"), 7, "time_constant: expected `object`"),
         (("layers", 0, "hidden_spectra"), [{}], "missing required field `name`"),
         (("layers", 0, "what_if"), 1, "what_if: expected `array`"),
-        (
-            ("layers", 0, "learning_rates"),
-            {"groups": 1},
-            "learning_rates.groups: expected",
-        ),
+        (("layers", 0, "learning_rates"), {"groups": 1}, "learning_rates.groups: expected"),
         (("not_recurrent",), ["a"], r"not_recurrent\[0\]: expected `object`"),
     ],
 )

@@ -37,10 +37,7 @@ def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
     charts = charts_of(text)
     assert charts["steps"] == list(range(0, 201, 20))
     run, layer = charts["layers"]  # type: ignore[misc]  # a list of two
-    assert [panel["title"] for panel in run["panels"]][:2] == [
-        "memory in steps",
-        "learning rates",
-    ]
+    assert [panel["title"] for panel in run["panels"]][:2] == ["memory in steps", "learning rates"]
     longest = run["panels"][0]["curves"][0]["values"]
     for value, step in zip(longest, sample.steps, strict=True):
         assert step.report is not None

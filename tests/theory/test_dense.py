@@ -11,16 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 from theory.brute_force import COSINES, MIXTURE
 from theory.impulse_hessian import expected
-from theory.matrices import (
-    MATRICES,
-    UNSTABLE,
-    eigenbasis,
-    jordan,
-    random,
-    responses,
-    sums,
-    system,
-)
+from theory.matrices import MATRICES, UNSTABLE, eigenbasis, jordan, random, responses, sums, system
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.dense import sensitivity as sensitivity_module

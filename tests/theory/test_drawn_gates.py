@@ -85,8 +85,7 @@ def log_modulus_of(name: str, first: Floats, second: Floats) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("spreads", "correlation"),
-    [((0.5, 2.0), 0.7), ((4.0, 4.0), -1.0), ((2.0, 0.0), 0)],
+    ("spreads", "correlation"), [((0.5, 2.0), 0.7), ((4.0, 4.0), -1.0), ((2.0, 0.0), 0)]
 )
 @pytest.mark.parametrize("name", LAWS)
 def test_the_quantiles_are_those_of_random_gates(

@@ -12,10 +12,7 @@ from theory.brute_force import assert_close, closed_form
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.moments import Readout, moments
 from memcurse_cli.theory.parametrization import normalizing_rate, parametrize
-from memcurse_cli.theory.sensitivity import (
-    parameter_sensitivity,
-    state_second_moment,
-)
+from memcurse_cli.theory.sensitivity import parameter_sensitivity, state_second_moment
 
 DECAYS = [5e-324, 1e-300, 1e-16, 1e-12, 1e-5, 1.0, 800.0]
 ANGLES = [0.0, 1e-300, 1e-9, 0.3, np.pi / 2, np.pi - 1e-9, np.pi]

@@ -24,9 +24,7 @@ from memcurse_cli.theory.parametrization import (
     PARAMETRIZATIONS,
     parametrize,
 )
-from memcurse_cli.theory.sensitivity import (
-    parameter_sensitivity,
-)
+from memcurse_cli.theory.sensitivity import parameter_sensitivity
 
 STEP = 0.05
 STABLE = ["lru", "optimal", "s4", "sigmoid-gate"]
@@ -55,11 +53,7 @@ def maps(parametrization: str, z: complex) -> tuple[dict[str, float], Map]:
         point = {"omega_nu": np.arctanh(modulus), "omega_theta": angle / turns(modulus)}
         return point, lambda w: jnp.log(jnp.tanh(w[0])) + 1j * w[1] * turns(jnp.tanh(w[0]))
     if parametrization == "s4":
-        point = {
-            "log_dt": np.log(STEP),
-            "log_A_real": np.log(decay / STEP),
-            "A_imag": angle / STEP,
-        }
+        point = {"log_dt": np.log(STEP), "log_A_real": np.log(decay / STEP), "A_imag": angle / STEP}
         return point, lambda w: jnp.exp(w[0]) * (-jnp.exp(w[1]) + 1j * w[2])
     return {"bias": -np.log(np.expm1(decay))}, lambda w: jnp.log(jax.nn.sigmoid(w[0])) + 0j
 

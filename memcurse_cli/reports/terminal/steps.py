@@ -201,8 +201,7 @@ ADAM = SharedTable(
         },
         GUTTER_COLUMN,
         name_column(
-            "parameter",
-            lambda one: Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL),
+            "parameter", lambda one: Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL)
         ),
         name_column("layer", lambda one: one[1], leaves=3, optional=True),
         Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),

@@ -98,9 +98,7 @@ def test_the_configuration_gives_the_width_of_the_keys() -> None:
         assert recurrence.multiplicity == 6 * 6
 
 
-def lowest_of_rank_one(
-    steps: Iterable[tuple[np.ndarray, np.ndarray, bool]],
-) -> float:
+def lowest_of_rank_one(steps: Iterable[tuple[np.ndarray, np.ndarray, bool]]) -> float:
     """The smallest eigenvalue of D - k (g k)ᵀ, or that times D, over decays D, g and keys k."""
     lowest = 1.0
     for decay, strength, after in steps:

@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import TensorError, UsageError
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.selective.linear_attention import (
-    ANGLE_AT_ZERO,
-    GLA,
-    HGRN,
-    GateLoop,
-)
+from memcurse_cli.families.selective.linear_attention import ANGLE_AT_ZERO, GLA, HGRN, GateLoop
 
 
 @pytest.mark.parametrize("normalizer", ["0", "-1", "inf", "nan"])
