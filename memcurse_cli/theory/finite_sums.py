@@ -147,11 +147,12 @@ class ChangeSums(DerivativeSums):
     """
 
     def __init__(self, log: Array, log_moved: Array, gain_change: Array, rho: float) -> None:
-        super().__init__(log.real, log.imag, rho)
-        self.moved_logs = log_moved.real, log_moved.imag
+        complex_logs = bool(log.imag.any() or log_moved.imag.any())
+        super().__init__(log.real, log.imag if complex_logs else None, rho)
+        self.moved_logs = log_moved.real, log_moved.imag if complex_logs else None
         growth = log_moved.real - log.real
         self.growth = self.xp.where(self.xp.isnan(growth), 0.0, growth)  # of 0 that stays 0
-        self.turn = log_moved.imag - log.imag
+        self.turn = log_moved.imag - log.imag if complex_logs else None
         self._step_to(1)
         self.moved, self.coupling, self.drive = self.moved_power, self.rate, gain_change
         self.carried_rate = rho * gain_change
@@ -161,7 +162,9 @@ class ChangeSums(DerivativeSums):
         self.power, self.moved_power = _power(*self.logs, steps), _power(*self.moved_logs, steps)
         grows = self.growth > 0
         sign = xp.where(grows, -1.0, 1.0)
-        exponent = steps * sign * self.growth + 1j * (steps * sign * self.turn)
+        exponent = steps * sign * self.growth
+        if self.turn is not None:
+            exponent = exponent + 1j * (steps * sign * self.turn)
         # Of the larger of the two, a share that does not cancel.
         larger = xp.where(grows, self.moved_power, self.power)
         self.rate = sign * larger * xp.expm1(exponent)
