@@ -22,11 +22,8 @@ class _Stream(io.TextIOWrapper):
     """A standard stream that writes all or fails, once: what is left then goes nowhere.
 
     Else Python, which flushes once more at its end, would end with 120. Under PYTHONUNBUFFERED its
-    own stream has no buffer, and loses what one call does not write.
-
-    Args:
-        stream: as Python has opened it.
-        vital: whether a write that fails is an error of the command.
+    own ``stream`` has no buffer, and loses what one call does not write. A write that fails is an
+    error of the command where it is ``vital``.
     """
 
     def __init__(self, stream: Any, *, vital: bool) -> None:

@@ -8,10 +8,8 @@ COPY = "copy or download it again"
 class MemcurseError(Exception):
     """Bad usage or an input that cannot be read: one line on stderr, exit code 2.
 
-    Args:
-        what: what is wrong, as a clause without a final full stop.
-        where: the file, tensor or option that it was found in.
-        remedy: what the user can do about it.
+    ``what`` is wrong is a clause without a final full stop, ``where`` the file, tensor or option
+    that it was found in, ``remedy`` what the user can do about it.
     """
 
     def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
@@ -34,10 +32,7 @@ class CheckpointError(MemcurseError):
 
 
 class TensorError(MemcurseError):
-    """A tensor of one layer that cannot be used: NaN, inf, or a shape that does not fit.
-
-    The other layers of the checkpoint are still reported.
-    """
+    """A tensor that cannot be used (NaN, inf, shape): the other layers are still reported."""
 
 
 class NoRecurrenceError(MemcurseError):

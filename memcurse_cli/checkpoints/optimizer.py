@@ -57,10 +57,7 @@ def adam_state(weights: TensorStore, source: TensorStore | None = None) -> AdamS
 
 
 def open_optimizer(path: str | os.PathLike[str]) -> TensorStore:
-    """Open a file that may hold an optimiser's state and no weight, or Trainer's directory of one.
-
-    Raises CheckpointError: as `open_checkpoint`.
-    """
+    """Open an optimiser's state without weights, or Trainer's directory, as `open_checkpoint`."""
     if not os.path.isdir(path):
         return open_file(LocalFile(path), weights=False)
     directory = LocalDirectory(path)

@@ -250,10 +250,7 @@ EXTENSIONS = tuple(sorted({extension for format in FORMATS for extension in form
 
 
 def open_known(file: File, names: Collection[str] = ()) -> TensorStore | None:
-    """The store of a file, which owns it, in the first format that fits; None where none does.
-
-    ``names`` are the only formats that it may have; all by default.
-    """
+    """The store, which owns the file, in the first format (of ``names``) that fits, or None."""
     head = file.first(HEAD_BYTES)
     archive = None
     try:

@@ -57,10 +57,7 @@ Answer = TypeVar("Answer")
 
 
 def open_remote(url: str) -> RemoteFile | RemoteDirectory:
-    """What is at a URL.
-
-    Raises CheckpointError: the scheme is not known, a package is missing, or it cannot be opened.
-    """
+    """What is at a URL; CheckpointError: unknown scheme, missing package, or it does not open."""
     try:
         parts = urlsplit(url)
     except ValueError:  # whose text quotes the URL

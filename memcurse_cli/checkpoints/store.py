@@ -164,23 +164,21 @@ class TensorStore(AbstractContextManager["TensorStore"]):
         path: the path as the user gave it.
         format: the format's name as `memcurse formats` lists it.
         bytes: the size of the checkpoint on disk, all its shards included.
-        metadata: string metadata stored beside the tensors; empty where the format has none.
+        metadata: string metadata stored beside the tensors.
         config: the model's configuration, from a file beside the weights, or empty. It is as
             untrusted as the weights, and its values may have any type that JSON has.
-        notes: what a reader should know of how the file was opened, e.g. an EMA copy left out.
+        notes: how the file was opened, e.g. that an EMA copy was left out.
         tensors: every tensor by its full name, in the file's order.
         entries: the same with their readers, for a rewrite and for a store that is made of others.
-        stored: the tensors as they stand in the file, each once, before those that are a weight's
-            parts became the weight.
+        stored: the tensors as in the file, each once, before parts of a weight became the weight.
         aliases: for every further name of one of ``tensors`` the name that holds it.
         transfer: what has been fetched, where the checkpoint is remote.
-        contents: all that the file holds, optimiser state included: containers with `LazyTensor`
-            as leaves, or a mapping from paths to them. None where that is the tensors alone.
-        beside: the directory of the file, where a trainer's records lie in it; else None.
+        contents: all that the file holds, optimiser state included: containers of `LazyTensor`, or
+            a mapping from paths to them. None where that is the tensors alone.
+        beside: the directory of the file, where a trainer's records lie in it.
         listed_names: for names that the metadata list without storing them, the name stored.
 
-    Raises CheckpointError: a name is too long, two names are the same when they are printed, or a
-    shape is one that no array can have.
+    Raises CheckpointError: a name too long or, when printed, another's; a shape of no array.
     """
 
     def __init__(

@@ -111,9 +111,7 @@ class Request(Struct, frozen=True):
     def reports(self, path: str, context: typer.Context, *, values: bool = False) -> list[Report]:
         """The reports that a JSON file or standard input holds, or that of a checkpoint.
 
-        Raises:
-            UsageError: an option of reading beside a report, which has been taken already.
-            MemcurseError: what cannot be read.
+        Raises UsageError: an option of reading beside a report; MemcurseError: what cannot be read.
         """
         text = _stdin() if path == STDIN else report_text(path)
         if text is None:
@@ -185,9 +183,8 @@ def _assumption(text: str) -> tuple[str, str]:
 def load_reports(text: bytes, where: str) -> list[Report]:
     """The reports of a JSON text, at least one.
 
-    Raises:
-        UsageError: a schema of another major version, or of something else, or no report at all.
-        MemcurseError: not JSON, or a field is not what the schema says.
+    Raises UsageError: another schema or version, or no report; MemcurseError: not JSON, or not as
+    the schema says.
     """
     from memcurse_cli.schema.json_codec import from_json, not_a_report
 

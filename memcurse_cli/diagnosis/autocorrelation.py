@@ -53,17 +53,12 @@ def estimate_autocorrelation(
     estimator: Estimator = "unbiased",
     source: str = "data",
 ) -> AutocorrelationDocument:
-    """Estimate R(Δ) of sequences and fit a mixture of decays to it.
+    """Estimate R(Δ) of (T), (T, F) or (N, T, F) real samples and fit a mixture of decays to it.
 
-    Args:
-        data: (T), (T, F) or (N, T, F) real samples.
-        lags: K; by default half the steps, at most 4096.
-        centred: subtract each feature's mean.
-        padding: leave out steps at either end of a sequence whose features all have this value;
-            NaN leaves out every NaN.
-        estimator: what R̂ is divided by. The mixture is that of the unbiased one in either case.
-        source: what errors call the data.
-
+    ``lags`` is K, by default half the steps, at most 4096; ``centred`` subtracts each feature's
+    mean. ``padding`` leaves out the steps at either end of a sequence whose features all have this
+    value; NaN leaves out every NaN. R̂ is divided as the ``estimator`` says; the mixture is that of
+    the unbiased one in either case. Errors call the data ``source``.
     Raises `UsageError` for another shape or type, NaN or inf, too few steps, and no variance.
     """
     samples = _sequences(data, source)

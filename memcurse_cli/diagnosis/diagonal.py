@@ -132,10 +132,7 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
 def diagnose_diagonal(
     recurrence: Recurrence, settings: Settings, withheld: str | None = None
 ) -> tuple[StateSummary, tuple[ParameterSummary, ...]]:
-    """The state and the groups of eigenvalues that parameters of their own move.
-
-    They are unknown where no linear figure holds.
-    """
+    """The state and the groups of eigenvalues, unknown where no linear figure holds."""
     moment, state = None, UNKNOWN
     if withheld is None:
         moment = settings.moments_of(recurrence.log_eigenvalues)

@@ -146,19 +146,15 @@ class HeldStates(NamedTuple):
 
 
 def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
-    """How large the states are that gates see: the fixed point that grows from a zero state.
+    """How large states are that gates see: the fixed point that grows from a zero state, or None.
 
-    None where there is none. The state takes in ``u = f(n)`` with
-    ``n ~ N(b, ‖W‖² E x² + E r² ‖U‖² E h²)``. Its mean is a constant drive and the rest one of the
-    input's autocorrelation, so that
-
-        E h² = (E u)² M₁ + (E u² - (E u)²) M
-
-    with M and M₁ the second moments for a drive of variance 1 of either kind. An LSTM shows
-    ``σ(o) tanh(c)``, where c of second moment E c² is taken as Gaussian, and an sLSTM ``σ(o) c/n``
-    with M of `averaged_variance` and M₁ = 1. Where a candidate sees just what its gate sees, both
-    are one function of it, and inputs are taken as independent in time. One value for all units:
-    the mean over them, as the hidden weights see it.
+    The state takes in ``u = f(n)`` with ``n ~ N(b, ‖W‖² E x² + E r² ‖U‖² E h²)``, whose mean is a
+    constant drive and the rest one of the input's autocorrelation:
+    ``E h² = (E u)² M₁ + (E u² - (E u)²) M`` with M and M₁ the second moments for a drive of
+    variance 1 of either kind. An LSTM shows ``σ(o) tanh(c)``, c of second moment E c² taken as
+    Gaussian, and an sLSTM ``σ(o) c/n`` with M of `averaged_variance` and M₁ = 1. Where a candidate
+    sees just what its gate sees, both are one function of it, and inputs are taken as independent
+    in time. One value for all units: the mean over them, as the hidden weights see it.
     """
     if drive.state is None:
         return HeldStates()

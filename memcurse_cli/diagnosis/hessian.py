@@ -211,10 +211,7 @@ def hessian_reason(recurrence: Recurrence, settings: Settings) -> str | None:
 def dense_layer_hessian(
     recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings
 ) -> DenseHessian:
-    """The Hessian over the stored matrix of a layer that `hessian_reason` lets through.
-
-    Raises what `dense_hessian` does.
-    """
+    """The Hessian of a layer that `hessian_reason` lets through; errors as `dense_hessian`."""
     from memcurse_cli.theory.dense.hessian import dense_hessian
     from memcurse_cli.theory.dense.sensitivity import DenseSystem
 

@@ -88,16 +88,16 @@ def inspect(
     """Report on every recurrent layer of a checkpoint.
 
     Args:
-        checkpoint: the path of a checkpoint, or a state dict of NumPy, torch or JAX arrays.
+        checkpoint: its path, or a state dict of NumPy, torch or JAX arrays.
         rho: the drive's autocorrelation is ρ^|Δ|; white noise (0) by default.
-        autocorrelation: a mixture instead of one ρ, as `Autocorrelation`, as ``"w:ρ,…"``, or as
-            the path of the JSON that memcurse autocorrelation wrote.
+        autocorrelation: a mixture instead: an `Autocorrelation`, ``"w:ρ,…"``, or the path of the
+            JSON that memcurse autocorrelation wrote.
         horizon: the number of steps T of a sequence that starts from a zero state, or
             ``math.inf``; by default that of the checkpoint's metadata, else `ASSUMED_HORIZON`.
         readout: ``last`` step or the mean over ``every`` one. By default states are read at the
             last, the loss at every step.
-        learning_rate: the change that one optimizer step makes to a parameter; by default the
-            largest rate that the checkpoint records, of each group its own, else `ASSUMED_RATE`.
+        learning_rate: the change of a parameter by one optimizer step; by default the largest that
+            the checkpoint records, of each group its own, else `ASSUMED_RATE`.
         step_limit: the step effect above which a parameter group is told.
         family: read with this family only, instead of all that are recognised.
         layers: glob patterns of layer names; all layers by default.
@@ -107,24 +107,19 @@ def inspect(
         spectra: read the hidden weights of gated layers and report their spectra, and where GRUs
             and LSTMs work under random inputs.
         gates: read the weights of input-dependent gates and report how far they move.
-        input_scale: the RMS of every component of the gates' input, 1 by default; giving it asks
-            for ``gates``.
-        rewrite_as: other parametrisations to report every layer under, beside its own:
-            real-imaginary, polar, lru, optimal or s4.
-        normalize: the gain to do so with: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
+        input_scale: the RMS of each part of the gates' input, 1 by default; asks for ``gates``.
+        rewrite_as: parametrisations to report every layer under, too: real-imaginary, polar, lru,
+            optimal or s4.
+        normalize: the gain of these: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
             ``coupled`` for the same computed from λ; by default γ is held.
-        learning_rates: derive learning rates of the recurrent groups, relative to
-            ``learning_rate`` for the rest of the network.
+        learning_rates: derive rates of the recurrent groups; the rest learns by ``learning_rate``.
         optimizer: the path of the optimizer's state, where it is not in the checkpoint itself.
         pictures: keep a picture of each layer's Hessian in the report, where it has scores of it.
         progress: called with (layers done, layers in all, name of the next).
 
-    Raises:
-        CheckpointError: the file is missing, damaged or unsafe to open, or changed while it was
-            read.
-        NoRecurrenceError: no family recognises a layer.
-        TensorError: a layer was recognised but none could be read.
-        UsageError: an argument outside its domain.
+    Raises CheckpointError: the file is missing, damaged or unsafe to open, or changed while it was
+    read; NoRecurrenceError: no family recognises a layer; TensorError: no recognised layer could be
+    read; UsageError: an argument outside its domain.
     """
     what_if: tuple[Rewriting, ...] = ()
     if rewrite_as or normalize is not None:
@@ -264,10 +259,7 @@ def _each(
     progress: Progress | None,
     take: Callable[[Recurrence], Taken],
 ) -> tuple[tuple[Taken, ...], tuple[SkippedLayer, ...]]:
-    """What is taken of each layer, and those that cannot be read.
-
-    One layer at a time: a recurrence is dropped before the next one is read.
-    """
+    """What is taken of each layer, dropped before the next is read, and what cannot be read."""
     require_layers(len(matches), store.path)
     taken: list[Taken] = []
     skipped: list[SkippedLayer] = []

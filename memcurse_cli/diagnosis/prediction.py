@@ -93,25 +93,20 @@ def predict(
 
     Args:
         rho: one or more ρ in [0, 1], for inputs with R(Δ) = ρ^|Δ|; white noise by default.
-        autocorrelation: a mixture instead, its text such as ``"0.332:0,0.044:0.997"``, or the path
-            of the JSON that memcurse autocorrelation wrote.
+        autocorrelation: a mixture instead, as `inspect` takes it.
         modulus: one or more |λ|; by default from 0 to 1 - 1e-6.
         time_constant: one or more τ in steps instead, log|λ| = -1/τ, exact however large.
         angle: one or more arg λ in radians.
         parametrization: real-imaginary, polar, lru, optimal, s4 or sigmoid-gate.
         normalization: the gain: none, lru, coupled, gru or zoh.
-        horizon: the number of steps T since h = 0; None for an infinite sequence, where |λ| ≥ 1
-            diverges.
-        readout: ``last`` for the state at step T, as by default, or ``every`` for the mean over
-            t = 1..T.
+        horizon: the steps T since h = 0; None for infinitely many, where |λ| ≥ 1 diverges.
+        readout: ``last`` (the default) for the state at step T, ``every`` for the mean over all.
         step_size: Δ of ``s4``.
-        ring: the least and the largest |λ| of a ring that eigenvalues are drawn from, uniformly by
-            area, to average over, or its text such as ``"0.9:0.999"``; its two radii are the
-            moduli where no others are given.
+        ring: the least and the largest |λ| of a ring, or ``"0.9:0.999"``, to average over,
+            uniformly by area; its radii are the moduli where no others are given.
 
-    Raises:
-        UsageError: a value outside its domain, an unknown name, options that exclude each other,
-            or an eigenvalue that the parametrisation cannot reach.
+    Raises UsageError: a value outside its domain, an unknown name, options that exclude each other,
+    or an eigenvalue that the parametrisation cannot reach.
     """
     rhos = _several(rho)
     if autocorrelation is None:
@@ -306,12 +301,11 @@ def landscape(
     """The loss of a student that is off by one parameter, under several parametrisations.
 
     The target λ* has ``modulus`` (0.99 by default) or ``time_constant`` -1/log|λ*| in steps, and
-    ``angle`` in [0, π]; input, horizon and readout are as `predict` takes them. Parametrisations
-    are of `INVERTIBLE`, `COMPARED` by default, with a ``normalization`` of ``none``, ``own`` or
-    ``coupled`` for all; ``step_size`` is the Δ of ``s4``. A basin ends where the loss is ``level``,
-    in (0, 1], of that of a silent student; ``learning_rate`` is one step of Adam. Where training
-    starts, at ``start_modulus`` and ``start_angle`` (the target's by default), there is a gradient.
-    Raises `UsageError` as `predict` does.
+    ``angle`` in [0, π]; input, horizon, readout, ``step_size`` and errors are those of `predict`.
+    Parametrisations are of `INVERTIBLE`, `COMPARED` by default, with a ``normalization`` of
+    ``none``, ``own`` or ``coupled`` for all. A basin ends where the loss is ``level``, in (0, 1],
+    of that of a silent student; ``learning_rate`` is one step of Adam. The gradient is that at
+    ``start_modulus`` and ``start_angle`` (the target's by default), where training starts.
     """
     settings = Settings.asked(rho, autocorrelation, horizon, readout, learning_rate=learning_rate)
     settings.check_readout_has_horizon()

@@ -27,10 +27,7 @@ UNMEASURED = ", where no usable rate was measured"
 
 
 def step_effect(relative_sensitivity: float | None, learning_rate: float) -> float | None:
-    """lr √κ: the relative change of the state that one step on a parameter makes.
-
-    An adaptive optimizer moves every parameter by about its learning rate per step.
-    """
+    """lr √κ: the state's relative change by an adaptive optimizer's step, about lr a parameter."""
     return None if relative_sensitivity is None else learning_rate * math.sqrt(relative_sensitivity)
 
 

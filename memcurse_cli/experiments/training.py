@@ -99,10 +99,7 @@ class Network(ABC):
 
     @abstractmethod
     def initialise(self, random: np.random.Generator, units: int, modulus: float) -> InitialValues:
-        """Initial values of n units by the name that the checkpoint will give them.
-
-        The modulus is the smallest |λ|, for networks whose eigenvalues are set.
-        """
+        """Initial values of n units by their checkpoint names; the modulus is the smallest |λ|."""
 
     @abstractmethod
     def outputs(self, parameters: Parameters, inputs: Array) -> Array:
@@ -334,10 +331,7 @@ def evaluate(settings: TrainingSettings, parameters: Mapping[str, NDArray[Any]])
 
 
 def teacher_power(settings: TrainingSettings) -> float:
-    """The loss of a student that is silent: half the mean of E y² over the steps, exactly.
-
-    ``½ Σ_k (T - k)/T kernel[k]²`` for white inputs of variance 1.
-    """
+    """A silent student's exact loss, ``½ Σ_k (T - k)/T kernel[k]²`` for white x of variance 1."""
     kernel = _teacher_kernel(settings)
     remaining = 1 - np.arange(settings.horizon) / settings.horizon
     return float(0.5 * np.sum(remaining * kernel**2))

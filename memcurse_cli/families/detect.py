@@ -60,14 +60,10 @@ def detect(
     """The recurrent layers among the tensors, in the order of the file.
 
     A tensor belongs to one family only: where two recognise it, the more specific one has it.
-
-    ``family`` is the name of the only one to look for, ``layers`` are glob patterns of layer names,
-    ``*`` also across separators, and all if empty, ``path`` is for messages, and ``aliases`` has
-    for every further name of a tensor the one that holds it.
-
-    Raises:
-        NoRecurrenceError: no layer is recognised.
-        UsageError: no family has this name, or a pattern matches no layer.
+    ``family`` is the only one to look for, ``layers`` are glob patterns of layer names, ``*`` also
+    across separators, and all if empty, ``path`` is for messages, and ``aliases`` has for every
+    further name of a tensor the one that holds it.
+    Raises NoRecurrenceError: no layer is found; UsageError: no such family or layer name.
     """
     tensors = IndexedTensors(tensors)
     named = None if family is None else named_family(family)

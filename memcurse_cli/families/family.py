@@ -100,13 +100,10 @@ class ReadOptions(Struct, frozen=True):
 class Family(Protocol):
     """One family of layers, of which the registry has one instance.
 
-    Attributes:
-        name: in ``--family`` and in the report, e.g. ``s4d``.
-        title: its name in words, e.g. ``S4D (diagonal S4)``.
-        recognised_by: which names and shapes it is recognised by, in one line.
-        equation: λ as a function of the stored tensors, in one line.
-        source: the library and paper that the equation was read from.
-        assumptions: what its checkpoints do not store.
+    Its ``name`` is that in ``--family`` and in the report, e.g. ``s4d``, ``title`` its name in
+    words. In one line each, ``recognised_by`` tells the names and shapes, ``equation`` λ as a
+    function of the stored tensors, and ``source`` the library and paper that it was read from;
+    ``assumptions`` are what its checkpoints do not store.
     """
 
     name: str
@@ -122,9 +119,7 @@ class Family(Protocol):
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """Read the few tensors that the recurrence needs.
 
-        Raises:
-            TensorError: NaN or inf in one of them, or shapes that do not fit together.
-            UsageError: an assumed number is out of its range.
+        Raises TensorError: NaN, inf or unfit shapes; UsageError: an assumption out of its range.
         """
 
 

@@ -21,10 +21,8 @@ class Monitor:
     """Inspects a network every so many optimizer steps, and warns when the verdict gets worse.
 
     ``options`` are what `memcurse_cli.inspect` takes, ``horizon`` above all; without a
-    ``learning_rate`` the optimizer's own is used. ``report`` is the last report, or None.
-
-    Raises:
-        UsageError: no positive number of steps.
+    ``learning_rate`` the optimizer's own is used. ``report`` is the last report, or None. Raises
+    UsageError: no positive number of steps.
     """
 
     def __init__(self, every: int = 500, *, prefix: str = "memcurse/", **options: Any) -> None:

@@ -46,8 +46,7 @@ STYLE: dict[Any, Any] = {
 def check_figure(path: Path) -> str:
     """The format that a file's name asks for, before any work is done for it.
 
-    Raises:
-        UsageError: no format of that name is written, or matplotlib is not installed.
+    Raises UsageError: no format of that name is written, or matplotlib is not installed.
     """
     name = path.suffix.removeprefix(".").lower()
     if name not in FORMATS:
@@ -138,8 +137,7 @@ FAINT = 0.2
 def hessian_figure(report: HessianReport, name: str, *, correlation: bool = False) -> bytes:
     """A row per layer: the picture of its Hessian, the top eigenvectors and the spectrum.
 
-    Raises:
-        UsageError: no layer can be drawn, or more than a figure has room for.
+    Raises UsageError: no layer can be drawn, or more than a figure has room for.
     """
     drawn = [(layer.name, layer.picture) for layer in report.layers if layer.picture is not None]
     if not drawn:

@@ -90,10 +90,7 @@ class DiagonalityTally:
         self._scaled_spectra: list[Floats] = []
 
     def add(self, hessians: Floats, scalars: Integers | None = None) -> None:
-        """(blocks, N, N) positive semi-definite blocks, and for `top` the scalars of each.
-
-        Raises OverflowError: an element or its square is not finite.
-        """
+        """(blocks, N, N) semi-definite; OverflowError: an element or its square is not finite."""
         diagonal = np.diagonal(hessians, axis1=1, axis2=2)
         norms = np.linalg.norm(hessians, axis=(1, 2))
         self.order += diagonal.size
@@ -134,10 +131,7 @@ class DiagonalityTally:
             self._take(pairs(index), scalars, index)
 
     def add_factored(self, block: FactoredBlock) -> None:
-        """One block that was not formed.
-
-        The eigenvalues are lower bounds; what the factors leave of the traces bounds their errors.
-        """
+        """A block not formed: lower bounds, with errors from what is left of the traces."""
         diagonal, plain, scaled = block.diagonal, block.plain, block.scaled
         self.complete = False
         self.order += diagonal.size

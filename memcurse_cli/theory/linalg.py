@@ -196,10 +196,7 @@ def _from_one_start(
 def largest_eigenvalue(
     apply: Callable[[Floats], Floats], order: int, level: float | None = None
 ) -> float:
-    """The largest eigenvalue of a positive semi-definite v → H v, to about 10 digits, by Lanczos.
-
-    It ends early where only the side of a level matters.
-    """
+    """By Lanczos, for semi-definite v → H v: about 10 digits, or the side of a level."""
     vector = np.random.default_rng(0).normal(size=order)  # the same report every time
     vector /= np.linalg.norm(vector)
     previous = np.zeros(order)

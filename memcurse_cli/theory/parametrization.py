@@ -109,10 +109,7 @@ class _Lru(Parametrization):
 
 
 class _Optimal(Parametrization):
-    """ν = tanh ω_ν, θ = ω_θ (1-ν²) / (ν √(1+ν²)): Zucchet & Orvieto 2024, B.1.2.
-
-    At a given ω_θ a step on ω_ν turns the angle too.
-    """
+    """ν = tanh ω_ν, θ = ω_θ (1-ν²) / (ν √(1+ν²)): Zucchet & Orvieto 2024, B.1.2."""
 
     def derivatives(self, log: Complexes, step_size: float) -> dict[str, Turned]:
         squared = np.exp(log.real) ** 2

@@ -79,10 +79,7 @@ def rounding_steps(
 
 
 def rounding_error(relative_sensitivity: Floats, steps: Floats) -> Floats:
-    """The relative error √(E|δh|² / E|h|²) = √κ(ω) |δω| of the state when ω moves by δω, if small.
-
-    inf where κ diverges or δω is not finite.
-    """
+    """The relative error √(E|δh|²/E|h|²) = √κ(ω) |δω| for small δω; inf where not finite."""
     moved = np.abs(steps)
     fits = np.isfinite(moved)
     exact = moved == 0  # nothing moves, however sensitive the state is

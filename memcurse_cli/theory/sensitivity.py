@@ -57,10 +57,7 @@ class Sensitivity(NamedTuple):
 
 
 def state_second_moment(moments: Moments, log_gain: Complexes) -> Floats:
-    """(n,) E|h|² from the moments at γ = 1 and log γ; inf where it diverges.
-
-    A state whose γ is 0 receives nothing and is 0, whatever its λ.
-    """
+    """(n,) E|h|² from log γ and the moments at γ = 1: inf where it diverges, 0 where γ is."""
     with np.errstate(over="ignore"):
         squared = np.exp(2 * log_gain.real)
         driven = np.where(squared > 0, moments.second_moment, 0.0)

@@ -123,10 +123,7 @@ class Cache(Struct, frozen=True):
 
 
 def hash_content(path: str) -> str:
-    """The hash of the names and bytes of all that a checkpoint may be read from.
-
-    Raises `OSError` or `CheckpointError` where it cannot be read, or is too large.
-    """
+    """The hash of a checkpoint's names and bytes; `OSError`, `CheckpointError` (also too large)."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     if sum(size for _, size, _, _ in signature(path) or ()) > MAX_HASHED_BYTES:
         raise CheckpointError("it is too large to be hashed", where=shown_place(path), remedy="")

@@ -51,13 +51,11 @@ PATTERNS = (*IN_DIRECTORY, EPOCH, TRAILING)
 def find_checkpoints(given: Sequence[str], *, waiting: bool = False) -> list[str]:
     """The checkpoints that some paths and globs name, each once.
 
-    A directory that is one checkpoint stands for itself. Any other stands for the checkpoints in
-    it that have a step in their names, files as well as directories; or, where no name has one,
-    for all of its files. In a glob ``**`` crosses directories.
-
-    Raises:
-        CheckpointError: a path does not exist, or nothing is found and ``waiting`` does not allow
-            for a run that has no checkpoint yet.
+    A directory that is one checkpoint stands for itself. Any other stands for the checkpoints in it
+    that have a step in their names, files as well as directories; or, where no name has one, for
+    all of its files. In a glob ``**`` crosses directories.
+    Raises CheckpointError: a path does not exist, or nothing is found and ``waiting`` is not set,
+    as it is for a run that has no checkpoint yet.
     """
     found: dict[str, str] = {}
     for one in given:

@@ -181,8 +181,7 @@ class Tracker:
     def update(self, progress: Progress | None = None) -> Tracking:
         """The run as it now is. What has not changed since the last time is not read again.
 
-        Raises:
-            MemcurseError: nothing is found or can be read, a checkpoint has no step, or two one.
+        Raises MemcurseError: nothing found or readable, a checkpoint without a step, or two of one.
         """
         paths = find_checkpoints(self.given, waiting=self.waiting)
         signatures = {path: () if is_url(path) else signature(path) for path in paths}

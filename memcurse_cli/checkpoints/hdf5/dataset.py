@@ -273,10 +273,7 @@ def first_messages(messages: Messages) -> dict[int, bytes]:
 
 
 def parse_space(body: bytes) -> tuple[Shape | None, Shape]:
-    """The dimensions in a dataspace message, and what they may grow to; None where it is null.
-
-    `UNDEFINED` stands for no limit.
-    """
+    """The dimensions of a dataspace and their limits (`UNDEFINED`: none); None where it is null."""
     version, rank, flags = unpack("BBB", body)
     if version not in (1, 2) or rank > 32:
         raise ValueError("a dataspace of an unknown version")

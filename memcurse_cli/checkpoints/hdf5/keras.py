@@ -66,10 +66,8 @@ class Metered(Part):
 class Hdf5File:
     """The groups and datasets of an HDF5 file.
 
-    Attributes:
-        datasets: every dataset of numbers by the names that lead to it, in the order of the file.
-        groups: every group by its path, and its ``name`` attribute or "".
-        notes: what was left out.
+    ``datasets`` has every one of numbers by the names that lead to it, in the order of the file,
+    ``groups`` the ``name`` attribute or "" by path, and ``notes`` what was left out.
     """
 
     def __init__(self, file: File) -> None:

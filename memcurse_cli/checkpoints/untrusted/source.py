@@ -315,10 +315,7 @@ def _version_now(path: str | os.PathLike[str]) -> Version | None:
 
 
 class LocalDirectory:
-    """A directory on this machine whose files are opened by name, and none outside it.
-
-    Raises CheckpointError: the directory cannot be listed.
-    """
+    """A local directory, outside which no file is opened; CheckpointError: it cannot be listed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = shown_place(path, 200)
@@ -440,10 +437,7 @@ class Part(File):
 
 
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a regular file on this machine that has at most ``most`` bytes.
-
-    Raises CheckpointError: as `LocalFile`, or the file is larger.
-    """
+    """The content of a `LocalFile`; CheckpointError as there, or of more than ``most`` bytes."""
     with closing(LocalFile(path)) as file:
         if file.size > most:
             what = f"the file has {file.size} bytes, more than the {most} that are read"

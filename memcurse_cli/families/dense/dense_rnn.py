@@ -124,10 +124,7 @@ class LinearSystem(DenseLinearRNN):
 
 
 class BlockDiagonalRNN(DenseLinearRNN):
-    """``h_k[t+1] = A_k h_k[t] + B_k x[t+1]`` for every head k, ``y = Σ_k C_k h_k + D x``.
-
-    No head sees another, so each is a dense layer of its own.
-    """
+    """``h_k[t+1] = A_k h_k[t] + B_k x[t+1]``, ``y = Σ_k C_k h_k + D x``: a dense layer per head."""
 
     name = "block_diagonal"
     title = "Block-diagonal linear RNN"

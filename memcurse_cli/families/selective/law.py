@@ -125,10 +125,7 @@ class Layer(family.Layer):
     def gate_through(
         self, bias: Floats, role: str, layers: Sequence[tuple[str, ...]], rows: slice | None = None
     ) -> GateInput | None:
-        """The pre-activation behind the first of ``layers`` that is beside a role and fits.
-
-        Each is one name, or that of the outer and of the inner one of low rank.
-        """
+        """The pre-activation behind the first of ``layers``, one or (outer, inner), that fits."""
         for layer in layers:
             names = [self.beside(role, name) or "" for name in layer]
             if len(names) == 1:

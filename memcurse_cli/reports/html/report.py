@@ -70,12 +70,7 @@ FOR_RESEARCHERS = (structure.HESSIAN, steps.ADAM, structure.DENSE, structure.STR
 
 
 def to_html(reports: Sequence[Report]) -> str:
-    """The page of some reports.
-
-    Args:
-        reports: made with every eigenvalue and with pictures of their Hessians, if charts of
-            them are to be drawn.
-    """
+    """The page of some reports, with charts of the eigenvalues and pictures that they keep."""
     documents = [to_json(report, values=False) for report in reports]
     return render(
         "report.html",

@@ -124,10 +124,7 @@ def _worst(layers: Sequence[LayerReport]) -> Cell:
 
 
 def sorted_cell(text: str) -> Cell:
-    """A number as it is written; a memory without end above all, and what is not known below.
-
-    A number that changed is sorted by what it is after: `150 → 3000`.
-    """
+    """A number as written, sorted by what comes after →: endless memory first, unknown last."""
     after = text.rpartition(" → ")[2].partition(" ")[0]
     try:
         return Cell(text, float(after))

@@ -32,12 +32,8 @@ def render(
 ) -> Lines:
     """The page, for a screen of any width and encoding.
 
-    Args:
-        report: what it is about.
-        sections: the only ones to show, without the answer above them.
-        titled: the checkpoint's name stands above sections alone.
-        all_layers: every layer has its rows.
-        explain: what columns mean stands at the end.
+    ``sections`` are the only ones to show, without the answer but, if ``titled``, below the
+    checkpoint's name. All layers have rows if ``all_layers``; ``explain`` adds what columns mean.
     """
 
     def lines(screen: Screen) -> Iterator[Text]:
@@ -80,11 +76,7 @@ ASKED_BY = {
 
 
 def check_sections(names: Sequence[str]) -> None:
-    """Refuse names that no section has.
-
-    Raises:
-        UsageError: one of them is not known.
-    """
+    """Raise a `UsageError` for a name that no section has."""
     for name in names:
         if name not in SECTIONS:
             raise UsageError(

@@ -224,10 +224,7 @@ def kept_for_the_last(function: Callable[[Floats], Kept]) -> Callable[[Floats], 
 
 @kept_for_the_last
 def schur_form(matrix: Floats) -> SchurForm:
-    """The real Schur form of a real A.
-
-    Raises ArithmeticError: an entry is not finite, or the iteration has not converged.
-    """
+    """The real Schur form of a real A; ArithmeticError: not finite, or no convergence."""
     import scipy.linalg
 
     if not np.all(np.isfinite(matrix)):
@@ -336,10 +333,7 @@ def rounding_of(matrix: Floats) -> float:
 
 
 def resolvents(matrix: Floats, points: Complexes) -> Complexes:
-    """(points, n, n) ``(z - A)⁻¹``.
-
-    Raises ArithmeticError: a point is an eigenvalue.
-    """
+    """(points, n, n) ``(z - A)⁻¹``; raises ArithmeticError where a point is an eigenvalue."""
     if not np.all(np.isfinite(matrix)):
         raise ArithmeticError("the matrix is not finite")
     shifted = points[:, None, None] * np.eye(len(matrix)) - matrix
@@ -440,10 +434,7 @@ class TransientGrowth(NamedTuple):
 
 @np.errstate(over="ignore", invalid="ignore")
 def transient_growth(matrix: Floats) -> TransientGrowth:
-    """The largest 2-norm of a power of A, over two k per octave and eight around the best.
-
-    Raises ArithmeticError: a power leaves the range of a float.
-    """
+    """The largest ‖A^k‖₂, two k per octave and eight around the best; ArithmeticError: overflow."""
     best = TransientGrowth(1.0, 0)
     tried: dict[int, Floats] = {}
 

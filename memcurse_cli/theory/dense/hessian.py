@@ -43,10 +43,7 @@ LOST = "its norm is lost in the rounding of products with its ill-conditioned ei
 
 
 class StationaryHessian:
-    """H over the entries of A, all |λ| < 1, on an infinite sequence; by its eigenbasis, or None.
-
-    Raises ArithmeticError: the powers of A do not vanish.
-    """
+    """H of all |λ| < 1 at T → ∞, by the eigenbasis, if any; ArithmeticError: A^k do not vanish."""
 
     def __init__(self, system: DenseSystem, basis: Eigenbasis | None) -> None:
         matrix, readin, readout = system.matrix, system.inputs, system.outputs
@@ -107,10 +104,7 @@ class StationaryHessian:
 
 
 class HorizonHessian:
-    """H over the entries of any A on sequences of T ≥ 1 steps.
-
-    Raises OverflowError: the responses leave the range of a float.
-    """
+    """H of any A over T ≥ 1 steps; OverflowError where responses leave the range of a float."""
 
     def __init__(self, system: DenseSystem) -> None:
         matrix, readin, readout = system.matrix, system.inputs, system.outputs
@@ -288,11 +282,9 @@ class DenseHessian(Struct, frozen=True, dict=True):
 def dense_hessian(system: DenseSystem, scale: float = 1.0) -> DenseHessian:
     """The Hessian over the n² entries of A, or over those of W with ``A = … + s W``, s the scale.
 
-    Raises:
-        ValueError: an infinite sequence and |λ| >= 1.
-        OverflowError: a figure leaves the range of a float.
-        ArithmeticError: the memory of an infinite sequence is too long for so ill-conditioned a P,
-            or rounding A changes the Hessian.
+    Raises ValueError: an infinite sequence and |λ| >= 1; OverflowError: a figure leaves the range
+    of a float; ArithmeticError: the memory of an infinite sequence is too long for so
+    ill-conditioned a P, or rounding A changes the Hessian.
     """
     basis = system.basis
     if system.horizon is None and basis.log_radius >= 0:

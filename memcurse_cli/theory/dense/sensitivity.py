@@ -227,10 +227,7 @@ def driven(system: DenseSystem) -> tuple[Floats, list[ColouredPart]]:
 
 
 def sensitivity_by_lags(system: DenseSystem) -> tuple[Floats, Floats | None]:
-    """The same lag by lag until A^d is negligible; at inf lags only the state is known.
-
-    Raises ArithmeticError: the powers of A do not vanish.
-    """
+    """The same lag by lag, only the state at inf lags; ArithmeticError: A^d do not vanish."""
     matrix, lags = system.matrix, remembered_lags(system.matrix).lags
     with np.errstate(over="ignore", invalid="ignore"):
         source, coloured = driven(system)
