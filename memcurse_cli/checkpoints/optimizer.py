@@ -38,8 +38,7 @@ class AdamState(Struct, frozen=True):
     reason: str | None = None  # why that of no weight is, or None
 
 
-# A group, whose order is that of the weights, and a state without a name; None where the parameter
-# has had no gradient.
+# A group, in the order of the weights, and a nameless state; None without a gradient.
 Numbered = tuple[int, AdamSlot | None]
 
 

@@ -154,8 +154,7 @@ class RemoteFile(File):
 class RemoteDirectory:
     """The folder of files of one kind, which are opened by name, and none outside it.
 
-    ``url`` is that of a file in it, or its own with a ``/`` at the end; ``names`` what is known to
-    be in it.
+    ``url`` is that of a file in it, or its own with a ``/`` at the end; ``names`` what it holds.
     """
 
     def __init__(

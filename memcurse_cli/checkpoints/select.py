@@ -182,9 +182,8 @@ def collect(
 ) -> dict[Path, Leaf]:
     """Every leaf of a tree of mappings, lists and tuples, by the keys that lead to it.
 
-    ``leaf`` says what a node stands for as a tensor, or None; ``expand`` the container that a node
-    of another type stands for; anything else is passed over. ValueError: the tree is cyclic,
-    nested too deeply or too large.
+    ``leaf`` says what a node stands for as a tensor, ``expand`` as a container; anything else is
+    passed over. ValueError: the tree is cyclic, nested too deeply or too large.
     """
     found: dict[Path, Leaf] = {}
     visited = 0

@@ -106,8 +106,7 @@ class LazyTensor(Struct, frozen=True):
 
     spec: TensorSpec
     load: Callable[[], Array]
-    # what the entries of one stored tensor have in common, and no others; None where no other name
-    # can stand for it
+    # what only entries of one stored tensor share; None where no other name can stand for it
     identity: Hashable | None = None
 
 

@@ -43,8 +43,7 @@ def check(
     """Hold reports, one per checkpoint, to a policy.
 
     What failed in the ``baseline``, reports on the same checkpoints in the same order, and is no
-    worse now does not fail. Raises `UsageError` for a baseline of another number of reports, or
-    taken under other assumptions.
+    worse now does not fail. Raises `UsageError` for one of another number or other assumptions.
     """
     earlier = [None] * len(reports) if baseline is None else list(baseline)
     if len(earlier) != len(reports):

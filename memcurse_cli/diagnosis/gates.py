@@ -138,8 +138,7 @@ def _of_own_states(drive: OwnStateDrive, settings: Settings) -> GateSummary:
 class HeldStates(NamedTuple):
     """What the pre-activations of a layer see beside its input."""
 
-    # the second moment of what the hidden weights show to the gates, the mean over units; None
-    # where no gate sees a state
+    # the mean over units of the second moment that gates see of h; None where none sees it
     shown: float | None = None
     # that of what they show to the candidates, alike or of each of them
     taken: float | Floats = 0.0

@@ -596,9 +596,8 @@ def picture(
 ) -> HessianPicture:
     """Prepare a block, or what some scalars have of one that was not formed.
 
-    Of (N, N) the rows and columns of these scalars and (N,) their groups, ascending. Of a block
-    that was not formed ``top`` has (k,) its known eigenvalues, descending, and (k, N) their
-    eigenvectors at these scalars.
+    Of (N, N) the rows and columns of these scalars and (N,) their groups, ascending. ``top`` are
+    the (k,) eigenvalues of a block not formed, descending, and (k, N) eigenvectors at the scalars.
     """
     order = len(matrix)
     runs = _runs(group)

@@ -16,8 +16,7 @@ from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import Direction, HessianSummary, quantiles
 from memcurse_cli.schema.report import UsableRate, known_rate
 
-# How far the signs of an Adam step pull one way: half-way, in the logarithm, between independent
-# signs and signs in concert.
+# How far Adam's signs pull one way: half-way, in log, from independent to in concert.
 ALIGNMENT = 0.5
 # lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges.
 DIVERGENCE_EFFECT = 1.2

@@ -56,8 +56,7 @@ def dense_transition(random: np.random.Generator, units: int, modulus: float) ->
 def ring_eigenvalues(random: np.random.Generator, units: int, modulus: float) -> Complexes:
     """(n,) eigenvalues drawn uniformly by area from the upper half of the ring ν ≤ |λ| < 1.
 
-    Orvieto et al. 2023, lemma 3.2. A real readout sees λ and its conjugate alike, so the upper
-    half is the whole ring.
+    Orvieto et al. 2023, lemma 3.2; half is enough, as a real readout sees λ and λ̄ alike.
     """
     squared_moduli = random.uniform(modulus**2, 1, units)
     return np.sqrt(squared_moduli) * np.exp(1j * random.uniform(0, np.pi, units))

@@ -63,7 +63,7 @@ def detect(
     ``family`` is the only one to look for, ``layers`` are glob patterns of layer names, ``*`` also
     across separators, and all if empty, ``path`` is for messages, and ``aliases`` has for every
     further name of a tensor the one that holds it.
-    Raises NoRecurrenceError: no layer is found; UsageError: no such family or layer name.
+    Raises NoRecurrenceError: no layer is found; UsageError: no such family, or none of a pattern.
     """
     tensors = IndexedTensors(tensors)
     named = None if family is None else named_family(family)

@@ -36,8 +36,7 @@ class GateInput(Struct, frozen=True):
     products: Floats | float = 0.0
     # (n,) a variance that does not depend on the input's scale, since a norm stands between.
     fixed: Floats | None = None
-    # (n,) the variance of a further part of z, behind a low-rank layer that is not linear, from
-    # the input's second moment.
+    # (n,) a further variance of z, by a nonlinear low-rank layer, from the input's second moment.
     further: Callable[[float], Floats] | None = None
     shift: Floats | None = None  # (n,) what an input adds to z on average, by a norm with a bias
 

@@ -73,8 +73,7 @@ class HiddenSpectra(Struct, frozen=True):
     # (order,) of the Jacobian of one step of the whole state, at zero input and zero state.
     jacobian: Complexes | None
     reason: str | None = None  # why something is missing
-    # All weights and biases of a GRU or an LSTM whose gates are logistic sigmoids, with no
-    # projection and no peephole.
+    # All weights and biases of a GRU or LSTM of sigmoid gates, no projection and no peephole.
     network: GatedNetwork | None = None
 
 
@@ -101,8 +100,7 @@ class Recurrence(Struct, frozen=True, dict=True):
     log_eigenvalues: Complexes  # (n,) log λ per step; exact for decays down to 1e-300
     log_gain: Complexes  # (n,) log γ; zeros where the layer has no gain of its own
     parameters: tuple[ParameterGroup, ...]  # empty for a dense layer
-    # (n, inputs) B, without γ, and (outputs, n) C; None where not in the checkpoint or where they
-    # depend on the input.
+    # (n, inputs) B, without γ, and (outputs, n) C; None where not stored or input-dependent.
     readin: Complexes | None = None
     readout: Complexes | None = None
     # (n,) the single-input channel of each eigenvalue (S4), or None where every one sees every
@@ -116,8 +114,7 @@ class Recurrence(Struct, frozen=True, dict=True):
     stable_by_construction: bool = False
     assumptions: tuple[str, ...] = ()  # one sentence each
     dense: DenseDynamics | None = None  # None for a diagonal layer
-    # A gate or the candidate also sees the hidden state through a dense matrix, so that the state
-    # has memory that is not in λ.
+    # A gate or the candidate sees the state through a dense matrix: memory that is not in λ.
     hidden_feedback: bool = False
     # Where they were asked for; a family that cannot give them always says why.
     hidden: HiddenSpectra | None = None

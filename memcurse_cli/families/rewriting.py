@@ -1,7 +1,6 @@
 """The same eigenvalues and the same output in other parameters: what a cure would look like.
 
-For a real input ``Re[c h] = Re[c̄ h̄]``, so that every angle is taken in [0, π]; a gain γ' in the
-place of γ turns B into γB/γ'.
+As ``Re[c h] = Re[c̄ h̄]`` for a real input, angles are in [0, π]; a gain γ' for γ makes B γB/γ'.
 """
 
 from __future__ import annotations

@@ -228,8 +228,7 @@ def _property(text: str) -> str:
 def to_junit(check: Check) -> str:
     """The XML text in ASCII.
 
-    A failure has the rule as its type. A figure that is missing and may be, and what the baseline
-    knows, are skipped cases.
+    A failure has its rule as type. What may be missing and is, or the baseline knows, is skipped.
     """
     root = ElementTree.Element("testsuites")
     for report in check.reports:

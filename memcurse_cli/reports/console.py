@@ -108,8 +108,7 @@ def visible(text: str) -> str:
     r"""Text in which whatever does not print stands as its escape, e.g. ``\x1b``.
 
     Control characters, line ends, bidirectional and zero-width controls, lone surrogates and
-    unassigned code points could rewrite the screen or hide part of a name. A letter keeps up to
-    two combining marks.
+    unassigned code points could rewrite the screen or hide a name. A letter keeps two marks.
     """
     if text.isascii() and text.isprintable():
         return text

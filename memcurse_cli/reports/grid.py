@@ -73,8 +73,7 @@ def draw(
     """Lay rows out under their columns; the cells' text is cleaned here.
 
     The first column is a gutter of some cells, or as many as it needs; of 0, it is as any other.
-    What does not fit is tried in this order: gaps of two cells, gaps of one, shorter names, and
-    only then fewer columns.
+    What does not fit gets gaps of two cells, gaps of one, shorter names, and then fewer columns.
     """
     kept = [i for i, column in enumerate(columns) if not column.optional or says(rows, i)]
     heads = [[Cell(column.heading, LABEL) for column in columns]]

@@ -17,9 +17,8 @@ Level = Literal["min", "p50", "p90", "p99", "max"]
 def number(value: float | None, digits: int = 3, *, shift: int = 0, absent: str = ABSENT) -> str:
     """A measured number: `1.23`, `1000`, `1.2e5`; what it says where there is none.
 
-    From 0.001 up to 99999 it is written out, with ``digits`` significant digits; beyond, it has
-    an exponent and no trailing zeros. It is first multiplied by 10^shift, in decimal, so that no
-    float overflows on the way.
+    It has ``digits`` significant digits from 0.001 up to 99999; beyond, an exponent and no trailing
+    zeros. It is first multiplied by 10^shift, in decimal, so that no float overflows on the way.
     """
     if value is None:
         return absent

@@ -28,8 +28,7 @@ class DiagonalityScores(Struct, frozen=True):
     # λ_max(D^-½ H D^-½) with D = diag H, over the parameters with H_aa > 0: the curvature that an
     # ideal diagonal preconditioner leaves, in [1, N]
     adam_residual: float
-    # that of an `Eigenpair`, averaged over the 10 largest eigenvalues; None where an eigenspace has
-    # too many dimensions to be found whole
+    # an `Eigenpair`'s, the mean of the 10 largest; None where an eigenspace is not found whole
     concentration: float | None
     sharpness_error: float = 0.0  # how much larger the sharpness may be; 0 where H was formed
     adam_residual_error: float = 0.0  # how much larger the residual may be

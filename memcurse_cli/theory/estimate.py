@@ -232,8 +232,7 @@ class MixtureFit:
     def with_cosines(self, mixture: Autocorrelation, tolerance: Floats) -> Autocorrelation:
         """A mixture with the cosines that its residual holds, one at a time, decays chosen anew.
 
-        It stays as it is where no cosine moves a lag by the (K+1,) tolerance, or ever more do: a
-        trend.
+        It stays as it is if none moves a lag by the (K+1,) tolerance, or ever more do: a trend.
         """
         decays = mixture
         if self._lags.size <= FEWEST_LAGS:

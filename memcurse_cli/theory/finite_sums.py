@@ -1,7 +1,6 @@
 """Second moments of T steps from h = 0, exact for every λ: of the last step or of every one.
 
-With h runs ``s[t+1] = λ' s[t] + c h[t] + η x[t+1]``; docs/theory.md has the sums and their
-doubling.
+With h runs ``s[t+1] = λ' s[t] + c h[t] + η x[t+1]``; docs/theory.md has the sums.
 """
 
 from __future__ import annotations

@@ -200,9 +200,8 @@ def pair_moments(
 ) -> tuple[PairMoments, PairMoments]:
     """The tables of E[z_i z_j] and of E[z_i z̄_j], z = s and h; |λ| < 1 without a horizon.
 
-    Of (..., m) log λ all come second, or (c,) ``columns``. Over T steps they are
-    ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T`` with z(k) the responses to an innovation, through
-    the input's AR(1) filters.
+    Of (..., m) log λ all come second, or (c,) ``columns``. With z(k) the response to an innovation
+    through the input's AR(1) filters, T steps give ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T``.
     """
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     columns = np.arange(size) if columns is None else columns

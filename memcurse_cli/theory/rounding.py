@@ -150,8 +150,7 @@ def moved_logs(
 def matrix_state_change(system: DenseSystem, change: Floats) -> tuple[float, float]:
     """E‖h' - h‖² and E‖h‖² of ``h = A h + B x`` and ``h' = (A + δA) h' + B x``.
 
-    ``d = (A + δA) d + δA h`` for the difference d, so that nothing cancels; an infinite sequence
-    needs every |λ| < 1.
+    By ``d = (A + δA) d + δA h``, where nothing cancels; an infinite sequence needs every |λ| < 1.
     """
     matrix, readin = system.matrix, system.inputs
     size, inputs = readin.shape

@@ -41,8 +41,7 @@ class ParameterJacobian(SparseJacobian, frozen=True):
 class ProjectionJacobian(SparseJacobian, frozen=True):
     """What the scalars of a part of B, C or D move: an element of the matrix of each entry."""
 
-    # B (n, inputs), C (outputs, n), or D (outputs, inputs), whose columns are channels where each
-    # channel has an input of its own
+    # B (n, inputs), C (outputs, n), or D (outputs, inputs), a column per single-input channel
     matrix: Literal["B", "C", "D"]
     row: Integers  # (entries,) of the matrix
     column: Integers  # (entries,) of the matrix

@@ -71,8 +71,7 @@ from memcurse_cli.checkpoints.untrusted.source import (
 )
 from memcurse_cli.errors import CheckpointError
 
-# Marks the attributes of a module on a path. A key that begins with it in a hostile file is only
-# joined to its neighbour.
+# Marks a module's attributes on a path. A hostile key with it is only joined to its neighbour.
 MODULE_MARK = "\0"
 
 
@@ -209,8 +208,7 @@ def attributes(node: Record) -> object:
     named.update(enumerate(node.items))
     if named:
         return named
-    # A named tuple or a dataclass that is made from its arguments has nothing else; Haiku's
-    # FlatMapping is made from one dictionary.
+    # A named tuple or dataclass has its arguments alone, Haiku's FlatMapping one dictionary.
     (only,) = node.arguments if len(node.arguments) == 1 else (None,)
     return only if isinstance(only, dict) else node.arguments
 

@@ -205,8 +205,7 @@ class Machine(Cursor):
             step = min(2 * step, self.chunk)
 
     def _value_line(self, codec: str) -> object:
-        # Python 2 wrote names and raw data alike, and protocol 0 spells data as text: short
-        # lines are names, longer ones are arrays.
+        # Python 2 and protocol 0 write names and data alike: short lines are names, others arrays.
         start = self.position
         length, line = self._pass_line(MAX_ARRAY_LINE)
         if length <= INLINE_BYTES:

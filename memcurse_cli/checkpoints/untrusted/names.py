@@ -108,8 +108,7 @@ def parse_json(content: bytes, *, understood: Collection[str] = ()) -> Any:
     """The JSON value in ``content``, which is UTF-8.
 
     ``understood`` are those of `NOT_FINITE`, which JSON has not, that are taken for numbers.
-    Raises ValueError: with the fault as a clause; the content is too large, not JSON, nested too
-    deeply, or has a key twice.
+    Raises ValueError, with a clause: too large, not JSON, nested too deeply, or a key twice.
     """
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")

@@ -52,8 +52,7 @@ class Bytes(ABC):
 def naturals(values: object, fault: str, count: int | None = None) -> tuple[int, ...]:
     """A shape, a stride or a place that a file claims; ValueError of ``fault`` where it is none.
 
-    It has ``count`` natural numbers, or at most `MAX_DIMENSIONS`, each of which an index of 64 bits
-    can hold.
+    It has ``count`` natural numbers, or at most `MAX_DIMENSIONS`, each an index of 64 bits.
     """
     if isinstance(values, list | tuple) and len(values) <= MAX_DIMENSIONS:
         natural = all(type(n) is int and 0 <= n < 2**62 for n in values)
@@ -253,9 +252,8 @@ class LocalFile(File):
     """A regular file on this machine.
 
     ``shown`` is what messages call it, ``directory`` where the files beside it are if links have
-    been followed to ``path``. CheckpointError: it is missing, cannot be opened, or is no regular
-    file: a FIFO, a socket or a device is refused before a byte is read, so that opening never
-    blocks.
+    been followed to ``path``. CheckpointError: it is missing, cannot be opened, or is a FIFO, a
+    socket or a device, refused before a byte is read, so that opening never blocks.
     """
 
     def __init__(

@@ -210,8 +210,7 @@ _PARAMETRISED = re.compile(
 _LINEAR = re.compile(
     r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\.parametrizations\.weight\.original"
 )
-# expRNN keeps the skew-symmetric matrix's upper triangle, called _A at first, and multiplies from
-# the right.
+# expRNN keeps the skew matrix's upper triangle, once called _A, and multiplies from the right.
 _EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\._?A")
 Square: TypeAlias = NDArray[Any]
 ROUGHLY_ORTHOGONAL = 1e-2

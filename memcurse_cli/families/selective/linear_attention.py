@@ -40,8 +40,7 @@ _OTHERS = (
 class _Gate(NamedTuple):
     """How a layer stores its gate: the bias, where it has one, the projections, and what tells it.
 
-    ``normalizer`` is the library's default of τ, or None where λ = σ(b); ``write`` the bias of a
-    factor of γ, beside its weight.
+    ``normalizer`` is the default of τ, None where λ = σ(b); ``write`` the bias of a factor of γ.
     """
 
     bias: str | None
@@ -86,8 +85,7 @@ class GLA(LawFamily):
     """``S[t] = diag(λ) S[t-1] + k vᵀ``, ``log λ = log σ(b)/τ``, γ = 1; one λ per key channel.
 
     One per head in simple GLA and MesaNet (arXiv 2506.05233), where τ = 1 and γ = σ(b_proj.bias).
-    In gated slot attention (arXiv 2409.07146) one of every slot keeps its key and its value; γ is
-    1 - λ.
+    One of every slot keeps key and value in gated slot attention (arXiv 2409.07146); γ is 1 - λ.
     """
 
     name = "gla"

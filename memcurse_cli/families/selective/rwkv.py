@@ -48,8 +48,7 @@ def _tanh_covariance(covariance: Floats) -> Floats:
     """E tanh(a) tanh(b) of centred Gaussians a, b with a given covariance (rank, rank).
 
     Mehler: with ``c_k(σ) = E tanh(σ g) He_k(g) / √k!`` of a standard normal g it is
-    ``Σ_k c_k(σ_a) c_k(σ_b) ρᵏ`` over odd k. The diagonal, where the sum converges slowly, is
-    E tanh² itself.
+    ``Σ_k c_k(σ_a) c_k(σ_b) ρᵏ`` over odd k; on the diagonal, where that is slow, E tanh² itself.
     """
     spread = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     nodes, weights = normal_nodes(np.zeros_like(spread), spread)

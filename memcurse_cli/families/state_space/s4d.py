@@ -393,8 +393,7 @@ class S5(LayoutFamily):
         readin = layer.pairs("B", (size, None)) if "B" in names else None
         readout, bidirectional = _read_both(layer, size)
         projections: tuple[ProjectionGroup, ...] = ()
-        # Both directions share the current input, which the separate outputs that stand for them
-        # do not know.
+        # Both directions share the current input, unknown to the outputs that stand for them.
         if readin is not None and readout is not None and not bidirectional:
             projections = (
                 *layer.parts("B", "B", readin.shape, pairs=True),
