@@ -1,0 +1,263 @@
+"""Running a cell on drawn sequences, with its tangents: memory and sensitivity without a formula.
+
+Every figure is a mean over S independent sequences, each with inputs and random signs of its own,
+so that its standard error is that of the S values (section 10 of the theory).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.duals import Dual, Weight
+from memcurse_cli.theory.linalg import Floats, Integers
+
+RANK = 4  # of the random signs of a matrix, whose figures scatter less the higher it is
+REMEMBERED = 1 / math.e
+SPLIT, KEPT = 64, 4  # the lag from which so many directions are followed alone
+FORGOTTEN = 0.1  # a norm below which a perturbation is not taken to come back to 1/e
+UNBOUNDED = 1e12  # one that has grown for good
+PER_UNIT = 100  # multiplications that the functions of a unit cost, beside its weights
+MEMORY = "memory"  # the direction of a perturbation of the state
+SEED = 0
+
+Step = Callable[[Any, Any], Any]
+"""The next states (S, order) from states and inputs (S, width), with tangents or without."""
+Draw = Callable[[str, Floats], Any]
+"""What to compute with in the place of a vector or of a matrix of a tensor: itself, or a dual."""
+
+
+class CellDynamics(Struct, frozen=True):
+    """A cell that can be run."""
+
+    order: int  # of its state
+    shown: slice  # the part of it that the layer puts out
+    width: int  # of its inputs
+    tensors: Sequence[str]  # those that it reads
+    begin: Callable[[Draw], Step]  # reads them
+    weights: int = 0  # how many multiplications a step takes in matrices
+    # The part of the state that a tanh bounds or bends, and where that is 0.95; None without one.
+    bent: tuple[slice, float] | None = None
+    # Where the scalars of a tensor move units of their own: which of them, by unit.
+    owners: Mapping[str, Integers] = {}
+    noisy: bool = False  # what it is given is drawn for every state, and is no input of the layer
+    diagonal: bool = False  # no unit sees another: the norm of a perturbation is its largest entry
+
+    @property
+    def step(self) -> int:
+        """How many multiplications a step is worth."""
+        return self.weights + PER_UNIT * self.order
+
+    def norms(self, perturbation: NDArray[np.inexact]) -> Floats:
+        """(S,) of (S, n) perturbations."""
+        return np.asarray(np.linalg.norm(perturbation, np.inf if self.diagonal else 2, axis=-1))
+
+
+class Estimate(NamedTuple):
+    """A figure from S independent sequences, and its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def mean(cls, values: Floats) -> Estimate:
+        """That of (S,) values."""
+        if not np.isfinite(values).all():
+            return cls(float(values.mean()), 0.0)
+        return cls(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
+
+    @classmethod
+    def root_ratio(cls, above: Floats, below: Floats) -> Estimate:
+        """√(E a / E b) of (S,) values that belong together in pairs."""
+        ratio = float(above.mean() / below.mean()) if below.any() else math.nan
+        error = cls.mean(above - ratio * below).error / float(below.mean()) if ratio > 0 else 0.0
+        return cls(math.sqrt(ratio), error / (2 * math.sqrt(ratio)) if ratio > 0 else 0.0)
+
+
+class Signs:
+    """Random signs of every tensor that a cell reads, anew for each of S sequences."""
+
+    def __init__(self, sequences: int, random: np.random.Generator) -> None:
+        self.sequences, self._random = sequences, random
+
+    def __call__(self, tensor: str, values: Floats) -> Dual | Weight:
+        """A matrix or a vector whose tangent along its tensor is a draw of uncorrelated signs."""
+        if values.ndim == 1:
+            return Dual(values, {tensor: self._draw(values.size)})
+        left, right = (self._draw(RANK, size) for size in values.shape)
+        return Weight(values, {tensor: (left / math.sqrt(RANK), right)})
+
+    def _draw(self, *shape: int) -> Floats:
+        signs = self._random.integers(0, 2, (self.sequences, *shape), dtype=np.int8)
+        return np.where(signs, 1.0, -1.0)
+
+
+def drawn_inputs(
+    autocorrelation: Autocorrelation, shape: tuple[int, int], random: np.random.Generator
+) -> Iterator[Floats]:
+    """Stationary Gaussian inputs (S, width) of R(Δ) = Σ w ρ^Δ cos ωΔ, independent, step by step."""
+    parts = []
+    for weight, rho, frequency in autocorrelation.parts:
+        turn = rho * complex(math.cos(frequency), math.sin(frequency))
+        parts.append((math.sqrt(weight), turn, math.sqrt((1 - rho) * (1 + rho))))
+
+    def noise(turn: complex) -> Any:
+        real = random.standard_normal(shape)
+        return real + 1j * random.standard_normal(shape) if turn.imag else real
+
+    held = [noise(turn) for _, turn, _ in parts]
+    while True:
+        yield np.sum(
+            [scale * now.real for (scale, *_), now in zip(parts, held, strict=True)], axis=0
+        )
+        held = [
+            (turn if turn.imag else turn.real) * now + fresh * noise(turn)
+            for (_, turn, fresh), now in zip(parts, held, strict=True)
+        ]
+
+
+class Run(Struct, frozen=True):
+    """What S sequences of T steps from a zero state showed at the last step."""
+
+    squares: Floats  # (S, n) h² of every unit that the layer shows
+    moved: Mapping[str, Floats]  # (S, n) (dh/dω)² summed over a tensor's entries, by tensor
+    exponents: Floats  # (S,) the mean growth of a perturbation per step; -inf where it vanished
+    saturated: float | None  # the share of units beyond `CellDynamics.bent`
+
+    @property
+    def second_moment(self) -> Estimate:
+        """E h² of a unit."""
+        return Estimate.mean(self.squares.mean(axis=1))
+
+    @property
+    def exponent(self) -> Estimate:
+        """The leading Lyapunov exponent Λ₁ per step."""
+        return Estimate.mean(self.exponents)
+
+    def effect(self, tensor: str, owners: Integers | None = None) -> Estimate:
+        """√(E‖dh/dω‖² / E‖h‖²) of a whole tensor: what a unit of all of its entries does.
+
+        Of scalars that move units of their own, ``owners`` (n,), that of the 99th percentile.
+        """
+        if owners is None:
+            return Estimate.root_ratio(self.moved[tensor].sum(axis=1), self.squares.sum(axis=1))
+        count = int(owners.max()) + 1
+        moved, held = np.zeros((2, len(self.squares), count))
+        np.add.at(moved.T, owners, self.moved[tensor].T)
+        np.add.at(held.T, owners, self.squares.T)
+        sizes = held.mean(axis=0)
+        ratios = np.divide(moved.mean(axis=0), sizes, out=np.zeros(count), where=sizes > 0)
+        order, place = np.argsort(ratios), 0.99 * (count - 1)
+        below, above = (
+            Estimate.root_ratio(moved[:, unit], held[:, unit])
+            for unit in (order[int(place)], order[math.ceil(place)])
+        )
+        share = place - int(place)
+        value = math.sqrt((1 - share) * below.value**2 + share * above.value**2)
+        return Estimate(value, (1 - share) * below.error + share * above.error)
+
+
+def run(
+    dynamics: CellDynamics,
+    inputs: Iterator[Floats],
+    sequences: int,
+    steps: int,
+    seed: int = SEED,
+) -> Run:
+    """Drive a cell from a zero state.
+
+    A perturbation of it is set back to norm 1 at every step; how much it grew counts from the
+    second half on.
+    """
+    random = np.random.default_rng(seed)
+    step = dynamics.begin(Signs(sequences, random))
+    shape = sequences, dynamics.order
+    tangent = np.ones(shape) if dynamics.diagonal else random.standard_normal(shape)
+    state: Any = Dual(np.zeros(shape), {MEMORY: tangent})
+    growth = np.zeros(sequences)
+    for index in range(steps):
+        state = step(state, next(inputs))
+        norm = dynamics.norms(state.tangents[MEMORY])
+        with np.errstate(divide="ignore"):
+            if index >= steps // 2:
+                growth += np.log(norm)
+        scale = np.where(norm > 0, norm, 1.0)[:, None]
+        state = Dual(state.value, {**state.tangents, MEMORY: state.tangents[MEMORY] / scale})
+    last = state[..., dynamics.shown]
+    moved = {name: _squares(along) for name, along in last.tangents.items() if name != MEMORY}
+    share = None
+    if dynamics.bent is not None:
+        part, limit = dynamics.bent
+        share = float(np.mean(np.abs(state.value[:, part]) >= limit))
+    return Run(_squares(last.value), moved, growth / (steps - steps // 2), share)
+
+
+def _squares(values: NDArray[np.inexact]) -> Floats:
+    """|·|² of every entry."""
+    return np.asarray(values.real**2 + values.imag**2)
+
+
+class Memory(NamedTuple):
+    """How long a perturbation of the state is seen."""
+
+    lag: Estimate  # the mean over starts of the last Δ with ‖∂h[t+Δ]/∂h[t]‖₂ ≥ 1/e
+    directions: int  # how many were followed: of fewer than the order, the lag is at least this
+    ended: bool  # whether all starts had forgotten after the steps that were taken
+
+
+def remembered(
+    dynamics: CellDynamics,
+    inputs: Iterator[Floats],
+    starts: int,
+    directions: int,
+    warm: int,
+    steps: int,
+    seed: int = SEED,
+) -> Memory:
+    """The last lag at which orthonormal perturbations of a driven state keep 1/e of their size.
+
+    The norm of what they have become is followed by power iteration, from the direction that was
+    the largest a step before; that of a diagonal layer is the largest entry.
+    """
+    random = np.random.default_rng(seed)
+    step = dynamics.begin(lambda _, values: values)
+    state = np.zeros((starts, dynamics.order))
+    for _ in range(warm):
+        state = step(state, next(inputs))
+    if dynamics.diagonal:
+        block, directions = np.ones((1, *state.shape)), dynamics.order
+    else:
+        frame = np.linalg.qr(random.standard_normal((dynamics.order, directions)))[0]
+        block = np.broadcast_to(frame.T[:, None], (directions, *state.shape))
+    largest = np.full((starts, directions), directions**-0.5)
+    last = np.zeros(starts)
+    for lag in range(1, steps + 1):
+        if lag == SPLIT and len(block) > KEPT:
+            # What is largest by now stays so: the rest of the directions need not be followed.
+            turned = np.linalg.svd(np.moveaxis(block, 0, -1), full_matrices=False)[2][:, :KEPT]
+            block = np.einsum("skr,rsn->ksn", turned.conj(), block)
+            largest = np.eye(KEPT)[np.zeros(starts, int)]
+        after = step(Dual(state, {MEMORY: block}), next(inputs))
+        state, block = after.value, after.tangents[MEMORY]
+        size = (
+            dynamics.norms(block) if dynamics.diagonal else np.linalg.norm(block, axis=(0, 2))
+        ).max()
+        if not FORGOTTEN <= size < UNBOUNDED:
+            return Memory(Estimate.mean(last), directions, bool(size < FORGOTTEN))
+        if dynamics.diagonal:
+            norm = dynamics.norms(block[0])
+        else:
+            for _ in range(2):
+                image = np.einsum("sr,rsn->sn", largest, block)
+                largest = np.einsum("rsn,sn->sr", block.conj(), image)
+                square = np.linalg.norm(largest, axis=1)
+                largest /= np.where(square > 0, square, 1.0)[:, None]
+            norm = np.sqrt(square)
+        last[norm >= REMEMBERED] = lag
+    return Memory(Estimate.mean(last), directions, bool((last < steps).all()))
