@@ -95,6 +95,7 @@ class ReadOptions(Struct, frozen=True):
     assume: Mapping[str, str] = {}  # given with ``--assume``, by key
     spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
     gates: bool = False  # whether to read what drives input-dependent gates
+    simulate: bool = False  # whether to keep how a cell is run
 
 
 class Family(Protocol):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memcurse_cli.families.gate_inputs import Drive
     from memcurse_cli.theory.dense.bases import Eigenbasis
     from memcurse_cli.theory.mean_field import GatedNetwork
+    from memcurse_cli.theory.simulation import CellDynamics
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -125,6 +126,7 @@ class Recurrence(Struct, frozen=True, dict=True):
     # asked for; None where the family does not say, or the weights are not in the checkpoint.
     gate: Drive | None = None
     activation: str = "linear"  # of a diagonal layer, taken with slope 1
+    dynamics: CellDynamics | None = None  # of a cell that can be run
 
     @cached_property
     def eigenbasis(self) -> Eigenbasis:
@@ -133,6 +135,11 @@ class Recurrence(Struct, frozen=True, dict=True):
 
         assert self.dense is not None
         return Eigenbasis(self.log_eigenvalues, self.dense.eigenvectors)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether closed forms hold: no gate sees the state, no activation stands between steps."""
+        return self.dynamics is None and (self.dense is None or self.dense.activation == "linear")
 
     @property
     def size(self) -> int:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra
 from memcurse_cli.families.selective.law import Slot
+from memcurse_cli.theory.duals import Dual, join, sigmoid, tanh, through
+from memcurse_cli.theory.gates.laws import LOGISTIC, Opening
 from memcurse_cli.theory.linalg import eigenvalues
 
 LARGEST_JACOBIAN = 1024  # the largest order of one that is taken: that of an LSTM of 512 units
@@ -19,28 +20,14 @@ WITHOUT_BIAS = (
     "so no parameter is listed"
 )
 
-# The imaginary step by which Jacobians are taken: squares of it are nothing beside any weight.
-UNIT = 1e-100
 Step = Callable[[Any], Any]
-"""The next states (…, order) as a function of the states at zero input, by the dual functions."""
-
-
-def dual_sigmoid(x: Any) -> Any:
-    """σ(x), to first order in the imaginary part and exact in both tails."""
-    value = sigmoid(x.real)
-    return value + 1j * x.imag * value * sigmoid(-x.real)
-
-
-def dual_tanh(x: Any) -> Any:
-    """tanh(x), to first order in the imaginary part."""
-    value = np.tanh(x.real)
-    return value + 1j * x.imag * (1 - value**2)
+"""The next states (…, order) as a function of the states at zero input, or of their duals."""
 
 
 def step_jacobian(step: Step, order: int) -> Floats:
-    """(…, order) the derivatives of a step at zero, by complex steps, which lose no digits."""
-    jacobian: Floats = step(np.eye(order) * 1j * UNIT).imag.T / UNIT
-    return jacobian
+    """(…, order) the derivatives of a step at zero."""
+    moved: Floats = step(Dual(np.zeros(order), {"state": np.eye(order)})).tangents["state"]
+    return moved.T
 
 
 def step_spectra(
@@ -69,49 +56,68 @@ def step_spectra(
     )
 
 
+def opened_by(opening: Opening) -> Callable[[Any], Any]:
+    """A gate's function, of duals too."""
+    if opening is LOGISTIC:
+        return sigmoid
+    return lambda x: through(x, lambda z: opening(z)[::2])
+
+
 def lstm_step(
-    weights: Mapping[str, Floats],
-    biases: Mapping[str, Floats],
-    projection: Floats | None,
-    peepholes: Mapping[str, Floats],
+    weights: Mapping[str, Any],
+    biases: Mapping[str, Any],
+    projection: Any = None,
+    peepholes: Mapping[str, Any] | None = None,
+    opening: Opening = LOGISTIC,
 ) -> Step:
     """``c' = σ(f) c + σ(i) tanh(g)``, ``h' = R σ(o) tanh(c')`` of states [h, c].
 
     Every gate is ``W h + b``, plus ``p c`` or, for the output gate, ``p c'``: W is (H, P) with
     row = target, and R is (P, H), or None for the identity.
     """
-    size = len(biases["forget"])
-    p = dict.fromkeys(weights, 0.0) | dict(peepholes)
+    p = dict.fromkeys(weights, 0.0) | dict(peepholes or {})
+    opened = opened_by(opening)
 
     def step(state: Any) -> Any:
+        size = biases["forget"].shape[-1]
         h, c = state[..., :-size], state[..., -size:]
         z = {gate: h @ matrix.T + biases[gate] for gate, matrix in weights.items()}
-        kept = dual_sigmoid(z["forget"] + p["forget"] * c) * c
-        c = kept + dual_sigmoid(z["input"] + p["input"] * c) * dual_tanh(z["cell"])
-        h = dual_sigmoid(z["output"] + p["output"] * c) * dual_tanh(c)
-        return np.concatenate([h if projection is None else h @ projection.T, c], axis=-1)
+        kept = opened(z["forget"] + p["forget"] * c) * c
+        c = kept + opened(z["input"] + p["input"] * c) * tanh(z["cell"])
+        h = opened(z["output"] + p["output"] * c) * tanh(c)
+        return join([h if projection is None else h @ projection.T, c])
 
     return step
 
 
 def gru_step(
-    weights: Mapping[str, Floats], biases: Mapping[str, Floats], inner_bias: Floats | None
+    weights: Mapping[str, Any],
+    biases: Mapping[str, Any],
+    inner_bias: Any = None,
+    *,
+    gate: str = "update",
+    keeps: bool = True,
+    opening: Opening = LOGISTIC,
 ) -> Step:
     """``h' = σ(z) h + (1 - σ(z)) tanh(n)`` with ``n = b_n + σ(r) (W_n h + b_inner)``.
 
     Without b_inner the reset gate acts before the matrix: ``n = b_n + W_n (σ(r) h)``; without the
-    gate ``reset`` there is none, and without W_n the candidate does not see the state.
+    gate ``reset`` there is none, and without W_n the candidate does not see the state. A ``gate``
+    that does not keep writes: ``h' = (1 - σ(z)) h + σ(z) tanh(n)``.
     """
+    opened = opened_by(opening)
 
     def step(h: Any) -> Any:
-        z = {gate: h @ matrix.T + biases[gate] for gate, matrix in weights.items()}
-        reset = dual_sigmoid(z["reset"]) if "reset" in z else 1.0
+        z = {gate: h @ matrix.T + biases[gate] for gate, matrix in weights.items() if gate != "new"}
+        reset = opened(z["reset"]) if "reset" in z else 1.0
         new = biases["new"]
         if "new" in weights and inner_bias is None:
             new = new + (reset * h) @ weights["new"].T
         elif "new" in weights:
             new = new + reset * (h @ weights["new"].T + inner_bias)
-        return dual_sigmoid(z["update"]) * h + dual_sigmoid(-z["update"]) * dual_tanh(new)
+        mixed, rest = opened(z[gate]), opened(-z[gate])
+        kept, written = (mixed, rest) if keeps else (rest, mixed)
+        return kept * h + written * tanh(new)
 
     return step
 
@@ -144,6 +150,6 @@ class GateBias(Struct, frozen=True):
 
     def split(self, inner: str) -> tuple[Floats, Floats]:
         """What stands outside and what inside the reset gate."""
-        zero = np.zeros_like(self.total)
+        zero = np.zeros(self.total.shape)
         inside = sum((part.values for part in self.parts if part.role == inner), zero)
         return sum((part.values for part in self.parts if part.role != inner), zero), inside

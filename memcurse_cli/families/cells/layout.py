@@ -5,11 +5,12 @@ A library's cell is a `Layout`, and what it does otherwise, as hard sigmoids or 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +22,7 @@ from memcurse_cli.families.cells.gated_layer import (
     WITHOUT_BIAS,
     GateBias,
     Part,
+    Step,
     gru_step,
     lstm_step,
     step_spectra,
@@ -37,6 +39,7 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.theory.duals import ACTIVATIONS
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     GateLaw,
@@ -49,6 +52,7 @@ from memcurse_cli.theory.gates.laws import (
 )
 from memcurse_cli.theory.gates.moments import TANH, Candidate
 from memcurse_cli.theory.mean_field import GatedNetwork
+from memcurse_cli.theory.simulation import CellDynamics, Draw
 
 # The usual orders of the gates.
 IFGO = ("input", "forget", "cell", "output")
@@ -185,14 +189,14 @@ def shapes_of(
 class Cell:
     """The tensors of one cell, read when they are asked for; matrices have row = target."""
 
-    def __init__(self, layer: Layer, layout: Layout) -> None:
-        self.layer, self.layout = layer, layout
+    def __init__(self, layer: Layer, layout: Layout, draw: Draw = lambda _, values: values) -> None:
+        self.layer, self.layout, self._draw = layer, layout, draw
         role, gates = next(iter(layout.hidden.items()))
         rows, columns = self._shape(role)[:2]
         self.size = rows // len(gates)
-        self._seen = self.size if role in layout.inputs else columns
+        self.seen_units = self.size if role in layout.inputs else columns
         if role in layout.inputs and layout.projection in layer.names:
-            self._seen = self._shape(layout.projection)[0]
+            self.seen_units = self._shape(layout.projection)[0]
 
     def _shape(self, role: str) -> tuple[int, ...]:
         """That of a matrix, row = target."""
@@ -210,14 +214,18 @@ class Cell:
         found: dict[str, Floats] = {}
         for role, gates in blocks.items():
             joint = role in other
-            columns = self._seen if hidden and not joint else None
+            columns = self.seen_units if hidden and not joint else None
             matrix = self._matrix(role, len(gates) * self.size, columns)
             if joint:
                 first, last = np.split(
-                    matrix, [self._seen if self.layout.state_first else -self._seen], axis=1
+                    matrix,
+                    [self.seen_units if self.layout.state_first else -self.seen_units],
+                    axis=1,
                 )
                 matrix = first if hidden == self.layout.state_first else last
             found |= zip(gates, np.split(matrix, len(gates)), strict=True)
+            for gate in gates:
+                found[gate] = self._draw(self.layer.names[role], found[gate])
         return found
 
     @cached_property
@@ -228,17 +236,26 @@ class Cell:
     @cached_property
     def inputs(self) -> dict[str, Floats] | None:
         """(H, inputs) of each gate; None where they are not in the file, or do not fit."""
+        return None if self.width is None else self._side(self.layout.inputs, hidden=False)
+
+    @property
+    def width(self) -> int | None:
+        """How many inputs there are; None as of `inputs`."""
         for role, gates in self.layout.inputs.items():
             if role not in self.layer.names or (self._shape(role)[:1] != (len(gates) * self.size,)):
                 return None
-        return self._side(self.layout.inputs, hidden=False)
+        if not self.layout.inputs:
+            return None
+        joint = next(iter(self.layout.inputs))
+        return self._shape(joint)[1] - self.seen_units * (joint in self.layout.hidden)
 
     @cached_property
     def projection(self) -> Floats | None:
         """(P, H) what the state is multiplied with, or None for the identity."""
         if self.layout.projection not in self.layer.names:
             return None
-        return self._matrix(self.layout.projection, self._seen, self.size)
+        matrix = self._matrix(self.layout.projection, self.seen_units, self.size)
+        return cast(Floats, self._draw(self.layer.names[self.layout.projection], matrix))
 
     def seen(self) -> dict[str, GateInput]:
         """What each gate of a plain cell sees; nothing where the inputs' weights are not known."""
@@ -265,7 +282,8 @@ class Cell:
             own = role.removesuffix(f"_{blocks[0]}")  # of one gate, which its group names anyway
             for side, row in self._bias_rows(role, own, len(blocks) * self.size):
                 for gate, values in zip(blocks, np.split(row, len(blocks)), strict=True):
-                    parts[gate].append(Part(side, self.layer.names[role], values))
+                    tensor = self.layer.names[role]
+                    parts[gate].append(Part(side, tensor, self._draw(tensor, values)))
         zero = np.zeros(self.size)
         return {
             gate: GateBias(sum((part.values for part in found), zero), tuple(found))
@@ -294,7 +312,8 @@ class Cell:
                 values = self.layer.real(role, (len(gates) * self.size,))
                 for gate, own in zip(gates, np.split(values, len(gates)), strict=True):
                     name = role if len(gates) == 1 else f"{role}[{gate}]"
-                    found[gate] = Part(name, self.layer.names[role], own)
+                    tensor = self.layer.names[role]
+                    found[gate] = Part(name, tensor, self._draw(tensor, own))
         return found
 
 
@@ -362,6 +381,7 @@ def stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., H
 
 
 PLAIN = Variant()
+SATURATED = 0.95  # of a tanh
 PEEPHOLES = (
     "λ is the slope at c = 0, to which of the peepholes only the input gate's adds: "
     "λ = σ(b_f) + p_i σ'(b_i) tanh(b_g)"
@@ -432,6 +452,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
             readin=None if inputs is None else inputs["state"],
             bias=biases["state"].total,
             also=variant.assumptions,
+            dynamics=dynamics_of(cell, variant) if options.simulate else None,
         )
     for gate, added in variant.added.items():
         biases[gate] = GateBias(biases[gate].total + added, biases[gate].parts)
@@ -453,6 +474,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
         stable=variant.opening.smooth and nominal is None,
         hidden_feedback=True,
         hidden=_spectra(cell, options.device, variant) if options.spectra else None,
+        dynamics=dynamics_of(cell, variant) if options.simulate else None,
     )
 
 
@@ -523,30 +545,83 @@ def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
         return HiddenSpectra({}, None, _HARD)
     if variant.spectra is not None:
         return variant.spectra(cell, device)
+    found = step_spectra(
+        cell.hidden if cell.projection is None else {},
+        step_of(cell, variant),
+        cell.size + cell.seen_units * ("forget" in cell.biases),
+        device,
+    )
     inputs = cell.inputs if variant.undriven is None else None
-    totals = {gate: bias.total for gate, bias in cell.biases.items()}
-    if "forget" in totals:
-        projection = cell.projection
-        peepholes = {gate: peephole.values for gate, peephole in cell.peepholes.items()}
-        found = step_spectra(
-            cell.hidden if projection is None else {},
-            lstm_step(cell.hidden, totals, projection, peepholes),
-            cell.size + (cell.size if projection is None else len(projection)),
-            device,
-        )
-        if inputs is None or projection is not None or peepholes:
-            return found
-        return replace(found, network=GatedNetwork(cell.hidden, inputs, totals))
-    layout, weights, inner = cell.layout, dict(cell.hidden), None
-    if layout.inner is not None:
-        totals["new"], inner = cell.biases["new"].split(layout.inner)
-    # The update gate of the theory keeps, and an MGU is a GRU whose two gates are one.
-    kept, sign = weights.pop(layout.gate), 1.0 if layout.keeps else -1.0
-    if "reset" not in totals and layout.resets:
-        weights["reset"], totals["reset"] = kept, totals[layout.gate]
-    weights["update"], totals["update"] = sign * kept, sign * totals[layout.gate]
-    found = step_spectra(cell.hidden, gru_step(weights, totals, inner), cell.size, device)
-    if inputs is None or "reset" not in inputs:
+    if inputs is None or cell.projection is not None or cell.peepholes:
         return found
-    inputs = {**inputs, "update": sign * inputs["update"]}
+    layout, weights, inner = cell.layout, dict(cell.hidden), None
+    totals = {gate: bias.total for gate, bias in cell.biases.items()}
+    if "forget" not in totals:
+        if "reset" not in inputs:
+            return found
+        if layout.inner is not None:
+            totals["new"], inner = cell.biases["new"].split(layout.inner)
+        if not layout.keeps:  # the update gate of the theory keeps
+            sides = (weights, inputs := dict(inputs), totals)
+            for side in sides:
+                side["update"] = -side["update"]
     return replace(found, network=GatedNetwork(weights, inputs, totals, inner))
+
+
+def step_of(cell: Cell, variant: Variant, driven: Mapping[str, Any] | None = None) -> Step:
+    """One step of a plain cell, given what its gates see of the input, or at zero input."""
+    layout, totals = cell.layout, {gate: bias.total for gate, bias in cell.biases.items()}
+    inner = None
+    if "new" in totals and layout.inner is not None:
+        totals["new"], inner = cell.biases["new"].split(layout.inner)
+    for gate, seen in (driven or {}).items():
+        totals[gate] = totals[gate] + seen
+    if "forget" in totals:
+        peepholes = {gate: part.values for gate, part in cell.peepholes.items()}
+        return lstm_step(cell.hidden, totals, cell.projection, peepholes, variant.opening)
+    if "state" in totals:
+        bent, weights = ACTIVATIONS[variant.activation], cell.hidden["state"]
+        return lambda h: bent(h @ weights.T + totals["state"])
+    gates = dict(cell.hidden)
+    if "reset" not in totals and layout.resets:  # an MGU is a GRU whose two gates are one
+        gates["reset"], totals["reset"] = gates[layout.gate], totals[layout.gate]
+    return gru_step(
+        gates, totals, inner, gate=layout.gate, keeps=layout.keeps, opening=variant.opening
+    )
+
+
+def dynamics_of(cell: Cell, variant: Variant) -> CellDynamics | None:
+    """How a plain cell is run; None for one that is not, or whose inputs' weights are not known."""
+    plain = variant.spectra is None and variant.recur is None and variant.matrix is np.asarray
+    layout, width, size = cell.layout, cell.width, cell.size
+    if layout.convolves or not plain or variant.candidate is not TANH or width is None:
+        return None
+    gates = {gate for blocks in layout.hidden.values() for gate in blocks}
+
+    def begin(draw: Draw) -> Callable[[Any, Any], Any]:
+        drawn = Cell(cell.layer, layout, draw)
+        for gate, added in variant.added.items():
+            bias = drawn.biases[gate]
+            drawn.biases[gate] = GateBias(bias.total + added, bias.parts)
+        inputs = drawn.inputs
+        assert inputs is not None
+        step_of(drawn, variant)  # reads every tensor while the file is open
+
+        def step(state: Any, x: Any) -> Any:
+            driven = {gate: x @ weights.T for gate, weights in inputs.items()}
+            return step_of(drawn, variant, driven)(state)
+
+        return step
+
+    shown, bent = size, None if variant.activation != "tanh" else (slice(None), SATURATED)
+    if "forget" in gates:
+        shown, bent = cell.seen_units, (slice(-size, None), math.atanh(SATURATED))
+    return CellDynamics(
+        order=shown + size * ("forget" in gates),
+        shown=slice(shown),
+        width=width,
+        tensors=tuple(cell.layer.names.values()),
+        begin=begin,
+        weights=len(gates) * size * (width + shown),
+        bent=bent,
+    )

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh, step_jacobian
+from memcurse_cli.families.cells.gated_layer import step_jacobian
 from memcurse_cli.families.cells.layout import CellFamily, Variant, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
 from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite, sigmoid
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
+from memcurse_cli.theory.duals import exp, relu, sigmoid, tanh, through
 from memcurse_cli.theory.gates.laws import softplus
 
 CONSTRAINTS = Assumption(
@@ -237,7 +238,7 @@ def _jacobian(layer: Layer, elapsed: float) -> Floats:
     backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
 
     def linear(role: str, x: Any) -> Any:
-        weight = layer.real(f"{role}.weight", (None, x.shape[-1]))
+        weight = layer.real(f"{role}.weight", (None, x.value.size))
         if MASK in layer.names and role in ("ff1", "ff2"):
             weight = weight * layer.real(MASK, weight.shape)
         seen = x @ weight.T
@@ -253,27 +254,26 @@ def _jacobian(layer: Layer, elapsed: float) -> Floats:
         f = linear("ff1", z)
         if PURE[0] in layer.names:
             # h' = A - A e^{-(|w_tau| + |f|) Δ} f
-            rate, level = (layer.real(role, (1, f.shape[-1]))[0] for role in PURE)
-            return -level * np.exp(-elapsed * (np.abs(rate) + f * np.sign(f.real))) * f
+            rate, level = (layer.real(role, (1, f.value.size))[0] for role in PURE)
+            return -level * exp(-elapsed * (np.abs(rate) + f * np.sign(f.value))) * f
         # h' = f (1 - t) + g t, or f + g t
-        f, g = dual_tanh(f), dual_tanh(linear("ff2", z))
-        t = dual_sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
+        f, g = tanh(f), tanh(linear("ff2", z))
+        t = sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
         return f + t * (g if layer.choose(MODE) == "no_gate" else g - f)
 
     return step_jacobian(step, layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1])
 
 
-def _gelu(x: Any) -> Any:
-    """x Φ(x), to first order in the imaginary part."""
-    # At zero every direction stands at the same values.
-    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.real[0]])
-    return x * (below + 1j * x.imag * np.exp(-(x.real**2) / 2) / math.sqrt(2 * math.pi))
+def _gelu(z: Floats) -> tuple[Floats, Floats]:
+    """z Φ(z) and its slope."""
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
+    return z * below, below + z * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
 
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "lecun_tanh": lambda x: 1.7159 * dual_tanh(0.666 * x),
-    "tanh": dual_tanh,
-    "relu": lambda x: np.where(x.real > 0, x, 0),
-    "silu": lambda x: x * dual_sigmoid(x),
-    "gelu": _gelu,
+    "lecun_tanh": lambda x: 1.7159 * tanh(0.666 * x),
+    "tanh": tanh,
+    "relu": relu,
+    "silu": lambda x: x * sigmoid(x),
+    "gelu": lambda x: through(x, _gelu),
 }

@@ -18,8 +18,6 @@ from memcurse_cli.families.cells.gated_layer import (
     GateBias,
     Part,
     Step,
-    dual_sigmoid,
-    dual_tanh,
     step_spectra,
 )
 from memcurse_cli.families.cells.layout import (
@@ -46,9 +44,9 @@ from memcurse_cli.families.cells.torch import (
 from memcurse_cli.families.family import Assumption, Match, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, NoDrive, squared_rows
-from memcurse_cli.families.reading import sigmoid
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
+from memcurse_cli.theory.duals import join, sigmoid, split, tanh
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     TANH,
@@ -163,8 +161,8 @@ def _fast_grnn(layer: Layer, *, block: str = "gate", bent: bool = False) -> Vari
 
     def step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
         gate, new = (z["shared"] + z[part] for part in ("gate", "new"))
-        kept = dual_tanh(gate) if bent else dual_sigmoid(gate)
-        return kept * h + (opened * (1 - kept) + sigmoid(floor)) * dual_tanh(new)
+        kept = tanh(gate) if bent else sigmoid(gate)
+        return kept * h + (opened * (1 - kept) + sigmoid(floor)) * tanh(new)
 
     return Variant(recur=recur, spectra=stepped(step), undriven=_UNLAWFUL if bent else None)
 
@@ -240,13 +238,13 @@ def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
     totals = {gate: bias.total for gate, bias in cell.biases.items()}
 
     def step(state: Any) -> Any:
-        y, z = np.split(state, 2, axis=-1)
+        y, z = split(state, 2)
         slow, fast, into_z = (
             y @ cell.hidden[gate].T + totals[gate] for gate in ("step of y", "step of z", "z")
         )
-        after = z + dt * dual_sigmoid(fast) * (dual_tanh(into_z) - z)
+        after = z + dt * sigmoid(fast) * (tanh(into_z) - z)
         into_y = (z if delayed else after) @ cell.hidden["y"].T + totals["y"]
-        return np.concatenate([y + dt * dual_sigmoid(slow) * (dual_tanh(into_y) - y), after], -1)
+        return join([y + dt * sigmoid(slow) * (tanh(into_y) - y), after])
 
     return step
 
@@ -368,21 +366,21 @@ def _layout(inputs: Rows, hidden: Rows, biases: Rows = (), keeps: bool = True) -
 
 def _cfn_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = σ(f) tanh(h) + σ(i) tanh(W x + b)``."""
-    return dual_sigmoid(z["forget"]) * dual_tanh(h) + dual_sigmoid(z["input"]) * dual_tanh(z["new"])
+    return sigmoid(z["forget"]) * tanh(h) + sigmoid(z["input"]) * tanh(z["new"])
 
 
 def _mut1_step(cell: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = (1-z) h + z tanh(U (r ∘ h) + tanh(W x + b_x) + b)``, z = σ(W_z x + b_z) alone."""
     outer, inner = cell.biases["new"].split("bias_ih")
-    reset = (dual_sigmoid(z["reset"]) * h) @ cell.hidden["new"].T
-    candidate = dual_tanh(reset + np.tanh(inner) + outer)
-    return dual_sigmoid(-z["update"]) * h + dual_sigmoid(z["update"]) * candidate
+    reset = (sigmoid(z["reset"]) * h) @ cell.hidden["new"].T
+    candidate = tanh(reset + np.tanh(inner) + outer)
+    return sigmoid(-z["update"]) * h + sigmoid(z["update"]) * candidate
 
 
 def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
     """``h' = tanh((1-k) h + k c)``, c = tanh(W x + b_x)."""
     k = z["gate"]
-    return dual_tanh(dual_sigmoid(-k) * h + dual_sigmoid(k) * dual_tanh(z["new"]))
+    return tanh(sigmoid(-k) * h + sigmoid(k) * tanh(z["new"]))
 
 
 class _Star(GateLaw, frozen=True):
@@ -433,7 +431,7 @@ def _minimal_rnn(layer: Layer) -> Variant:
 
         def step(h: Any) -> Any:
             z = h @ weights.T + total
-            return dual_sigmoid(z) * h + dual_sigmoid(-z) * shown
+            return sigmoid(z) * h + sigmoid(-z) * shown
 
         return step_spectra({"state": weights}, step, size, device)
 
@@ -478,7 +476,7 @@ _CELLS = {
     # c' = σ(f) c + σ(i) W x, h = tanh(c).
     "ran": _Own(
         _layout(("new", *_TWO), _TWO, _TWO),
-        Variant(spectra=stepped(lambda _, z, c: dual_sigmoid(z["forget"]) * c), undriven=_RAN),
+        Variant(spectra=stepped(lambda _, z, c: sigmoid(z["forget"]) * c), undriven=_RAN),
     ),
     "cfn": _Own(_layout(_CFN, _CFN[:2]), Variant(spectra=stepped(_cfn_step), undriven=_CFN_DRIVE)),
     "mut1": _Own(_layout(_MUT1, _MUT1[1:], keeps=False), Variant(spectra=stepped(_mut1_step))),

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec, TensorStore
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import dual_sigmoid, dual_tanh
 from memcurse_cli.families.cells.layout import (
     IFGO,
     RZN,
@@ -39,6 +38,7 @@ from memcurse_cli.families.gate_inputs import GateInput, NoDrive
 from memcurse_cli.families.reading import misfit, shown_shape, split_name
 from memcurse_cli.families.recurrence import Floats
 from memcurse_cli.families.selective.law import Slot
+from memcurse_cli.theory.duals import sigmoid, tanh
 from memcurse_cli.theory.gates.laws import OffsetMix
 from memcurse_cli.theory.gates.moments import RELU
 
@@ -472,7 +472,7 @@ def _offset(plain: Variant, layer: Layer) -> Variant:
     offset = layer.vector(OFFSET, 1)
 
     def step(_: Cell, z: dict[str, Any], h: Any) -> Any:
-        return dual_sigmoid(z["gate"]) * h + dual_sigmoid(offset - z["gate"]) * dual_tanh(z["new"])
+        return sigmoid(z["gate"]) * h + sigmoid(offset - z["gate"]) * tanh(z["new"])
 
     def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
         plain = mix(cell, variant, seen)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.families.cells.gated_layer import Step, dual_sigmoid, dual_tanh, step_spectra
+from memcurse_cli.families.cells.gated_layer import Step, step_spectra
 from memcurse_cli.families.family import Assumption, Layout, Shapes
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
+from memcurse_cli.theory.duals import exp, join, sigmoid, split, tanh
 from memcurse_cli.theory.gates.laws import LOGISTIC, CappedLogistic, Exponential, Keep, Write
 
 GATE_SOFT_CAP = Assumption(
@@ -207,11 +208,11 @@ def _step(weights: Floats, biases: Floats) -> Step:
     """
 
     def step(state: Any) -> Any:
-        h, c, n = np.split(state, 3, axis=-1)
+        h, c, n = split(state, 3)
         seen = [h @ weight.T for weight in weights]
         forget, cell, output = (seen[gate] + biases[gate] for gate in (1, 2, 3))
-        kept, written = dual_sigmoid(forget), np.exp(seen[0])
-        c, n = kept * c + written * dual_tanh(cell), kept * n + written
-        return np.concatenate([dual_sigmoid(output) * c / n, c, n], axis=-1)
+        kept, written = sigmoid(forget), exp(seen[0])
+        c, n = kept * c + written * tanh(cell), kept * n + written
+        return join([sigmoid(output) * c / n, c, n])
 
     return step
