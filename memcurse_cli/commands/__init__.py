@@ -13,6 +13,7 @@ PANELS = {
         "inspect": "Report on every recurrent layer of a checkpoint.",
         "compare": "Compare two checkpoints layer by layer: what moved.",
         "track": "Follow a training run, checkpoint by checkpoint.",
+        "simulate": "Run every layer: memory and step effects, beside theory.",
         "hessian": "Which parameters the loss couples, and what Adam can mend.",
     },
     "Decide": {
@@ -39,7 +40,7 @@ COMMANDS = {name: line for commands in PANELS.values() for name, line in command
 HOMES = {
     **dict.fromkeys(("predict", "landscape", "autocorrelation", "rule"), "without_checkpoint"),
     **dict.fromkeys(("families", "formats", "schema", "settings"), "without_checkpoint"),
-    **dict.fromkeys(("hessian", "compare"), "inspect"),
+    **dict.fromkeys(("hessian", "compare", "simulate"), "inspect"),
 }
 """The modules of the commands that have none of their own name."""
 

@@ -40,7 +40,7 @@ FOUND_MAY_SET = frozenset(
     {"family", "layer", "assume", "array", "device", "rho", "horizon", "readout", "lr"}
     | {"step-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
     | {"level", "parametrization", "normalization", "step-size", "ring", "as", "normalize"}
-    | {"lags", "centred", "padding", "estimator", "spectra", "gates", "input-scale"}
+    | {"lags", "centred", "padding", "estimator", "spectra", "gates", "simulate", "input-scale"}
     # What is shown of it.
     | {"learning-rates", "correlation", "values", "all", FORMAT, "quiet", "no-cache", "interval"}
     | {"full", "section", "explain"}

@@ -109,6 +109,7 @@ def inspect(
         check_sections(section)
     asked = {
         "gates": gates or input_scale is not None,
+        "simulated": bool(request.simulate),
         "hidden": request.spectra,
         "state": request.spectra,
         "what-if": bool(rewrite_as) or normalize is not None,
@@ -173,7 +174,46 @@ def inspect(
         emit("\n".join(text_of(lines, output) for lines in pages), output)
 
 
-@with_request("learning_rate", "step_limit", "spectra")
+@with_request("spectra", "simulate")
+def simulate(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")
+    ],
+    request: Request,
+    inputs: Annotated[
+        str | None,
+        option("FILE", "Run it on these (batch, time, features): .npy, .npz or .safetensors."),
+    ] = None,
+    embeddings: Annotated[
+        str | None,
+        option("TENSOR", "Take --inputs as (batch, time) tokens, rows of this tensor."),
+    ] = None,
+    as_json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Run every layer: memory and step effects, beside theory.
+
+    Inputs are drawn with the statistics that --autocorrelation and its like
+    declare, unless --inputs gives them; the same call gives the same figures.
+
+    Example: memcurse simulate model.safetensors --horizon 512
+    """
+    from memcurse_cli.checkpoints.series import read_series
+    from memcurse_cli.reports.terminal.report import render
+
+    given = None if inputs is None else read_series(inputs)
+    report = request.inspect(path, simulate=True, inputs=given, embeddings=embeddings)
+    if as_json:
+        from memcurse_cli.schema.json_codec import to_text
+
+        emit(to_text(report), output)
+    else:
+        from memcurse_cli.reports.console import text_of
+
+        emit(text_of(render(report, sections=["simulated"]), output), output)
+
+
+@with_request("learning_rate", "step_limit", "spectra", "simulate")
 def hessian(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")

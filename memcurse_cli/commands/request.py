@@ -91,6 +91,13 @@ class Request(Struct, frozen=True):
             "work under random inputs.",
         ),
     ] = False
+    simulate: Annotated[
+        bool | None,
+        flag(
+            "--simulate/--no-simulate",
+            "Run every layer on drawn inputs, longer than the gated ones are by default; or none.",
+        ),
+    ] = None
     quiet: QuietOption = False
     left_out: tuple[str, ...] = ()  # the fields above that the command has no option for
 

@@ -68,6 +68,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         from memcurse_cli.diagnosis.gates import summarise_gates
 
         gates = summarise_gates(recurrence, settings)
+    simulation, not_run = None, None
+    if settings.simulate or (settings.simulate is None and not recurrence.is_linear):
+        from memcurse_cli.diagnosis.simulation import simulate
+
+        simulation, not_run = simulate(recurrence, settings)
     rates = None
     if settings.learning_rates:
         from memcurse_cli.diagnosis.optimizer import learning_rates
@@ -94,7 +99,9 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         lru_rate=_as_lru(recurrence, settings) if verdict in ("watch", "cursed") else None,
         not_judged=usable.reason if verdict == "not_judged" else None,
         learning_rate=settings.rate,
-        memory=layer_memory(spectrum, dense, hidden),
+        memory=layer_memory(spectrum, dense, hidden, simulation),
+        simulation=simulation,
+        not_simulated=not_run,
         findings=(),
         hidden_feedback=recurrence.hidden_feedback,
         hidden_spectra=hidden,

@@ -391,11 +391,22 @@ def departure(nominal: float | None, moving: float | None) -> float:
 def _hidden(facts: Facts) -> Finding:
     """What is known of the memory that λ leaves out."""
     jacobian = jacobian_of(facts.layer.hidden_spectra)
+    simulation = facts.layer.simulation
+    if simulation is not None and jacobian is None:
+        if simulation.chaotic and simulation.exponent is not None:
+            grows = percent(math.expm1(simulation.exponent.value))
+            said = f"run on drawn inputs it is chaotic: a perturbation grows by {grows} a step"
+            return finding_of("MC503", "warning", said)
+        gates = facts.layer.eigenvalues.time_constant.max
+        if simulation.memory is not None and gates is not None:
+            said = f"run on drawn inputs it remembers {number(simulation.memory.value)} steps"
+            return finding_of("MC503", "info", f"{said}, its gates alone {number(gates)}")
     if jacobian is None:
         # A family that says without being asked why it has none has none when asked either.
         measured = facts.settings.spectra or facts.recurrence.hidden is not None
         said = "its gates alone were read: the hidden weights can hold a longer memory"
-        return finding_of("MC503", "info", said, "" if measured else "--spectra looks at them")
+        option = "--simulate" if facts.layer.not_simulated else "--spectra"
+        return finding_of("MC503", "info", said, "" if measured else f"{option} looks at them")
     radius = number(jacobian.spectral_radius)
     if jacobian.time_constant is None:
         said = (

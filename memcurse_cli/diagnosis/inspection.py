@@ -47,6 +47,8 @@ from memcurse_cli.theory.threads import threads_by_order
 from memcurse_cli.version import VERSION
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from memcurse_cli.families.rewriting import Rewriting
     from memcurse_cli.schema.hessian import HessianReport
 
@@ -78,6 +80,9 @@ def inspect(
     spectra: bool = False,
     gates: bool = False,
     input_scale: float | None = None,
+    simulate: bool | None = None,
+    inputs: NDArray[Any] | None = None,
+    embeddings: str | None = None,
     rewrite_as: Sequence[str] = (),
     normalize: str | None = None,
     learning_rates: bool = False,
@@ -108,6 +113,10 @@ def inspect(
             and LSTMs work under random inputs.
         gates: read the weights of input-dependent gates and report how far they move.
         input_scale: the RMS of each part of the gates' input, 1 by default; asks for ``gates``.
+        simulate: run every layer, for ten times as long, or none; by default those that have no
+            closed form, where that is cheap.
+        inputs: (batch, time, features) to run layers on in place of drawn ones, or (batch, time)
+            tokens, the rows of the checkpoint's tensor that ``embeddings`` names.
         rewrite_as: parametrisations to report every layer under, too: real-imaginary, polar, lru,
             optimal or s4.
         normalize: the gain of these: ``own`` for γ = √(1-|λ|²) with a parameter of its own,
@@ -138,10 +147,15 @@ def inspect(
         spectra=spectra,
         gates=gates or input_scale is not None,
         input_scale=1.0 if input_scale is None else input_scale,
+        simulate=simulate,
+        work=(10 if simulate else 1) * Settings().work,
         what_if=what_if,
         learning_rates=learning_rates,
     )
-    options = _options(device, assume, spectra=spectra, gates=settings.gates)
+    simulated = simulate is not False
+    options = _options(
+        device, assume, spectra=spectra, gates=settings.gates or bool(simulate), simulate=simulated
+    )
     store = _open(checkpoint)
     held = store if optimizer is None else open_optimizer(optimizer)
     with store, held as source, threads_by_order():
@@ -149,6 +163,10 @@ def inspect(
         if optimizer is not None:
             require_state(state, source.path)
         settings = _trained_by(_told(settings, store), store, source)
+        if inputs is not None:
+            from memcurse_cli.diagnosis.simulation import given_inputs
+
+            settings = replace(settings, inputs=given_inputs(store, inputs, embeddings))
         found = detect(store.tensors, family, path=store.path, aliases=store.aliases)
         matches = select_layers(found, layers)
 
@@ -237,13 +255,11 @@ def hessian(
         )
 
 
-def _options(
-    device: str, assume: Mapping[str, str] | None, *, spectra: bool = False, gates: bool = False
-) -> ReadOptions:
+def _options(device: str, assume: Mapping[str, str] | None, **read: bool) -> ReadOptions:
     validate_device(device)
     chosen = dict(assume or {})
     validate_assumptions(chosen)
-    return ReadOptions(device=device, assume=chosen, spectra=spectra, gates=gates)
+    return ReadOptions(device=device, assume=chosen, **read)
 
 
 def _open(checkpoint: Checkpoint) -> TensorStore:

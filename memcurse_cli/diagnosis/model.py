@@ -29,7 +29,8 @@ HELPS = 3.0  # how many times larger a rate another parametrisation must bear to
 
 def unseen_memory(layer: LayerReport) -> bool:
     """Whether hidden weights, which were not looked at, can hold a longer memory than is known."""
-    return layer.hidden_feedback and jacobian_of(layer.hidden_spectra) is None
+    looked = layer.simulation is not None or jacobian_of(layer.hidden_spectra) is not None
+    return layer.hidden_feedback and not looked
 
 
 def _short_memory(layers: Sequence[LayerReport], settings: Settings) -> tuple[float, int] | None:
@@ -122,12 +123,32 @@ def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
 def _memory_words(
     layers: Sequence[LayerReport], findings: Sequence[Finding], settings: Settings
 ) -> Iterator[str]:
-    """How much of a known horizon is remembered, where that is little."""
+    """How much of a known horizon is remembered, where that is little or was simulated."""
     for finding in findings:
         yield f"{finding.message[0].upper()}{finding.message[1:]}."
     short = _short_memory(layers, settings)
     if short is not None and any(map(unseen_memory, layers)):
         yield f"The gates alone keep {about(short[0])} of {count(short[1], 'step')}."
+    run = [
+        layer.simulation
+        for layer in layers
+        if layer.simulation is not None and layer.verdict == "not_judged"
+    ]
+    if not run or findings:
+        return
+    if any(one.chaotic for one in run):
+        which = (
+            "it is"
+            if len(layers) == 1
+            else f"{count(sum(one.chaotic for one in run), 'layer')} are"
+        )
+        yield f"Run on drawn inputs {which} chaotic: what perturbs the state grows."
+        return
+    memory = longest_memory(layer.memory for layer in layers)
+    if memory is not None:
+        of = "" if settings.horizon is None else f" of {count(settings.horizon, 'step')}"
+        it = "it" if len(layers) == 1 else "the model"
+        yield f"Run on drawn inputs {it} remembers about {about(memory)}{of or ' steps'}."
 
 
 def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
@@ -135,8 +156,16 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
     unjudged = [layer for layer in layers if layer.verdict == "not_judged"]
     if not unjudged:
         return
+    run = [layer.simulation for layer in unjudged if layer.simulation is not None]
+    simulated = [group for one in run for group in one.groups]
     groups = [group for layer in unjudged for group in layer.parameters if group.step_effect]
-    if groups and settings.adaptive is not False:
+    if simulated and settings.adaptive is not False:
+        group = max(simulated, key=lambda one: one.step_effect.value)
+        yield (
+            f"One {_stepper(settings)} step at {number(group.learning_rate)} on {group.name} "
+            f"changes its state by {percent(group.step_effect.value)}."
+        )
+    elif groups and settings.adaptive is not False:
         gated = all(layer.input_dependent or layer.hidden_feedback for layer in unjudged)
         worst = max(groups, key=effect_rank)
         which = "the state by" if len(unjudged) == 1 else "a state by up to"
@@ -196,6 +225,7 @@ def _advice(
             yield finding.advice, ""
             break
     if any(finding.code == "MC503" and finding.advice for finding in of_layers):
-        yield "look at the memory of the hidden weights", "--spectra"
+        left = any(layer.not_simulated for layer in layers)
+        yield "look at the memory of the hidden weights", "--simulate" if left else "--spectra"
     if any(layer.input_dependent and layer.gates is None for layer in layers):
         yield "look at how far inputs move the gates", "--gates"

@@ -66,6 +66,10 @@ class Settings(Struct, frozen=True):
     what_if: tuple[Rewriting, ...] = ()  # other parameters that every layer is reported under
     learning_rates: bool = False  # those of the recurrent groups are derived
     gates: bool = False  # input-dependent gates are reported as they move
+    # Every layer is run, or none; None runs those that have no closed form, where that is cheap.
+    simulate: bool | None = None
+    inputs: NDArray[np.float64] | None = None  # (N, T, F) to run them on, in place of drawn ones
+    work: float = 2e9  # multiplications that running a layer may take
     input_scale: float = 1.0  # the RMS of a component of their input; normalised inputs have 1
 
     @classmethod

@@ -20,7 +20,9 @@ from memcurse_cli.schema.report import (
     LayerReport,
     Report,
     by_rate,
+    longest_memory,
 )
+from memcurse_cli.schema.simulation import SimulatedGroup
 
 COARSE = 0.01  # the error of the state above which a group is to be kept in single precision
 PARTS = re.compile(r"(?<=[./,])")
@@ -106,16 +108,48 @@ def steps(memory: float | None) -> str:
 def memory_words(report: Report) -> str:
     """The median and the longest memory, against the horizon."""
     spectra = [layer.eigenvalues for layer in report.layers]
+    longest = report.memory
+    if any(layer.simulation for layer in report.layers):  # which `simulated_words` has
+        longest = longest_memory(one.time_constant.max for one in spectra)
     horizon = "" if report.input.horizon is None else f" of {report.input.horizon}"
     medians = [one.time_constant.p50 for one in spectra] if len(spectra) == 1 else []
     said = [f"median {steps(median)}" for median in medians]
-    if report.memory is not None:
-        said.append(f"longest {steps(report.memory)}")
+    if longest is not None:
+        said.append(f"longest {steps(longest)}")
     elif medians in ([], [None]):
         never, horizon = sum(one.unstable for one in spectra), ""
         said = [f"{never:,} never fade{'s' * (never == 1)}"]
     gates = {layer.hidden_feedback or layer.input_dependent for layer in report.layers}
     return ", ".join(said) + horizon + " (zero input)" * (gates == {True})
+
+
+def simulated_words(report: Report) -> str:
+    """What layers that were run showed: of several the longest memory."""
+    run = [(one, layer) for layer in report.layers if (one := layer.simulation) is not None]
+    if not run:
+        return ""
+    simulation, layer = max(run, key=lambda pair: endless(pair[1].memory))
+    if simulation.memory is not None:
+        least = "at least " * simulation.memory_at_least
+        error = number(simulation.memory.error, 2)
+        said = f"remembers {least}{steps(simulation.memory.value)} steps (± {error})"
+    else:
+        said = "chaotic" if simulation.chaotic else "does not forget"
+    if simulation.saturated:
+        said += f", {percent(simulation.saturated, 2)} of units saturated"
+    drawn = f"{simulation.sequences} {simulation.inputs} sequences of {simulation.steps} steps"
+    return f"{said}{_where(report, layer)}; {drawn}"
+
+
+def simulated_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, SimulatedGroup] | None:
+    """The same as `worst_group` of layers that were run and for which no theory holds."""
+    pairs = [
+        (layer, group)
+        for layer in layers
+        if layer.simulation is not None and layer.verdict == "not_judged"
+        for group in layer.simulation.groups
+    ]
+    return max(pairs, key=lambda pair: pair[1].step_effect.value, default=None)
 
 
 def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSummary] | None:
@@ -129,6 +163,11 @@ def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSu
 
 def sensitivity_words(report: Report) -> str:
     """What one step does to the state, of the most sensitive group."""
+    simulated = simulated_group(report.layers)
+    if simulated is not None:
+        layer, one = simulated
+        effect, error = (percent(of, 2) for of in (one.step_effect.value, one.step_effect.error))
+        return f"{one.name}{_where(report, layer)}: {effect} of the state per step (± {error})"
     found = worst_group(report.layers)
     if found is None:
         return "nothing of the recurrence is trained"

@@ -38,14 +38,14 @@ DUMB_TERMINALS = ("dumb", "unknown")
 
 BARS, ASCII_BARS = "·▁▂▃▄▅▆▇█", ".123456789"
 
-SIGNS = "|| * >= <= ~ -> .. - - - - ^2 ^3 ^- ^T 1/2 ' ' \" \""
+SIGNS = "+- || * >= <= ~ -> .. - - - - ^2 ^3 ^- ^T 1/2 ' ' \" \""
 LETTERS = (
     "alpha beta gamma delta Delta theta kappa lambda Lambda mu nu rho sigma Sum tau chi omega "
     "pi d infinity x "
 )
 SPELLED_OUT = {
     **dict(zip("αβγδΔθκλΛμνρσΣτχωπ∂∞×", LETTERS.split(), strict=True)),
-    **dict(zip("‖·≥≤≈→…–—−─²³⁻ᵀ½‘’“”", SIGNS.split(), strict=True)),
+    **dict(zip("±‖·≥≤≈→…–—−─²³⁻ᵀ½‘’“”", SIGNS.split(), strict=True)),
     "√": "sqrt ",
 }
 """How the characters of our own sentences are written where only ASCII can be."""

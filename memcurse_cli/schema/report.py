@@ -33,6 +33,7 @@ from memcurse_cli.schema.layer import (
     OptimizerSummary,
     jacobian_of,
 )
+from memcurse_cli.schema.simulation import Simulation
 
 
 def finite(value: float | None) -> float | None:
@@ -141,9 +142,14 @@ def longest_memory(memories: Iterable[float | None]) -> float | None:
 
 
 def layer_memory(
-    spectrum: EigenvalueSummary, dense: DenseSummary | None, hidden: Sequence[HiddenSpectrum]
+    spectrum: EigenvalueSummary,
+    dense: DenseSummary | None,
+    hidden: Sequence[HiddenSpectrum],
+    simulation: Simulation | None = None,
 ) -> float | None:
     """The steps after which a layer has forgotten to 1/e; None where it never does."""
+    if simulation is not None:
+        return None if simulation.memory is None else simulation.memory.value
     jacobian, steps = jacobian_of(hidden), [spectrum.time_constant.max]
     if dense is not None and dense.operating_point is not None:
         steps = [dense.operating_point.time_constant]
@@ -204,7 +210,8 @@ class LayerReport(Record, frozen=True):
         float | None,
         "the steps after which it has forgotten to 1/e: the longest of its time constants, of what "
         "the powers of a dense matrix hold and, where they were looked at, of its hidden weights; "
-        "None where it never forgets.",
+        "of a gated or non-linear layer that was run, what that showed; None where it never "
+        "forgets.",
     ]
     findings: Annotated[tuple[Finding, ...], "what is worth telling, in the order of their codes."]
     hidden_feedback: Annotated[
@@ -231,6 +238,11 @@ class LayerReport(Record, frozen=True):
         GatedOperatingPoint | None,
         "where a GRU or an LSTM works under random inputs, beside its ``hidden_spectra``.",
     ] = None
+    simulation: Annotated[
+        Simulation | None,
+        "what it does when it is run: of gated and non-linear layers, and of all where asked for.",
+    ] = None
+    not_simulated: Annotated[str | None, "why one asked for is missing, or None."] = None
     picture: Annotated[HessianPicture | None, "its Hessian, for a page that draws it."] = None
 
 

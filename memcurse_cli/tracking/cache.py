@@ -32,7 +32,7 @@ from memcurse_cli.version import VERSION
 
 DIGEST_BYTES = 32
 SETTLED = 2_000_000_000  # ns after which a change leaves another time on any file system
-LAYOUT = 3  # counts the changes of what an entry holds or its key is made of
+LAYOUT = 4  # counts the changes of what an entry holds or its key is made of
 # Of a larger checkpoint, what figures need is read sooner than all of it.
 MAX_HASHED_BYTES = 1 << 36
 PIECE = 1 << 20

@@ -43,15 +43,17 @@ def titles(*options: str) -> list[str]:
 
 
 ANSWER = ["NOT JUDGED", "What to do", "Spectrum", "Assumed"]
+TOLD = [ANSWER[0], *ANSWER[2:]]  # where nothing is left to look at
 
 
 @pytest.mark.parametrize(
     ("options", "sections"),
     [
         ((), ANSWER),
-        (("--gates",), [*ANSWER, "Moving gates"]),
-        (("--input-scale", "2"), [*ANSWER, "Moving gates"]),
+        (("--gates",), [*TOLD, "Moving gates"]),
+        (("--input-scale", "2"), [*TOLD, "Moving gates"]),
         (("--spectra",), [*ANSWER[:2], "Why", *ANSWER[2:], "Hidden weights", "State at work"]),
+        (("--simulate",), [*ANSWER, "Simulated"]),
         (("--learning-rates",), [*ANSWER, "Learning rates"]),
         (("--as", "lru"), [*ANSWER, "What if"]),
         (("--section", "gates"), ["Moving gates"]),

@@ -159,7 +159,7 @@ def test_a_file_that_is_found_sets_only_what_is_listed(
 
 def test_every_option_is_listed_for_a_found_file_or_left_out_for_a_reason() -> None:
     options = {name: option for found in everything().values() for name, option in found.items()}
-    network, files = {"executor"}, {"autocorrelation", "optimizer", "cache"}
+    network, files = {"executor"}, {"autocorrelation", "optimizer", "cache", "inputs", "embeddings"}
     busy, passing = {"jobs", "step-pattern"}, {"exit-zero"}
     assert options.keys() - FOUND_MAY_SET == network | files | busy | passing
     assert options.keys() > FOUND_MAY_SET > {*KEYS} - {"overrides"}

@@ -25,7 +25,7 @@ def gru(feedback: float) -> dict[str, np.ndarray]:
 
 
 def only(state: dict[str, np.ndarray] | Path, **options: Any) -> Any:
-    return build.only(state, **{"spectra": True} | options)
+    return build.only(state, **{"spectra": True, "simulate": False} | options)
 
 
 def test_the_sample_gru_remembers_through_its_hidden_weights() -> None:

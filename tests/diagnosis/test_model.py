@@ -65,7 +65,7 @@ def test_the_longest_memory_is_that_of_what_was_looked_at() -> None:
 
 
 def test_hidden_weights_are_looked_at_before_a_memory_is_called_short() -> None:
-    closed = inspect(GRU, horizon=HORIZON)
+    closed = inspect(GRU, horizon=HORIZON, simulate=False)
     assert (closed.verdict, closed.findings) == ("not_judged", ())
     assert "The gates alone keep 4.3 of 1000 steps." in closed.sentence
     assert "look at the memory of the hidden weights" in [one.text for one in closed.actions]

@@ -12,7 +12,7 @@ PLACES = {name: [str(SAMPLES / f"{file}.safetensors")] for name, file in FILES.i
 PLACES |= {"RUN": [str(SAMPLES / "run")], "HERE": ["--no-cache", "--jobs", "1"]}
 FAILING = "check LRU --max-step-effect 0.2 --exit-zero"
 PRINTING = [
-    *("inspect LRU", "inspect LRU --json", "inspect LRU --format html"),
+    *("inspect LRU", "inspect LRU --json", "inspect LRU --format html", "simulate LRU"),
     *("predict --rho 0.5", "predict --plot", "predict --ring 0.9:0.99"),
     *("check CURSED --exit-zero", f"{FAILING} --format github"),
     *(f"{FAILING} --format sarif", f"{FAILING} --format junit"),

@@ -29,7 +29,7 @@ from memcurse_cli.reports.html.page import (
 )
 from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
-from memcurse_cli.reports.terminal import steps, structure
+from memcurse_cli.reports.terminal import simulated, steps, structure
 from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
@@ -60,6 +60,8 @@ def sections(
 
 
 TABS = (
+    simulated.LAYERS,
+    simulated.GROUPS,
     steps.WHAT_IF,
     steps.RATES,
     structure.MOVING_GATES,
@@ -125,6 +127,9 @@ def _effect(parameter: ParameterSummary) -> Cell:
 
 
 def _worst_effect(layers: Sequence[LayerReport]) -> Cell:
+    run = answer.simulated_group(layers)
+    if run is not None:
+        return replace(figure(run[1].step_effect.value, percent), kind="scales")
     worst = answer.worst_group(layers)
     return figure(None) if worst is None else _effect(worst[1])
 

@@ -165,6 +165,7 @@ def _figures(page: Page) -> Iterator[Text]:
     screen, report = page.screen, page.report
     said = {
         "Spectrum": _spectrum(page),
+        "Simulated": screen.sentence(answer.simulated_words(report)),
         "Sensitivity": screen.sentence(answer.sensitivity_words(report)),
         "Hessian": screen.sentence(answer.hessian_words(report)),
         "Storing": screen.sentence(answer.storing_words(report)),
@@ -235,6 +236,9 @@ def _memory(layers: Sequence[LayerReport]) -> str:
 
 
 def _effect(layers: Sequence[LayerReport]) -> str:
+    simulated = answer.simulated_group(layers)
+    if simulated is not None:
+        return f"{simulated[1].name} {percent(simulated[1].step_effect.value)}"
     found = answer.worst_group(layers)
     if found is None or found[1].step_effect is None:
         return ABSENT

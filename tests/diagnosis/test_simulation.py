@@ -1,0 +1,199 @@
+"""Layers that are run: their steps against the libraries, their figures against closed forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from end_to_end.command import SAMPLES, assert_refused, memcurse
+
+import memcurse_cli.diagnosis.diagnose as diagnosing
+from memcurse_cli import inspect
+from memcurse_cli.diagnosis.simulation import dynamics_of
+from memcurse_cli.schema.simulation import Measured, Simulation
+
+UNITS, WIDTH, STEPS = 6, 3, 20
+Make = Callable[[], torch.nn.RNNBase]
+
+
+def within(found: Measured, expected: float, errors: float = 4.0) -> bool:
+    return abs(found.value - expected) <= errors * found.error + 1e-9 * abs(expected)
+
+
+def simulation(checkpoint: Any, **options: Any) -> Simulation:
+    (layer,) = inspect(checkpoint, **options).layers
+    assert layer.simulation is not None, layer.not_simulated
+    return layer.simulation
+
+
+def steps_of(state: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    """The step of the one layer of a state dict, and the length of its state."""
+    found = []
+    diagnose = diagnosing.diagnose
+
+    def note(recurrence: Any, settings: Any) -> Any:
+        dynamics = dynamics_of(recurrence, settings)
+        assert not isinstance(dynamics, str)
+        found.append((dynamics.begin(lambda _, values: values), dynamics))
+        return diagnose(recurrence, settings)
+
+    monkeypatch.setattr("memcurse_cli.diagnosis.inspection.diagnose", note)
+    inspect(state, **options)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: torch.nn.LSTM(WIDTH, UNITS), {}),
+        (lambda: torch.nn.LSTM(WIDTH, UNITS, proj_size=2), {}),
+        (lambda: torch.nn.LSTM(WIDTH, UNITS, bias=False), {}),
+        (lambda: torch.nn.GRU(WIDTH, UNITS), {}),
+        (lambda: torch.nn.RNN(WIDTH, UNITS), {}),
+        (
+            lambda: torch.nn.RNN(WIDTH, UNITS, nonlinearity="relu"),
+            {"assume": {"activation": "relu"}},
+        ),
+    ],
+)
+def test_a_step_is_that_of_torch(
+    make: Make, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    layer = make().double()
+    step, dynamics = steps_of(layer.state_dict(), monkeypatch, **options)
+    xs = torch.randn(STEPS, 4, WIDTH, dtype=torch.float64)
+    state = np.zeros((4, dynamics.order))
+    for x in xs:
+        state = step(state, x.numpy())
+    with torch.no_grad():
+        expected = layer(xs)[0][-1].numpy()
+    np.testing.assert_allclose(state[:, dynamics.shown], expected, atol=1e-12)
+
+
+def test_a_gru_that_resets_before_its_matrix_steps_as_keras_writes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(1)
+    kernel, recurrent = (
+        random.normal(size=(WIDTH, 3 * UNITS)),
+        random.normal(size=(UNITS, 3 * UNITS)),
+    )
+    bias = random.normal(size=3 * UNITS)
+    state = {"gru/kernel": kernel, "gru/recurrent_kernel": recurrent, "gru/bias": bias}
+    step, _ = steps_of(state, monkeypatch)
+    h, x = random.normal(size=(2, UNITS)), random.normal(size=(2, WIDTH))
+    seen = x @ kernel + bias
+    z, r = (
+        1 / (1 + np.exp(-(seen[:, cut] + h @ recurrent[:, cut])))
+        for cut in (slice(UNITS), slice(UNITS, 2 * UNITS))
+    )
+    new = np.tanh(seen[:, 2 * UNITS :] + (r * h) @ recurrent[:, 2 * UNITS :])
+    np.testing.assert_allclose(step(h, x), z * h + (1 - z) * new, atol=1e-14)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_an_lru_that_is_run_shows_its_closed_forms(rho: float) -> None:
+    report = inspect(SAMPLES / "lru.safetensors", simulate=True, rho=rho)
+    (layer,) = report.layers
+    run = layer.simulation
+    assert run is not None
+    assert run.memory is not None
+    assert run.memory.value == pytest.approx(layer.eigenvalues.time_constant.max, rel=1e-9)
+    theory = {group.tensor: group.step_effect for group in layer.parameters}
+    for group in run.groups:
+        assert within(group.step_effect, theory[group.tensor] or math.nan), group.name
+        assert group.step_effect.error <= 0.05 * group.step_effect.value
+
+
+def test_a_dense_layer_that_is_run_shows_its_closed_form() -> None:
+    random = np.random.default_rng(2)
+    matrix = 0.9 * np.linalg.qr(random.standard_normal((16, 16)))[0]
+    state = {"A": matrix, "B": random.standard_normal((16, 4)), "C": np.eye(16)}
+    (layer,) = inspect(state, simulate=True, horizon=60, family="dense_linear").layers
+    assert layer.simulation is not None
+    (group,) = layer.simulation.groups
+    assert within(group.step_effect, layer.parameters[0].step_effect or math.nan)
+
+
+def test_gates_that_are_drawn_show_what_their_quadrature_gives() -> None:
+    """E h² of every unit and κ, for a Mamba whose steps move with the input."""
+    random, prefix = np.random.default_rng(3), "layers.0.mixer."
+    state = {
+        f"{prefix}A_log": np.log(np.tile(np.arange(1.0, 5.0), (8, 1))),
+        f"{prefix}dt_proj.bias": random.normal(-3, 0.5, 8),
+        f"{prefix}dt_proj.weight": 0.5 * random.standard_normal((8, 2)),
+        f"{prefix}x_proj.weight": 0.5 * random.standard_normal((2 + 2 * 4, 8)),
+        f"{prefix}D": np.ones(8),
+        f"{prefix}conv1d.weight": random.standard_normal((8, 1, 4)),
+        f"{prefix}conv1d.bias": np.zeros(8),
+        f"{prefix}in_proj.weight": random.standard_normal((16, 4)),
+        f"{prefix}out_proj.weight": random.standard_normal((4, 8)),
+    }
+    (layer,) = inspect(state, simulate=True, gates=True, horizon=2000).layers
+    assert layer.simulation is not None
+    assert layer.gates is not None
+    for moved, run in zip(layer.gates.parameters, layer.simulation.groups, strict=True):
+        kappa = moved.relative_sensitivity.moving.p99
+        assert kappa is not None
+        assert run.step_effect.value == pytest.approx(1e-3 * math.sqrt(kappa), rel=0.1)
+
+
+def network(matrix: np.ndarray, inputs: float) -> dict[str, np.ndarray]:
+    size = len(matrix)
+    readin = inputs * np.eye(size)[:, :1]
+    return {"weight_hh": matrix, "weight_ih": readin, "bias_hh": np.zeros(size)}
+
+
+def test_a_chaotic_network_is_told_as_such() -> None:
+    random = np.random.default_rng(4)
+    matrix = 3 * random.standard_normal((64, 64)) / 8
+    report = inspect(network(matrix, 0.1))
+    run = report.layers[0].simulation
+    assert run is not None
+    assert run.chaotic
+    assert run.memory is None
+    assert "it is chaotic" in report.sentence
+    assert report.memory is None
+
+
+def test_a_delay_line_remembers_its_length() -> None:
+    run = simulation(network(np.eye(12, k=-1), 0.1))
+    assert run.memory is not None
+    assert run.memory.value == 11
+
+
+def test_the_same_file_gives_the_same_report_and_a_switch_leaves_the_run_out() -> None:
+    first, again = (simulation(SAMPLES / "gru.safetensors") for _ in range(2))
+    assert first == again
+    assert first.memory is not None
+    assert first.memory.value > 300
+    (layer,) = inspect(SAMPLES / "gru.safetensors", simulate=False).layers
+    assert layer.simulation is None
+    assert layer.memory is not None
+    assert layer.memory < 5
+    (linear,) = inspect(SAMPLES / "lru.safetensors").layers
+    assert linear.simulation is None
+
+
+def test_inputs_and_tokens_are_taken_from_a_file(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.GRU(WIDTH, UNITS)
+    random = np.random.default_rng(5)
+    table = random.standard_normal((7, WIDTH))
+    state = {name: one.numpy() for name, one in layer.state_dict().items()} | {"table": table}
+    tokens = random.integers(0, 7, (9, 50))
+    by_token = simulation(state, inputs=tokens, embeddings="table", simulate=True)
+    by_value = simulation(state, inputs=table[tokens], simulate=True)
+    assert by_token == by_value
+    assert (by_value.inputs, by_value.steps) == ("given", 50)
+    np.save(tmp_path / "short.npy", np.zeros((3, 5)))
+    refused = memcurse("simulate", SAMPLES / "gru.safetensors", "--inputs", tmp_path / "short.npy")
+    assert_refused(refused, "--inputs", "(batch, time, features)")
+    (other,) = inspect(state, inputs=np.zeros((2, 9, WIDTH + 1)), simulate=True).layers
+    assert other.not_simulated == f"its inputs are {WIDTH}, those given {WIDTH + 1}"
