@@ -85,6 +85,20 @@ def cases(folder: Path) -> list[Case]:
             "1.3 × the peer",
             5,
         ),
+        *(
+            Case(
+                "simulate LSTM(1024), 100 steps",
+                [MEMCURSE, "simulate", lstm, "--horizon", "100"],
+                named,
+                [*peers, peer, lstm],
+                "10 s",
+                3,
+            )
+            for named, peer in (
+                ("PyTorch: its forward pass, 16 sequences", "lstm_forward"),
+                ("JAX: four tangents of 16 sequences", "lstm_tangents"),
+            )
+        ),
         Case(
             "inspect a dense 1024² layer",
             [*inspect, dense],
