@@ -224,8 +224,9 @@ def _advice(
         if finding.code.startswith("MC4") and finding.severity == "warning":
             yield finding.advice, ""
             break
-    if any(finding.code == "MC503" and finding.advice for finding in of_layers):
-        left = any(layer.not_simulated for layer in layers)
-        yield "look at the memory of the hidden weights", "--simulate" if left else "--spectra"
+    if any("--simulate" in (layer.not_simulated or "") for layer in layers):
+        yield "run it: its memory and what a step does", "--simulate"
+    elif any(finding.code == "MC503" and finding.advice for finding in of_layers):
+        yield "look at the memory of the hidden weights", "--spectra"
     if any(layer.input_dependent and layer.gates is None for layer in layers):
         yield "look at how far inputs move the gates", "--gates"

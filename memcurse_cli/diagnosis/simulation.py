@@ -22,7 +22,7 @@ from memcurse_cli.theory.duals import ACTIVATIONS, Dual
 from memcurse_cli.theory.linalg import Floats, Integers
 from memcurse_cli.theory.simulation import CellDynamics, Draw, Estimate, Memory, Run
 
-CHEAP = 3e6  # multiplications of a step that is run without being asked
+CHEAP = 1e6  # multiplications of a step that is run without being asked
 SHORTEST, LONGEST, MEMORIES = 100, 2000, 5  # steps: so many memories, within bounds
 FEWEST, MOST = 16, 512  # sequences
 STARTS, DIRECTIONS, WARM = 4, 64, 100  # of perturbations, and the steps before them
