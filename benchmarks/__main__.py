@@ -87,7 +87,7 @@ def cases(folder: Path) -> list[Case]:
         ),
         *(
             Case(
-                "simulate LSTM(1024), 100 steps",
+                f"simulate LSTM(1024), 100 steps, against {named.partition(':')[0]}",
                 [MEMCURSE, "simulate", lstm, "--horizon", "100"],
                 named,
                 [*peers, peer, lstm],

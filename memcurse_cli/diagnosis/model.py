@@ -59,6 +59,8 @@ def model_findings(
         severity = MILDER[severity]
         said += ": attention has to carry the rest"
     advice = f"initialise |λ| closer to 1, up to exp(-1/{horizon})"
+    if all(layer.hidden_feedback for layer in layers):
+        advice = "start the gate that keeps the state more open, as an LSTM's forget bias at 2"
     return (finding_of("MC107", severity, said, advice),)
 
 

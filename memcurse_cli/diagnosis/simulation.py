@@ -113,7 +113,7 @@ def _report(
         saturated=run.saturated,
         groups=tuple(
             SimulatedGroup(
-                split_name(tensor)[1],
+                dynamics.tensors[tensor],
                 tensor,
                 rate := settings.rate_of(tensor),
                 Measured(rate * effect.value, rate * effect.error),
@@ -175,7 +175,7 @@ def _diagonal(recurrence: Recurrence) -> CellDynamics:
         return lambda h, x: kept * h + taken * (x if readin is None else x @ readin.T)
 
     width = recurrence.size if readin is None else readin.shape[1]
-    tensors = [group.tensor for group in recurrence.parameters]
+    tensors = {group.tensor: group.name for group in recurrence.parameters}
     return CellDynamics(
         recurrence.size,
         slice(None),
@@ -218,7 +218,7 @@ def _driven(recurrence: Recurrence, drive: GateDrive, settings: Settings) -> Cel
 
         return step
 
-    tensors = [group.tensor for group in groups]
+    tensors = {group.tensor: group.name for group in groups}
     return CellDynamics(
         recurrence.size,
         slice(None),
@@ -273,4 +273,5 @@ def _dense(recurrence: Recurrence) -> CellDynamics:
         return lambda h, x: bent(h @ matrix.T + (x if readin is None else x @ readin.real.T) + bias)
 
     width = recurrence.size if readin is None else readin.shape[1]
-    return CellDynamics(recurrence.size, slice(None), width, [dense.tensor], begin)
+    named = {dense.tensor: split_name(dense.tensor)[1]}
+    return CellDynamics(recurrence.size, slice(None), width, named, begin)

@@ -7,7 +7,7 @@ so that its standard error is that of the S values (section 10 of the theory).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class CellDynamics(Struct, frozen=True):
     order: int  # of its state
     shown: slice  # the part of it that the layer puts out
     width: int  # of its inputs
-    tensors: Sequence[str]  # those that it reads
+    tensors: Mapping[str, str]  # those that it reads, and what each is called in its layer
     begin: Callable[[Draw], Step]  # reads them
     weights: int = 0  # how many multiplications a step takes in matrices
     # The part of the state that a tanh bounds or bends, and where that is 0.95; None without one.

@@ -47,7 +47,7 @@ def lstm(weights: dict[str, np.ndarray]) -> CellDynamics:
 
         return step
 
-    return CellDynamics(2 * UNITS, slice(UNITS), WIDTH, list(weights), begin)
+    return CellDynamics(2 * UNITS, slice(UNITS), WIDTH, {name: name for name in weights}, begin)
 
 
 def last_state(weights: dict[str, jax.Array], xs: jax.Array) -> jax.Array:
@@ -122,7 +122,7 @@ def linear(matrix: np.ndarray) -> CellDynamics:
         weight = draw("A", matrix)
         return lambda h, x: h @ weight.T + x
 
-    return CellDynamics(len(matrix), slice(None), len(matrix), ["A"], begin)
+    return CellDynamics(len(matrix), slice(None), len(matrix), {"A": "A"}, begin)
 
 
 def test_a_linear_layer_has_its_closed_forms() -> None:
@@ -180,7 +180,7 @@ def test_a_chaotic_network_has_a_positive_exponent() -> None:
         w = draw("W", weights)
         return lambda h, x: tanh(h @ w.T + 0.1 * x)
 
-    chaotic = CellDynamics(100, slice(None), 100, ["W"], begin)
+    chaotic = CellDynamics(100, slice(None), 100, {"W": "W"}, begin)
     drawn = drawn_inputs(WHITE, (8, 100), np.random.default_rng(10))
     found = run(chaotic, drawn, 8, 400)
     assert found.exponent.value > 4 * found.exponent.error > 0

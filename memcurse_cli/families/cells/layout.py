@@ -620,7 +620,7 @@ def dynamics_of(cell: Cell, variant: Variant) -> CellDynamics | None:
         order=shown + size * ("forget" in gates),
         shown=slice(shown),
         width=width,
-        tensors=tuple(cell.layer.names.values()),
+        tensors={tensor: role for role, tensor in cell.layer.names.items()},
         begin=begin,
         weights=len(gates) * size * (width + shown),
         bent=bent,
