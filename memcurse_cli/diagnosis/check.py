@@ -27,12 +27,12 @@ from memcurse_cli.diagnosis.policy import (
     bears,
     kind_of,
 )
-from memcurse_cli.diagnosis.wording import rounded_down
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
 from memcurse_cli.version import VERSION
+from memcurse_cli.wording import rounded_down
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 

@@ -12,13 +12,14 @@ from msgspec import structs
 from memcurse_cli.diagnosis.diagonal import is_stored, leaves_disk
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.wording import about, count, number, percent, rounded_down, share_having
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, diverges
 from memcurse_cli.schema.layer import GateSummary, jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport, Severity
+from memcurse_cli.schema.simulation import TOO_LARGE
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.rounding import Dtype
+from memcurse_cli.wording import about, count, number, percent, rounded_down, share_having
 
 FROZEN_STEPS, FROZEN_HORIZONS = 1e6, 100
 DEAD_MODULUS, DEAD_SHARE = 0.01, 0.5
@@ -405,7 +406,7 @@ def _hidden(facts: Facts) -> Finding:
         # A family that says without being asked why it has none has none when asked either.
         measured = facts.settings.spectra or facts.recurrence.hidden is not None
         said = "its gates alone were read: the hidden weights can hold a longer memory"
-        option = "--simulate" if facts.layer.not_simulated else "--spectra"
+        option = "--simulate" if facts.layer.not_simulated == TOO_LARGE else "--spectra"
         return finding_of("MC503", "info", said, "" if measured else f"{option} looks at them")
     radius = number(jacobian.spectral_radius)
     if jacobian.time_constant is None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.wording import about, count, number, percent
 from memcurse_cli.schema.figures import ORDER, Verdict, effect_rank
 from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import (
@@ -18,7 +17,10 @@ from memcurse_cli.schema.report import (
     Severity,
     by_rate,
     longest_memory,
+    simulated_group,
 )
+from memcurse_cli.schema.simulation import TOO_LARGE
+from memcurse_cli.wording import about, count, number, percent
 
 # The horizon over the memory from which the model is to be watched, and is at fault.
 SHORT, FAR_TOO_SHORT = 10, 100
@@ -158,11 +160,10 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
     unjudged = [layer for layer in layers if layer.verdict == "not_judged"]
     if not unjudged:
         return
-    run = [layer.simulation for layer in unjudged if layer.simulation is not None]
-    simulated = [group for one in run for group in one.groups]
+    simulated = simulated_group(unjudged)
     groups = [group for layer in unjudged for group in layer.parameters if group.step_effect]
-    if simulated and settings.adaptive is not False:
-        group = max(simulated, key=lambda one: one.step_effect.value)
+    if simulated is not None and settings.adaptive is not False:
+        _, group = simulated
         yield (
             f"One {_stepper(settings)} step at {number(group.learning_rate)} on {group.name} "
             f"changes its state by {percent(group.step_effect.value)}."
@@ -226,7 +227,7 @@ def _advice(
         if finding.code.startswith("MC4") and finding.severity == "warning":
             yield finding.advice, ""
             break
-    if any("--simulate" in (layer.not_simulated or "") for layer in layers):
+    if any(layer.not_simulated == TOO_LARGE for layer in layers):
         yield "run it: its memory and what a step does", "--simulate"
     elif any(finding.code == "MC503" and finding.advice for finding in of_layers):
         yield "look at the memory of the hidden weights", "--spectra"

@@ -13,7 +13,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.wording import number
 from memcurse_cli.families.reading import eigenvalues_of
 from memcurse_cli.families.recurrence import DenseDynamics, HiddenSpectra, Recurrence
 from memcurse_cli.schema.layer import (
@@ -25,6 +24,7 @@ from memcurse_cli.schema.layer import (
     OperatingPoint,
     StateAtWork,
 )
+from memcurse_cli.wording import number
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.mean_field import GatedMeanField, GatedNetwork, GatedSimulation

@@ -20,10 +20,10 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import SettingsFile
-from memcurse_cli.diagnosis.wording import about, duration, number, percent
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
 from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.wording import about, duration, number, percent
 
 # From the best to the worst; what was not judged has no place among them.
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")

@@ -16,7 +16,7 @@ from memcurse_cli.errors import UsageError
 from memcurse_cli.families.gate_inputs import GateDrive
 from memcurse_cli.families.reading import split_name
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.simulation import Measured, SimulatedGroup, Simulation
+from memcurse_cli.schema.simulation import TOO_LARGE, Measured, SimulatedGroup, Simulation
 from memcurse_cli.theory import simulation
 from memcurse_cli.theory.duals import ACTIVATIONS, Dual
 from memcurse_cli.theory.linalg import Floats, Integers
@@ -37,7 +37,7 @@ def simulate(recurrence: Recurrence, settings: Settings) -> tuple[Simulation | N
     if isinstance(dynamics, str):
         return None, dynamics
     if dynamics.step > CHEAP and not settings.simulate:
-        return None, "a step of it is too large to be run without --simulate"
+        return None, TOO_LARGE
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return _run(dynamics, settings)
 
@@ -104,11 +104,11 @@ def _report(
         sequences=len(run.squares),
         steps=steps,
         inputs="drawn" if settings.inputs is None else "given",
-        second_moment=_measured(run.second_moment),
-        exponent=_measured(exponent) if math.isfinite(exponent.value) else None,
+        second_moment=Measured(*run.second_moment),
+        exponent=Measured(*exponent) if math.isfinite(exponent.value) else None,
         chaotic=chaotic,
-        memory=None if endless else _measured(lag),
-        lag=_measured(memory.lag),
+        memory=None if endless else Measured(*lag),
+        lag=Measured(*memory.lag),
         memory_at_least=not memory.ended or memory.directions < dynamics.order,
         saturated=run.saturated,
         groups=tuple(
@@ -122,10 +122,6 @@ def _report(
         ),
     )
     return found, None
-
-
-def _measured(estimate: Estimate) -> Measured:
-    return Measured(*estimate)
 
 
 def given_inputs(store: TensorStore, inputs: NDArray[Any], embeddings: str | None) -> Floats:

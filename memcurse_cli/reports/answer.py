@@ -21,8 +21,8 @@ from memcurse_cli.schema.report import (
     Report,
     by_rate,
     longest_memory,
+    simulated_group,
 )
-from memcurse_cli.schema.simulation import SimulatedGroup
 
 COARSE = 0.01  # the error of the state above which a group is to be kept in single precision
 PARTS = re.compile(r"(?<=[./,])")
@@ -139,17 +139,6 @@ def simulated_words(report: Report) -> str:
         said += f", {percent(simulation.saturated, 2)} of units saturated"
     drawn = f"{simulation.sequences} {simulation.inputs} sequences of {simulation.steps} steps"
     return f"{said}{_where(report, layer)}; {drawn}"
-
-
-def simulated_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, SimulatedGroup] | None:
-    """The same as `worst_group` of layers that were run and for which no theory holds."""
-    pairs = [
-        (layer, group)
-        for layer in layers
-        if layer.simulation is not None and layer.verdict == "not_judged"
-        for group in layer.simulation.groups
-    ]
-    return max(pairs, key=lambda pair: pair[1].step_effect.value, default=None)
 
 
 def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSummary] | None:

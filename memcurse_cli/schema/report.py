@@ -33,7 +33,7 @@ from memcurse_cli.schema.layer import (
     OptimizerSummary,
     jacobian_of,
 )
-from memcurse_cli.schema.simulation import Simulation
+from memcurse_cli.schema.simulation import SimulatedGroup, Simulation
 
 
 def finite(value: float | None) -> float | None:
@@ -132,6 +132,17 @@ def by_rate(layers: Iterable[LayerReport]) -> list[Judged]:
         if layer.usable_rate is not None and layer.usable_rate.rate
     ]
     return sorted(judged, key=lambda one: one.ratio, reverse=True)
+
+
+def simulated_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, SimulatedGroup] | None:
+    """The tensor whose step changes a state most, of layers that only running them judges."""
+    pairs = [
+        (layer, group)
+        for layer in layers
+        if layer.simulation is not None and layer.verdict == "not_judged"
+        for group in layer.simulation.groups
+    ]
+    return max(pairs, key=lambda pair: pair[1].step_effect.value, default=None)
 
 
 def longest_memory(memories: Iterable[float | None]) -> float | None:

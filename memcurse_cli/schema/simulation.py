@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from memcurse_cli.schema.figures import Record
 
+TOO_LARGE = "a step of it is too large to be run without --simulate"
+
 
 class Measured(Record, frozen=True):
     """A mean over independent sequences."""

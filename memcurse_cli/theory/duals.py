@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memcurse_cli.theory.gates.laws import LOGISTIC
+
 Values = NDArray[Any]  # real or complex
 Tangents = Mapping[str, Values]
 NONE: Tangents = {}
@@ -150,13 +152,7 @@ def through(x: Any, value: Callable[[Values], tuple[Values, Values]]) -> Any:
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + e⁻ˣ)."""
-
-    def both(z: Values) -> tuple[Values, Values]:
-        small = np.exp(-np.abs(z))
-        near_one, near_zero = 1 / (1 + small), small / (1 + small)
-        return np.where(z >= 0, near_one, near_zero), near_one * near_zero
-
-    return through(x, both)
+    return through(x, lambda z: LOGISTIC(z)[::2])
 
 
 def tanh(x: Any) -> Any:
@@ -171,7 +167,7 @@ def tanh(x: Any) -> Any:
 
 def exp(x: Any) -> Any:
     """eˣ."""
-    return through(x, lambda z: (np.exp(z), np.exp(z)))
+    return through(x, lambda z: (np.exp(z),) * 2)
 
 
 def relu(x: Any) -> Any:

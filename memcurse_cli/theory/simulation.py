@@ -163,6 +163,7 @@ class Run(Struct, frozen=True):
         return Estimate(value, (1 - share) * below.error + share * above.error)
 
 
+@np.errstate(divide="ignore")  # the logarithm of a perturbation that has vanished
 def run(
     dynamics: CellDynamics,
     inputs: Iterator[Floats],
@@ -184,9 +185,8 @@ def run(
     for index in range(steps):
         state = step(state, next(inputs))
         norm = dynamics.norms(state.tangents[MEMORY])
-        with np.errstate(divide="ignore"):
-            if index >= steps // 2:
-                growth += np.log(norm)
+        if index >= steps // 2:
+            growth += np.log(norm)
         scale = np.where(norm > 0, norm, 1.0)[:, None]
         state = Dual(state.value, {**state.tangents, MEMORY: state.tangents[MEMORY] / scale})
     last = state[..., dynamics.shown]
@@ -245,14 +245,12 @@ def remembered(
             largest = np.eye(KEPT)[np.zeros(starts, int)]
         after = step(Dual(state, {MEMORY: block}), next(inputs))
         state, block = after.value, after.tangents[MEMORY]
-        size = (
-            dynamics.norms(block) if dynamics.diagonal else np.linalg.norm(block, axis=(0, 2))
-        ).max()
+        diagonal = dynamics.diagonal
+        norm = dynamics.norms(block[0]) if diagonal else np.linalg.norm(block, axis=(0, 2))
+        size = norm.max()  # at least the norm that is sought
         if not FORGOTTEN <= size < UNBOUNDED:
             return Memory(Estimate.mean(last), directions, bool(size < FORGOTTEN))
-        if dynamics.diagonal:
-            norm = dynamics.norms(block[0])
-        else:
+        if not diagonal:
             for _ in range(2):
                 image = np.einsum("sr,rsn->sn", largest, block)
                 largest = np.einsum("rsn,sn->sr", block.conj(), image)

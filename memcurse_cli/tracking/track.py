@@ -17,7 +17,6 @@ from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
 from memcurse_cli.diagnosis.findings import departure
 from memcurse_cli.diagnosis.model import unseen_memory
-from memcurse_cli.diagnosis.wording import about, duration, number
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.report import LayerReport, Report
@@ -25,6 +24,7 @@ from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Outcome, Reading, Run, failed, inline
 from memcurse_cli.version import VERSION
+from memcurse_cli.wording import about, duration, number
 
 MOVED = 1.05  # the factor from which a memory or a rate counts as changed
 STILL = 1.03  # within which a spectrum stands still

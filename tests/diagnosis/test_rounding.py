@@ -12,8 +12,8 @@ from diagnosis.build import codes, finding, only
 
 import memcurse_cli
 from memcurse_cli.diagnosis import dense as matrix_rounding
-from memcurse_cli.diagnosis.wording import percent
 from memcurse_cli.schema.json_codec import from_json, to_json
+from memcurse_cli.wording import percent
 
 CASTS = {
     "float16": np.float16,

@@ -11,7 +11,9 @@ from msgspec import structs
 
 from memcurse_cli.diagnosis import findings, model
 from memcurse_cli.diagnosis.rules import RULES, find_rules
-from memcurse_cli.diagnosis.wording import (
+from memcurse_cli.errors import UsageError
+from memcurse_cli.schema.figures import Quantiles, quantiles
+from memcurse_cli.wording import (
     count,
     duration,
     number,
@@ -19,8 +21,6 @@ from memcurse_cli.diagnosis.wording import (
     rounded_down,
     share_having,
 )
-from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import Quantiles, quantiles
 
 
 def test_every_rule_is_whole_and_found_somewhere() -> None:

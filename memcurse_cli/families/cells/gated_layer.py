@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra
 from memcurse_cli.families.selective.law import Slot
-from memcurse_cli.theory.duals import Dual, join, sigmoid, tanh, through
+from memcurse_cli.theory.duals import Dual, join, tanh, through
 from memcurse_cli.theory.gates.laws import LOGISTIC, Opening
 from memcurse_cli.theory.linalg import eigenvalues
 
@@ -58,8 +58,6 @@ def step_spectra(
 
 def opened_by(opening: Opening) -> Callable[[Any], Any]:
     """A gate's function, of duals too."""
-    if opening is LOGISTIC:
-        return sigmoid
     return lambda x: through(x, lambda z: opening(z)[::2])
 
 

@@ -34,7 +34,7 @@ from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, simulated_group
 
 Part = dict[str, Any]
 """A part of the page, by the names that the template has for what it holds."""
@@ -127,7 +127,7 @@ def _effect(parameter: ParameterSummary) -> Cell:
 
 
 def _worst_effect(layers: Sequence[LayerReport]) -> Cell:
-    run = answer.simulated_group(layers)
+    run = simulated_group(layers)
     if run is not None:
         return replace(figure(run[1].step_effect.value, percent), kind="scales")
     worst = answer.worst_group(layers)

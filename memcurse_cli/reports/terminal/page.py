@@ -33,7 +33,7 @@ from memcurse_cli.reports.ranking import Told, endless, figures, grouped
 from memcurse_cli.reports.terminal.layers import spectrum
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, Page, verdict_cell
 from memcurse_cli.schema.figures import ORDER
-from memcurse_cli.schema.report import LayerReport, Report, by_rate, smallest_rate
+from memcurse_cli.schema.report import LayerReport, Report, by_rate, simulated_group, smallest_rate
 
 LEAST_ROOM = 16  # for a path beside what the checkpoint holds
 ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
@@ -236,7 +236,7 @@ def _memory(layers: Sequence[LayerReport]) -> str:
 
 
 def _effect(layers: Sequence[LayerReport]) -> str:
-    simulated = answer.simulated_group(layers)
+    simulated = simulated_group(layers)
     if simulated is not None:
         return f"{simulated[1].name} {percent(simulated[1].step_effect.value)}"
     found = answer.worst_group(layers)
