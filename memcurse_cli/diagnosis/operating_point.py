@@ -1,7 +1,7 @@
 """Where layers work under random inputs, and the memory that their hidden weights add.
 
 Layers with an activation between their steps are linearised there, or no linear figure holds; GRUs
-and LSTMs have a mean field theory that is held against the layer itself.
+and LSTMs have a mean field theory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of
 from memcurse_cli.families.recurrence import DenseDynamics, HiddenSpectra, Recurrence
 from memcurse_cli.schema.layer import (
-    AGREEMENT,
     JACOBIAN,
     GateAtWork,
     GatedOperatingPoint,
@@ -27,7 +26,7 @@ from memcurse_cli.schema.layer import (
 from memcurse_cli.wording import number
 
 if TYPE_CHECKING:
-    from memcurse_cli.theory.mean_field import GatedMeanField, GatedNetwork, GatedSimulation
+    from memcurse_cli.theory.mean_field import GatedNetwork
 
 
 def linearised_at_work(
@@ -111,47 +110,18 @@ def hidden_spectra(hidden: HiddenSpectra) -> tuple[HiddenSpectrum, ...]:
 
 
 def gated_operating_point(layer: GatedNetwork, settings: Settings) -> GatedOperatingPoint:
-    """Where a GRU or an LSTM works: by mean field theory, and by a simulation of it."""
-    from memcurse_cli.theory import mean_field
+    """Where a GRU or an LSTM works by mean field theory."""
+    from memcurse_cli.theory.mean_field import gated_mean_field
 
-    variance, reasons = settings.input_scale**2, []
-    field, predicted, simulated = mean_field.gated_mean_field(layer, variance), None, None
+    scale = settings.input_scale
+    field = gated_mean_field(layer, scale**2)
     if field is None:
-        reasons.append("the mean field has no fixed point")
-    else:
-        predicted = _state(field, None)
-    if layer.size > mean_field.LARGEST:
-        reasons.append(f"layers of more than {mean_field.LARGEST} units are not simulated")
-    elif (run := mean_field.simulate_gated(layer, variance)) is None:
-        reasons.append("its weights are so large that a simulation overflows")
-    else:
-        simulated = _state(run, run.growth_error)
-        if not run.settled:
-            reasons.append(f"the simulated state had not settled after {run.steps} steps")
-        if abs(run.growth - 1) <= 2 * run.growth_error:
-            reasons.append("the simulated χ is within two standard errors of 1")
+        return GatedOperatingPoint(scale, None, reason="the mean field has no fixed point")
+    gates = tuple(GateAtWork(name, one.mean, one.spread) for name, one in field.gates.items())
+    memory = _time_constant(math.sqrt(field.growth))
     return GatedOperatingPoint(
-        input_scale=settings.input_scale,
-        predicted=predicted,
-        simulated=simulated,
-        agrees=None if predicted is None or simulated is None else _agree(predicted, simulated),
-        mean_squared_singular_value=None if field is None else field.mean_squared_singular_value,
-        singular_value_variance=None if field is None else field.singular_value_variance,
-        reason="; ".join(reasons) or None,
+        scale,
+        StateAtWork(field.second_moment, gates, field.growth, memory),
+        field.mean_squared_singular_value,
+        field.singular_value_variance,
     )
-
-
-def _state(found: GatedMeanField | GatedSimulation, error: float | None) -> StateAtWork:
-    gates = tuple(GateAtWork(name, one.mean, one.spread) for name, one in found.gates.items())
-    memory = _time_constant(math.sqrt(found.growth))
-    return StateAtWork(found.second_moment, gates, found.growth, error, memory)
-
-
-def _agree(one: StateAtWork, other: StateAtWork) -> bool:
-    """Whether E h² and τ are about the same; one that decays and one that grows are not."""
-    pairs = [(one.second_moment, other.second_moment)]
-    if one.time_constant is not None and other.time_constant is not None:
-        pairs.append((one.time_constant, other.time_constant))
-    elif one.time_constant != other.time_constant:
-        return False
-    return all(max(pair) <= AGREEMENT * min(pair) for pair in pairs)

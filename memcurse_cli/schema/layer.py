@@ -7,7 +7,6 @@ from typing import Annotated
 
 from memcurse_cli.schema.figures import Quantiles, Record
 
-AGREEMENT = 1.5  # the largest ratio of figures that are said to agree
 JACOBIAN = "jacobian"  # the `HiddenSpectrum` of the whole step, beside those of the gates
 
 
@@ -109,12 +108,11 @@ class StateAtWork(Record, frozen=True):
     second_moment: Annotated[float, "E h² of a unit."]
     gates: Annotated[tuple[GateAtWork, ...], "how far they are open."]
     growth: Annotated[float, "χ, what one step makes of the square of a small change of the state."]
-    growth_error: Annotated[float | None, "the standard error of a simulated growth, else None."]
     time_constant: Annotated[float | None, "-2/log χ in steps, the change's own; None from 1 on."]
 
 
 class GatedOperatingPoint(Record, frozen=True):
-    """Mean field theory of a gated layer, beside a simulation of the layer itself."""
+    """Mean field theory of a gated layer."""
 
     input_scale: Annotated[float, "the RMS of every component of the inputs, white and Gaussian."]
     predicted: Annotated[
@@ -122,21 +120,15 @@ class GatedOperatingPoint(Record, frozen=True):
         "a wide layer whose weights are independent, of the layer's mean and variance, and drawn "
         "anew at every step, with the layer's own biases; None where it has no fixed point.",
     ]
-    simulated: Annotated[StateAtWork | None, "the layer itself; None where it is too large to run."]
-    agrees: Annotated[
-        bool | None,
-        "whether E h² and the decay rate of the two are within `AGREEMENT` of each other; None "
-        "where one is missing.",
-    ]
-    mean_squared_singular_value: Annotated[
-        float | None, "m₁ of the Jacobian dh'/dh in mean field theory, of a GRU."
-    ] = None
+    mean_squared_singular_value: Annotated[float | None, "m₁ of the Jacobian dh'/dh, of a GRU."] = (
+        None
+    )
     singular_value_variance: Annotated[
         float | None,
         "m₂ - m₁², the variance of its squared singular values; dynamical isometry is m₁ = 1 with "
         "no variance.",
     ] = None
-    reason: Annotated[str | None, "why a figure is missing or not to be trusted, or None."] = None
+    reason: Annotated[str | None, "why there is none, or None."] = None
 
 
 class GateBand(Record, frozen=True):

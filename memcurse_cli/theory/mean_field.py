@@ -1,4 +1,4 @@
-"""Mean fields of wide layers with random weights (Gilboa et al. 2019), and simulations of them.
+"""Mean fields of wide layers with random weights (Gilboa et al. 2019).
 
 A gate of unit i sees ``u ~ N(b_i + N mean W E h, σ² E h² + ν² R(0))`` anew at every step.
 """
@@ -12,6 +12,8 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
+from memcurse_cli.theory.duals import sigmoid
+from memcurse_cli.theory.gates.laws import LOGISTIC
 from memcurse_cli.theory.linalg import Floats, bisected
 
 GRU_GATES = ("reset", "update", "new")
@@ -24,15 +26,9 @@ UNBOUNDED = 1e12  # a moment that the activation does not bound
 GATED_SETTLED, GATED_STEPS = 1e-7, 1000
 HALVINGS = 60
 RESET_NODES, CANDIDATE_NODES = 21, 61
+SEED = 0
 SAMPLES = 8192  # of all units of an LSTM together
 DRAWN, AVERAGED = 64, 32  # steps of its cells, and the last of them that are averaged over
-
-SEQUENCES = 8  # of a simulation
-SEED = 0
-LARGEST = 1024  # the units above which a simulation takes too long
-LONGEST, SHORTEST = 2000, 200
-WORK = 2e8  # what H² times the number of steps may be: seconds
-DRIFT = 0.05  # of E h² between quarters of a settled layer, beside two standard errors
 
 
 class GateStatistics(Struct, frozen=True):
@@ -92,11 +88,6 @@ class GateLevel(Struct, frozen=True):
     def of(cls, mean: float, square: float) -> GateLevel:
         """From the first two moments."""
         return cls(float(mean), math.sqrt(max(float(square - mean**2), 0.0)))
-
-
-def sigmoid(u: Floats) -> Floats:
-    """1 / (1 + e⁻ᵘ)."""
-    return np.asarray(np.exp(-np.logaddexp(0.0, -u)))
 
 
 class OperatingPoint(Struct, frozen=True):
@@ -212,7 +203,7 @@ class GatedMeanField(Struct, frozen=True):
 
 def squared_slope(u: Floats) -> Floats:
     """σ'(u)²."""
-    return np.asarray((sigmoid(u) * sigmoid(-u)) ** 2)
+    return np.asarray(LOGISTIC(u).slope ** 2)
 
 
 def level(gate: Gaussian) -> GateLevel:
@@ -466,109 +457,3 @@ class _LstmCells:
         growth = largest_root(excess, float(self.kept.max()))
         gates = {gate: level(self.gates[gate]) for gate in ("forget", "input", "output")}
         return GatedMeanField(float(self.moments[1]), growth, gates)
-
-
-class GatedSimulation(Struct, frozen=True):
-    """What a layer did over the second half of a run, over units, sequences and steps."""
-
-    second_moment: float  # E h²
-    growth: float  # exp(2 × the largest Lyapunov exponent)
-    growth_error: float  # its standard error, over sequences
-    gates: Mapping[str, GateLevel]  # how far they were open
-    steps: int  # how long each sequence was, from a zero state
-    settled: bool  # whether E h² was as large in the last quarter as in the one before
-
-
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def simulate_gated(network: GatedNetwork, input_variance: float = 1.0) -> GatedSimulation | None:
-    """Run a layer on inputs N(0, R(0)), drawn anew for every step, sequence and component.
-
-    The mean logarithm of the growth of a tangent vector, set back to norm 1 at every step, is the
-    largest Lyapunov exponent; twice that is log χ. None where products overflow.
-    """
-    size, width = network.size, next(iter(network.inputs.values())).shape[1]
-    steps = int(min(LONGEST, max(SHORTEST, WORK / size**2)))
-    random = np.random.default_rng(SEED)
-    state = np.zeros((2, size, SEQUENCES))  # h, and c of an LSTM
-    tangent = random.standard_normal(state.shape)
-    if not network.is_lstm:
-        tangent[1] = 0.0
-    step = _lstm_step if network.is_lstm else _gru_step
-    read = ("forget", "input", "output") if network.is_lstm else ("update", "reset")
-    moments, logarithms = np.zeros((2, steps, SEQUENCES))
-    sums = {gate: np.zeros(2) for gate in read}
-    for index in range(steps):
-        inputs = math.sqrt(input_variance) * random.standard_normal((width, SEQUENCES))
-        opened = step(network, state, tangent, inputs)
-        norms = np.sqrt(np.einsum("kij,kij->j", tangent, tangent))
-        moments[index] = np.mean(state[0] ** 2, axis=0)
-        logarithms[index] = np.log(norms)
-        tangent /= np.where(norms > 0, norms, 1.0)
-        if index >= steps // 2:
-            for gate in read:
-                sums[gate] += np.mean(opened[gate]), np.mean(opened[gate] ** 2)
-    if not np.isfinite(state).all() or np.isnan(logarithms).any():
-        return None
-    later = steps - steps // 2
-    exponents = 2 * logarithms[steps // 2 :].mean(axis=0)
-    growth = math.exp(float(exponents.mean()))
-    error = growth * float(exponents.std(ddof=1)) / math.sqrt(SEQUENCES) if growth else 0.0
-    before, after = moments[steps // 2 : steps - steps // 4], moments[steps - steps // 4 :]
-    second = float(moments[steps // 2 :].mean())
-    drift = after.mean(axis=0) - before.mean(axis=0)
-    noise = float(drift.std(ddof=1)) / math.sqrt(SEQUENCES)
-    return GatedSimulation(
-        second_moment=second,
-        growth=growth,
-        growth_error=error,
-        gates={gate: GateLevel.of(*(total / later)) for gate, total in sums.items()},
-        steps=steps,
-        settled=abs(float(drift.mean())) <= DRIFT * second + 2 * noise,
-    )
-
-
-def _gru_step(
-    network: GatedNetwork, state: Floats, tangent: Floats, inputs: Floats
-) -> dict[str, Floats]:
-    """Move h and its tangent on, in place; gives the gates."""
-    h, moved = state[0].copy(), tangent[0].copy()
-    drive = {
-        gate: network.inputs[gate] @ inputs + network.bias[gate][:, None] for gate in GRU_GATES
-    }
-    hidden = network.hidden
-    z = sigmoid(hidden["update"] @ h + drive["update"])
-    r = sigmoid(hidden["reset"] @ h + drive["reset"])
-    z_moved = z * (1 - z) * (hidden["update"] @ moved)
-    r_moved = r * (1 - r) * (hidden["reset"] @ moved)
-    if network.inner_bias is None:
-        v = hidden["new"] @ (r * h) + drive["new"]
-        v_moved = hidden["new"] @ (r * moved + r_moved * h)
-    else:
-        w = hidden["new"] @ h + network.inner_bias[:, None]
-        v = r * w + drive["new"]
-        v_moved = r * (hidden["new"] @ moved) + r_moved * w
-    n = np.tanh(v)
-    tangent[0] = z * moved + (h - n) * z_moved + (1 - z) * (1 - n**2) * v_moved
-    state[0] = z * h + (1 - z) * n
-    return {"update": z, "reset": r}
-
-
-def _lstm_step(
-    network: GatedNetwork, state: Floats, tangent: Floats, inputs: Floats
-) -> dict[str, Floats]:
-    """Move h, c and their tangents on, in place; gives the gates."""
-    (h, c), (h_moved, c_moved) = state.copy(), tangent.copy()
-    u = {
-        gate: network.hidden[gate] @ h + network.inputs[gate] @ inputs + network.bias[gate][:, None]
-        for gate in LSTM_GATES
-    }
-    u_moved = {gate: network.hidden[gate] @ h_moved for gate in LSTM_GATES}
-    f, i, o = (sigmoid(u[gate]) for gate in ("forget", "input", "output"))
-    g = np.tanh(u["cell"])
-    state[1] = f * c + i * g
-    tangent[1] = f * c_moved + c * f * (1 - f) * u_moved["forget"]
-    tangent[1] += g * i * (1 - i) * u_moved["input"] + i * (1 - g**2) * u_moved["cell"]
-    bent = np.tanh(state[1])
-    state[0] = o * bent
-    tangent[0] = o * (1 - bent**2) * tangent[1] + bent * o * (1 - o) * u_moved["output"]
-    return {"forget": f, "input": i, "output": o}

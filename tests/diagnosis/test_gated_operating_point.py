@@ -35,23 +35,17 @@ def torch_layer(kind: str, size: int = SIZE) -> dict[str, Floats]:
 
 
 def point(state: dict[str, Floats] | Path, **options: Any) -> GatedOperatingPoint:
-    return only(state, **{"spectra": True} | options).operating_point
+    return only(state, **{"spectra": True, "simulate": False} | options).operating_point
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_a_driven_layer_as_torch_makes_it_works_where_mean_field_theory_has_it(kind: str) -> None:
-    found = point(torch_layer(kind, 256), input_scale=20.0)
-    assert found.agrees is True
-    assert found.reason is None
-    assert found.predicted.second_moment == pytest.approx(found.simulated.second_moment, rel=0.1)
-    for predicted, simulated in zip(found.predicted.gates, found.simulated.gates, strict=True):
-        assert predicted.name == simulated.name
-        assert predicted.mean == pytest.approx(simulated.mean, abs=0.01)
-        assert predicted.spread == pytest.approx(simulated.spread, abs=0.01)
+    layer = only(torch_layer(kind, 256), input_scale=20.0, spectra=True)
+    theory, run = layer.operating_point.predicted, layer.simulation
+    moment = run.second_moment
+    assert theory.second_moment == pytest.approx(moment.value, abs=3 * moment.error)
     # Weights that stay lengthen the memory of a change by a quarter at most here.
-    slower = np.log(found.predicted.growth) / np.log(found.simulated.growth)
-    assert 0.95 < slower < 1.25
-    assert found.simulated.growth_error < 0.01
+    assert 0.95 < np.log(theory.growth) / (2 * run.exponent.value) < 1.25
 
 
 def test_a_reset_gate_before_the_matrix_is_another_network() -> None:
@@ -66,16 +60,16 @@ def test_a_reset_gate_before_the_matrix_is_another_network() -> None:
     assert before.singular_value_variance is None
     assert after.singular_value_variance is not None
     assert before.predicted.growth != after.predicted.growth
-    assert before.agrees is not None
 
 
 def test_a_trained_layer_is_not_a_random_one() -> None:
-    found = point(SAMPLE)
-    assert found.agrees is False
-    assert found.simulated.growth > 1.3 * found.predicted.growth
+    layer = only(SAMPLE, spectra=True)
+    assert (
+        np.exp(2 * layer.simulation.exponent.value) > 1.3 * layer.operating_point.predicted.growth
+    )
     page = text_of(render(inspect(SAMPLE, spectra=True)), None, width=80)
     assert "State at work" in page
-    assert "go by the simulated layer" in " ".join(page.split()).lower()
+    assert "which is the one to go by" in " ".join(page.split())
 
 
 def test_only_spectra_take_it_and_what_is_missing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +81,7 @@ def test_only_spectra_take_it_and_what_is_missing_says_why(monkeypatch: pytest.M
     }
     assert point(projected) is None
     assert point({"weight_hh_l0": torch_layer("gru")["weight_hh_l0"]}) is None  # no inputs
-    monkeypatch.setattr(mean_field, "LARGEST", SIZE - 1)
     monkeypatch.setattr(mean_field, "gated_mean_field", lambda *_: None)
     found = point(torch_layer("gru"))
-    assert found.predicted is found.simulated is found.agrees is None
-    assert "no fixed point" in (found.reason or "")
-    assert "not simulated" in (found.reason or "")
+    assert found.predicted is None
+    assert "no fixed point" in found.reason

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from memcurse_cli.theory import mean_field as mean_field_module
 from memcurse_cli.theory.mean_field import (
     GRU_GATES,
     LSTM_GATES,
@@ -22,7 +20,6 @@ from memcurse_cli.theory.mean_field import (
     Gaussian,
     elman_operating_point,
     gated_mean_field,
-    simulate_gated,
 )
 
 Floats = NDArray[np.float64]
@@ -172,62 +169,6 @@ def test_gates_that_never_forget() -> None:
     gru = mean_field(random_network(("gru", 1.0, 1.0, 1e4, 0.0), 4))
     assert (gru.growth, gru.second_moment) == (1.0, 0.0)
     assert gated_mean_field(random_network(("lstm", 1.0, 1.0, 1e4, 0.0), 4)) is None
-
-
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_the_simulation_is_that_of_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its state, and the growth of a tangent by torch's forward derivatives."""
-    torch = pytest.importorskip("torch")
-    network, size, steps = random_network((kind, 1.2, 0.8, 1.0, 0.5), 12), 12, 24
-    monkeypatch.setattr(mean_field_module, "LONGEST", steps)
-    found = simulate_gated(network)
-    assert found is not None
-    cell = (torch.nn.GRUCell if kind == "gru" else torch.nn.LSTMCell)(INPUTS, size).double()
-    gates = tuple(network.hidden)
-    with torch.no_grad():
-        for name, parts in (("weight_ih", network.inputs), ("weight_hh", network.hidden)):
-            values = np.concatenate([parts[gate] for gate in gates])
-            getattr(cell, name).copy_(torch.from_numpy(values))
-        cell.bias_ih.copy_(torch.from_numpy(np.concatenate([network.bias[g] for g in gates])))
-        cell.bias_hh.zero_()
-        if network.inner_bias is not None:
-            cell.bias_hh[2 * size :] = torch.from_numpy(network.inner_bias)
-    random = np.random.default_rng(0)
-    state = torch.zeros(2, 8, size, dtype=torch.float64)
-    tangent = torch.from_numpy(random.standard_normal((2, size, 8)).transpose(0, 2, 1).copy())
-    if kind == "gru":
-        tangent[1] = 0
-    moments, logarithms = [], []
-    for _ in range(steps):
-        x = torch.from_numpy(random.standard_normal((INPUTS, 8)).T.copy())
-
-        def advance(s: Any, x: Any = x) -> Any:
-            if kind == "lstm":
-                return torch.stack(cell(x, (s[0], s[1])))
-            return torch.stack([cell(x, s[0]), s[1]])
-
-        state, tangent = torch.func.jvp(advance, (state,), (tangent,))
-        norm = tangent.square().sum(dim=(0, 2)).sqrt()
-        tangent = tangent / norm[:, None]
-        moments.append(float(state[0].detach().square().mean()))
-        logarithms.append(norm.log().detach().numpy())
-    assert found.second_moment == pytest.approx(np.mean(moments[12:]), rel=1e-10)
-    exponents = 2 * np.mean(logarithms[12:], axis=0)
-    assert found.growth == pytest.approx(math.exp(exponents.mean()), rel=1e-9)
-    assert_allclose(
-        found.growth_error, found.growth * exponents.std(ddof=1) / math.sqrt(8), rtol=1e-9
-    )
-
-
-def test_a_run_that_has_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mean_field_module, "LONGEST", 200)
-    network = random_network(("gru", 0.1, 1.0, 7.0, 0.0), 16)
-    short = simulate_gated(network)
-    assert short is not None
-    assert not short.settled
-    settled = simulate_gated(random_network(("gru", 0.1, 1.0, 0.0, 0.0), 16))
-    assert settled is not None
-    assert settled.settled
 
 
 @pytest.mark.parametrize(("mean", "variance"), [(0.0, 1e-6), (0.3, 1.0), (-1.0, 40.0), (0, 1e3)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.grid import Column, name_column
@@ -13,7 +13,6 @@ from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, qua
 from memcurse_cli.reports.ranking import endless, grouped, hidden_rank
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.layer import (
-    AGREEMENT,
     JACOBIAN,
     DenseStructure,
     GateAtWork,
@@ -21,10 +20,10 @@ from memcurse_cli.schema.layer import (
     GateFigure,
     GateSummary,
     HiddenSpectrum,
-    StateAtWork,
 )
 from memcurse_cli.schema.report import LayerReport
 
+LARGEST_EXPONENT = 700.0  # of e
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 
 
@@ -157,20 +156,33 @@ HIDDEN = LayerTable(
     shown=3,
 )
 
-WorkRow = tuple[str, StateAtWork, str]
-"""What a state comes from, the state, and the singular values that only the theory has."""
+
+class _WorkRow(NamedTuple):
+    """The state of a layer in mean field theory or in its simulation; χ and τ as of the first."""
+
+    source: str
+    second_moment: float
+    growth: float
+    time_constant: float | None
+    gates: str = ABSENT
+    singular_values: str = ABSENT
 
 
-def _states(layer: LayerReport) -> list[WorkRow]:
-    """Mean field theory of one layer, and the simulation of it."""
-    point = layer.operating_point
+def _states(layer: LayerReport) -> list[_WorkRow]:
+    point, run = layer.operating_point, layer.simulation
     if point is None:
         return []
-    rows = (
-        ("mean field", point.predicted, _singular_values(point)),
-        ("simulated", point.simulated, ABSENT),
-    )
-    return [(source, state, values) for source, state, values in rows if state is not None]
+    rows = []
+    if (state := point.predicted) is not None:
+        figures = (state.second_moment, state.growth, state.time_constant)
+        gates = " ".join(map(_gate, state.gates))
+        rows.append(_WorkRow("mean field", *figures, gates, _singular_values(point)))
+    if run is not None:
+        exponent = -math.inf if run.exponent is None else run.exponent.value
+        growth = math.exp(min(2 * exponent, LARGEST_EXPONENT))
+        memory = None if exponent >= 0 else -1 / exponent
+        rows.append(_WorkRow("simulated", run.second_moment.value, growth, memory))
+    return rows
 
 
 def _singular_values(point: GatedOperatingPoint) -> str:
@@ -190,16 +202,10 @@ def _work_notes(page: Page) -> Iterator[str]:
     if points:
         yield (
             "Mean field: many units, the layer's own biases, and independent weights of the "
-            "layer's mean and variance that are drawn anew at every step. Simulated: the layer "
-            "itself. Both under white Gaussian inputs of RMS "
-            f"{setting(points[0][1].input_scale)} (--input-scale)."
-        )
-    apart = [name for name, point in points if point.agrees is False]
-    if apart:
-        yield (
-            f"{page.whose(apart)}: the two are more than a factor {setting(AGREEMENT)} apart; "
-            "weights that stay, or that were learnt, make the difference. Go by the simulated "
-            "layer."
+            "layer's mean and variance that are drawn anew at every step, under white Gaussian "
+            f"inputs of RMS {setting(points[0][1].input_scale)} (--input-scale). Simulated: the "
+            "layer itself, which is the one to go by where weights that stay, or were learnt, "
+            "make a difference."
         )
     for reason, names in grouped((point.reason, name) for name, point in points).items():
         if reason is not None:
@@ -217,15 +223,15 @@ STATE_AT_WORK = LayerTable(
             "χ": "χ: what a step makes of the square of a small change of the state.",
             "τ": "τ = -2/log χ: the steps in which the change itself falls to 1/e.",
         },
-        Column("", lambda row: row[0], align="left"),
-        Column("E h²", lambda row: number(row[1].second_moment)),
-        Column("gates", lambda row: " ".join(map(_gate, row[1].gates)), align="left", leaves=1),
-        Column("s²", lambda row: row[2], optional=True, leaves=2),
-        Column("χ", lambda row: number(row[1].growth)),
-        Column("τ", lambda row: number(row[1].time_constant, absent="no decay")),
+        Column("", lambda row: row.source, align="left"),
+        Column("E h²", lambda row: number(row.second_moment)),
+        Column("gates", lambda row: row.gates, align="left", leaves=1),
+        Column("s²", lambda row: row.singular_values, optional=True, leaves=2),
+        Column("χ", lambda row: number(row.growth)),
+        Column("τ", lambda row: number(row.time_constant, absent="no decay")),
     ),
     entries=_states,
-    rank=lambda layer: _states(layer)[-1][1].growth,
+    rank=lambda layer: max((state.growth for state in _states(layer)), default=0.0),
     more=" with less",
     notes=_work_notes,
 )
