@@ -29,8 +29,14 @@ from memcurse_cli.diagnosis.policy import (
 )
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.derived import Check, CheckedReport, Judgement
-from memcurse_cli.schema.figures import ParameterSummary
-from memcurse_cli.schema.report import Finding, InputAssumption, LayerReport, Report, Severity
+from memcurse_cli.schema.report import (
+    Finding,
+    Group,
+    InputAssumption,
+    LayerReport,
+    Report,
+    Severity,
+)
 from memcurse_cli.version import VERSION
 from memcurse_cli.wording import rounded_down
 
@@ -137,7 +143,7 @@ def _missing(policy: Policy, message: str) -> dict[str, Any]:
     return {"outcome": "not computed", "fails": fails, "severity": severity, "message": message}
 
 
-def _place(part: Part, group: ParameterSummary | None = None) -> dict[str, Any]:
+def _place(part: Part, group: Group | None = None) -> dict[str, Any]:
     """What a judgement is about."""
     place = {"layer": "", "family": ""}
     if isinstance(part, LayerReport):

@@ -21,8 +21,8 @@ from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.errors import UsageError
-from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict, diverges
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict
+from memcurse_cli.schema.report import Group, LayerReport, Report, step_effects
 from memcurse_cli.wording import about, duration, number, percent
 
 # From the best to the worst; what was not judged has no place among them.
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
     """One number that a limit is compared with, or the reason why there is none."""
 
     value: float | None  # infinite where it diverges
-    group: ParameterSummary | None = None  # none of the whole layer
+    group: Group | None = None  # none of the whole layer
     note: str = ""  # why there is none, or what to say where it is beyond its limit
     advice: str = ""
 
@@ -96,13 +96,17 @@ def _model_memory(report: Report) -> Iterator[Figure]:
         yield Figure(memory)
 
 
+def _missing(layer: LayerReport) -> str:
+    """Why a figure of one of its groups is missing."""
+    reason = None if layer.dense is None else layer.dense.reason
+    return reason or "the report has no sensitivity for it"
+
+
 def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) -> Figures:
     def figures(layer: LayerReport) -> Iterator[Figure]:
-        reason = None if layer.dense is None else layer.dense.reason
         for group in layer.parameters:
             value = take(layer, group)
-            note = reason or "the report has no sensitivity for it"
-            yield Figure(value, group, note if value is None else "")
+            yield Figure(value, group, _missing(layer) if value is None else "")
 
     return figures
 
@@ -117,9 +121,8 @@ def bears(layer: LayerReport) -> str:
 
 def _step_effect(layer: LayerReport) -> Iterator[Figure]:
     """With the one rate that a page advises for the layer, where there is one."""
-    effects = _of_groups(lambda _, group: math.inf if diverges(group) else group.step_effect)
-    for figure in effects(layer):
-        yield figure._replace(advice=bears(layer))
+    for group, value in step_effects(layer):
+        yield Figure(value, group, "" if value is not None else _missing(layer), bears(layer))
 
 
 @_of_groups

@@ -13,12 +13,13 @@ from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import UsageError
-from memcurse_cli.families.gate_inputs import GateDrive
+from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
 from memcurse_cli.families.reading import split_name
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.simulation import TOO_LARGE, Measured, SimulatedGroup, Simulation
 from memcurse_cli.theory import simulation
 from memcurse_cli.theory.duals import ACTIVATIONS, Dual
+from memcurse_cli.theory.gates.laws import GateValues, Motion, Share
 from memcurse_cli.theory.linalg import Floats, Integers
 from memcurse_cli.theory.simulation import CellDynamics, Draw, Estimate, Memory, Run
 
@@ -27,7 +28,7 @@ SHORTEST, LONGEST, MEMORIES = 100, 2000, 5  # steps: so many memories, within bo
 FEWEST, MOST = 16, 512  # sequences
 STARTS, DIRECTIONS, WARM = 4, 64, 100  # of perturbations, and the steps before them
 CHAOTIC = 3.0  # standard errors by which an exponent is above 0
-UNKNOWN = "how its gates see the input is not known to the family, or not in the file"
+UNKNOWN = "what its gates see is not in the file, or its step is none that can be run"
 OVERFLOWS = "its state or its tangents leave the range of a float when it is run"
 
 
@@ -151,7 +152,9 @@ def dynamics_of(recurrence: Recurrence, settings: Settings) -> CellDynamics | st
     if recurrence.dense is not None:
         return _dense(recurrence)
     drive = recurrence.gate
-    if isinstance(drive, GateDrive) and drive.state is None:
+    if (isinstance(drive, GateDrive) and drive.state is None) or (
+        isinstance(drive, JointDrive) and isinstance(drive.law, Share)
+    ):
         return _driven(recurrence, drive, settings)
     return UNKNOWN if recurrence.input_dependent else _diagonal(recurrence)
 
@@ -171,55 +174,75 @@ def _diagonal(recurrence: Recurrence) -> CellDynamics:
         return lambda h, x: kept * h + taken * (x if readin is None else x @ readin.T)
 
     width = recurrence.size if readin is None else readin.shape[1]
-    tensors = {group.tensor: group.name for group in recurrence.parameters}
     return CellDynamics(
         recurrence.size,
         slice(None),
         width,
-        tensors,
+        _named(recurrence.parameters),
         begin,
         owners=_owners(recurrence.parameters, recurrence.size),
         diagonal=True,
     )
 
 
-def _driven(recurrence: Recurrence, drive: GateDrive, settings: Settings) -> CellDynamics:
-    """``h' = λ(z) h + γ(z) f(z') x`` with pre-activations drawn anew at every step, as declared."""
-    seen = settings.input_scale**2
+def _drawn_gates(
+    drive: GateDrive | JointDrive, seen: float
+) -> Callable[[np.random.Generator, tuple[int, ...]], GateValues]:
+    """λ and γ of pre-activations that are drawn, for inputs of this second moment."""
+    if isinstance(drive, JointDrive):
+        law, several = drive.law, drive.preactivations(seen)
+        gates = several.mean.shape[-1]
+        return lambda random, shape: (
+            law(several.at(random.standard_normal((*shape, gates)))).nominal
+        )
     gate = drive.gate.preactivation(seen)
     write = None if drive.write_gate is None else drive.write_gate.preactivation(seen)
+
+    def values(random: np.random.Generator, shape: tuple[int, ...]) -> GateValues:
+        found = drive.law(gate.mean + gate.spread * random.standard_normal(shape))
+        if write is None or drive.write is None:
+            return found
+        opened = drive.write(write.mean + write.spread * random.standard_normal(shape))
+        moved = {
+            name: Motion(of.eigenvalue, of.gain * opened.value)
+            for name, of in found.motions.items()
+        }
+        by_write = Motion(np.zeros(shape), found.gain * opened.slope)
+        moved.setdefault(drive.write.parameter, by_write)
+        return found._replace(gain=found.gain * opened.value, motions=moved)
+
+    return values
+
+
+def _driven(
+    recurrence: Recurrence, drive: GateDrive | JointDrive, settings: Settings
+) -> CellDynamics:
+    """``h' = λ(z) h + γ(z) x`` with pre-activations drawn anew at every step, as declared."""
+    gates = _drawn_gates(drive, settings.input_scale**2)
     groups = [group for group in recurrence.parameters if group.name in drive.motions]
 
     def begin(draw: Draw) -> Callable[[Any, Any], Any]:
         drawn, random = list(_drawn(groups, draw)), np.random.default_rng(simulation.SEED)
 
         def step(h: Any, x: Floats) -> Any:
-            values = drive.law(gate.mean + gate.spread * random.standard_normal(x.shape))
-            moved = {name: (of.eigenvalue, of.gain) for name, of in values.motions.items()}
-            gain = values.gain
-            if write is not None and drive.write is not None:
-                z = write.mean + write.spread * random.standard_normal(x.shape)
-                opened = drive.write(z)
-                moved = {name: (of, by * opened.value) for name, (of, by) in moved.items()}
-                by_write = (np.zeros_like(x), gain * opened.slope)
-                moved[drive.write.parameter] = moved.get(drive.write.parameter, by_write)
-                gain = gain * opened.value
-            kept, taken = Dual(values.eigenvalue), Dual(gain)
+            values = gates(random, x.shape)
+            kept, taken = Dual(values.eigenvalue), Dual(values.gain)
             for group, signs in drawn:
                 parameter, scale = drive.motions[group.name]
-                by_eigenvalue, by_gain = (of[:, group.eigenvalue] for of in moved[parameter])
+                by_eigenvalue, by_gain = (
+                    of[:, group.eigenvalue] for of in values.motions[parameter]
+                )
                 kept = kept + _spread(group, signs, scale * by_eigenvalue, recurrence.size)
                 taken = taken + _spread(group, signs, scale * by_gain, recurrence.size)
             return kept * h + taken * x
 
         return step
 
-    tensors = {group.tensor: group.name for group in groups}
     return CellDynamics(
         recurrence.size,
         slice(None),
         recurrence.size,
-        tensors,
+        _named(groups),
         begin,
         owners=_owners(groups, recurrence.size),
         noisy=True,
@@ -233,6 +256,15 @@ def _drawn(groups: Any, draw: Draw) -> Iterator[tuple[ParameterGroup, Floats]]:
         signs = draw(group.tensor, np.zeros(group.size))
         if isinstance(signs, Dual):
             yield group, signs.tangents[group.tensor]
+
+
+def _named(groups: Sequence[ParameterGroup]) -> dict[str, str]:
+    """What each tensor is called: as its group, without the part where it has several."""
+    found: dict[str, str] = {}
+    for group in groups:
+        several = group.tensor in found
+        found[group.tensor] = group.name.partition("[")[0] if several else group.name
+    return found
 
 
 def _owners(groups: Sequence[ParameterGroup], size: int) -> dict[str, Integers]:

@@ -21,7 +21,7 @@ from memcurse_cli.schema.figures import (
     Record,
     StateSummary,
     Verdict,
-    effect_rank,
+    diverges,
 )
 from memcurse_cli.schema.layer import (
     AdamGroup,
@@ -132,6 +132,17 @@ def by_rate(layers: Iterable[LayerReport]) -> list[Judged]:
         if layer.usable_rate is not None and layer.usable_rate.rate
     ]
     return sorted(judged, key=lambda one: one.ratio, reverse=True)
+
+
+Group = ParameterSummary | SimulatedGroup
+"""What has a step effect."""
+
+
+def step_effects(layer: LayerReport) -> list[tuple[Group, float | None]]:
+    """Each group's step effect: as it was run where a layer has no closed form; inf diverges."""
+    if layer.simulation is not None and layer.verdict == "not_judged":
+        return [(one, one.step_effect.value) for one in layer.simulation.groups]
+    return [(one, math.inf if diverges(one) else one.step_effect) for one in layer.parameters]
 
 
 def simulated_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, SimulatedGroup] | None:
@@ -463,12 +474,12 @@ def layer_figures(layer: LayerReport) -> dict[str, float]:
         "learning_rate": layer.learning_rate,
         "usable_rate": None if layer.usable_rate is None else layer.usable_rate.rate,
     }
-    effects = {one.name: effect_rank(one) for one in layer.parameters}
-    known = {name: effect for name, effect in effects.items() if effect >= 0}
-    found["step_effect"] = max(known.values(), default=None)
+    effects = {one.name: effect for one, effect in step_effects(layer)}
+    known = [effect for effect in effects.values() if effect is not None]
+    found["step_effect"] = max(known, default=None)
+    found |= {f"step_effect/{name}": effect for name, effect in effects.items()}
     for one in layer.parameters:
         kappa = one.relative_sensitivity
-        found[f"step_effect/{one.name}"] = known.get(one.name)
         endless = kappa.p99 is None and kappa.divergent > 0
         found[f"relative_sensitivity/{one.name}"] = math.inf if endless else kappa.p99
     for name in ("diagonality", "adam_residual", "sharpness", "output_step_effect"):

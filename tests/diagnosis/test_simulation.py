@@ -97,6 +97,22 @@ def test_a_gru_that_resets_before_its_matrix_steps_as_keras_writes_it(
     np.testing.assert_allclose(step(h, x), z * h + (1 - z) * new, atol=1e-14)
 
 
+def test_an_sru_steps_as_its_paper_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(6)
+    state = {
+        "rnn_lst.0.weight": random.normal(size=(WIDTH, 3 * UNITS)),
+        "rnn_lst.0.weight_c": random.normal(size=2 * UNITS),
+        "rnn_lst.0.bias": random.normal(size=2 * UNITS),
+    }
+    weight, own, bias = state.values()
+    step, dynamics = steps_of(state, monkeypatch)
+    c, x = random.normal(size=(2, UNITS)), random.normal(size=(2, WIDTH))
+    taken, seen, _ = np.moveaxis((x @ weight).reshape(2, UNITS, 3), -1, 0)
+    forget = 1 / (1 + np.exp(-(seen + own[:UNITS] * c + bias[:UNITS])))
+    np.testing.assert_allclose(step(c, x), forget * c + (1 - forget) * taken, atol=1e-14)
+    assert set(dynamics.tensors.values()) == {"weight", "weight_c", "bias"}
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_an_lru_that_is_run_shows_its_closed_forms(rho: float) -> None:
     report = inspect(SAMPLES / "lru.safetensors", simulate=True, rho=rho)
@@ -121,10 +137,9 @@ def test_a_dense_layer_that_is_run_shows_its_closed_form() -> None:
     assert within(group.step_effect, layer.parameters[0].step_effect or math.nan)
 
 
-def test_gates_that_are_drawn_show_what_their_quadrature_gives() -> None:
-    """E h² of every unit and κ, for a Mamba whose steps move with the input."""
+def a_mamba() -> dict[str, np.ndarray]:
     random, prefix = np.random.default_rng(3), "layers.0.mixer."
-    state = {
+    return {
         f"{prefix}A_log": np.log(np.tile(np.arange(1.0, 5.0), (8, 1))),
         f"{prefix}dt_proj.bias": random.normal(-3, 0.5, 8),
         f"{prefix}dt_proj.weight": 0.5 * random.standard_normal((8, 2)),
@@ -135,7 +150,22 @@ def test_gates_that_are_drawn_show_what_their_quadrature_gives() -> None:
         f"{prefix}in_proj.weight": random.standard_normal((16, 4)),
         f"{prefix}out_proj.weight": random.standard_normal((4, 8)),
     }
-    (layer,) = inspect(state, simulate=True, gates=True, horizon=2000).layers
+
+
+def a_min_lstm() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(3)
+    layers = {f"linear_{gate}": 0.5 * random.standard_normal((8, 4)) for gate in "fih"}
+    return {f"{name}.weight": weight for name, weight in layers.items()} | {
+        f"{name}.bias": random.standard_normal(8) for name in layers
+    }
+
+
+@pytest.mark.parametrize("make", [a_mamba, a_min_lstm])
+def test_gates_that_are_drawn_show_what_their_quadrature_gives(
+    make: Callable[[], dict[str, np.ndarray]],
+) -> None:
+    """κ of every group that moves with the gates: one law of one gate, one of several."""
+    (layer,) = inspect(make(), simulate=True, gates=True, horizon=2000).layers
     assert layer.simulation is not None
     assert layer.gates is not None
     for moved, run in zip(layer.gates.parameters, layer.simulation.groups, strict=True):
@@ -179,6 +209,17 @@ def test_the_same_file_gives_the_same_report_and_a_switch_leaves_the_run_out() -
     assert layer.memory < 5
     (linear,) = inspect(SAMPLES / "lru.safetensors").layers
     assert linear.simulation is None
+
+
+def test_a_limit_on_step_effects_is_one_on_those_that_were_seen() -> None:
+    (layer,) = (report := inspect(SAMPLES / "gru.safetensors")).layers
+    assert layer.simulation is not None
+    seen = {one.name: one.step_effect.value for one in layer.simulation.groups}
+    told = report.scalars("")
+    assert told["step_effect"] == max(seen.values()) == told["l0/step_effect/weight_hh"]
+    failed = memcurse("check", SAMPLES / "gru.safetensors", "--max-step-effect", "0.01")
+    assert failed.returncode == 1
+    assert "the step effect of weight_hh is 3.5" in " ".join(failed.stdout.split())
 
 
 def test_inputs_and_tokens_are_taken_from_a_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -26,7 +26,9 @@ from memcurse_cli.families.gate_inputs import (
 from memcurse_cli.families.reading import LARGEST_DECAY, first_name, misfit, sigmoid
 from memcurse_cli.families.recurrence import Floats, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
+from memcurse_cli.theory import duals
 from memcurse_cli.theory.gates.laws import Exponent, Mix, Share, Write, softplus
+from memcurse_cli.theory.simulation import CellDynamics, Draw, Step
 
 
 class _MinRNN(LawFamily):
@@ -171,6 +173,7 @@ class SRU(LawFamily):
             gates=lambda: _sru_gates(layer, forget),
             tensors=tuple(layer.names.values()),
             assumptions=[text for role, text in sentences.items() if role in layer.names],
+            dynamics=_sru_dynamics(layer, forget.size) if layer.options.simulate else None,
         )
 
 
@@ -207,6 +210,42 @@ def _sru_gates(layer: Layer, bias: Floats) -> Seen:
     shared: Floats = np.sum((1.0 if scale is None else scale[:, None] ** 2) * taken * seen, axis=0)
     entered = _behind_norm(layer, np.zeros(size), taken, scale)
     return mixing_drive(gate, entered, shared, own, _OWN_STATE)
+
+
+def _sru_dynamics(layer: Layer, size: int) -> CellDynamics | None:
+    """``c' = f c + (1-f) W x`` with ``f = σ(W_f x + v_f c + b_f)``; None behind a norm."""
+    matrices = [role for role in ("weight_proj", "weight") if role in layer.names]
+    vectors = [role for role in ("weight_c", "bias") if role in layer.names]
+    if "weight" not in matrices or _NORM[0] in layer.names:
+        return None
+    count = layer.shape("weight")[-1] // size
+    shapes = [layer.shape(role) for role in matrices]
+    if shapes[-1][1:] not in ((3 * size,), (4 * size,)) or len(shapes[0]) != 2:
+        return None
+
+    def begin(draw: Draw) -> Step:
+        through = [draw(layer.names[role], layer.real(role, (None, None))) for role in matrices]
+        *own, bias = (draw(layer.names[role], layer.vector(role))[..., :size] for role in vectors)
+
+        def step(c: Any, x: Any) -> Any:
+            for matrix in through:
+                x = x @ matrix
+            z = x[..., 1::count] + bias
+            for weight in own:
+                z = z + weight * c
+            return duals.sigmoid(z) * c + duals.sigmoid(-z) * x[..., ::count]
+
+        return step
+
+    return CellDynamics(
+        order=size,
+        shown=slice(size),
+        width=shapes[0][0],
+        tensors={layer.names[role]: role for role in (*matrices, *vectors)},
+        begin=begin,
+        weights=sum(map(math.prod, shapes)),
+        diagonal=True,
+    )
 
 
 def _behind_norm(layer: Layer, bias: Floats, weight: Floats, scale: Floats | None) -> GateInput:
