@@ -33,6 +33,24 @@ def as_complex(values: NDArray) -> NDArray:
     return np.asarray(values[..., 0] + 1j * values[..., 1])
 
 
+def run_on(recurrence: Recurrence, inputs: NDArray) -> NDArray:
+    """(S, n) what a cell that can be run shows after (T, S, F) inputs from rest."""
+    dynamics = recurrence.dynamics
+    assert dynamics is not None
+    step = dynamics.begin(lambda _, values: values)
+    state = np.zeros((inputs.shape[1], dynamics.order))
+    for x in inputs:
+        state = step(state, x)
+    return np.asarray(state[:, dynamics.shown])
+
+
+def run_file(path: Path, inputs: NDArray) -> NDArray:
+    """`run_on` of the only layer of a file."""
+    with open_checkpoint(path) as store:
+        ((family, match),) = detect(store.tensors)
+        return run_on(family.read(store, match, ReadOptions(simulate=True)), inputs)
+
+
 @dataclass(frozen=True)
 class ZooFile:
     """One file and the layers that its oracle lists."""

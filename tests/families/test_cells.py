@@ -18,6 +18,20 @@ from memcurse_cli.families.gate_inputs import GateDrive, OwnStateDrive
 from memcurse_cli.families.reading import LARGEST_DECAY
 from memcurse_cli.families.recurrence import Recurrence
 
+NOT_RUN = (
+    "haste_lstm_normalised",
+    "haste_gru_normalised",
+    "allennlp_highway",
+    "lem",
+    "fast_grnn",
+    "fast_grnn_low_rank",
+    "multiplicative_lstm",
+    "light_gru_batch",
+    "light_gru_layer",
+    "dreamer",
+    "dreamer_without_a_norm",
+    "sheeprl",
+)
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
@@ -78,6 +92,19 @@ def test_the_spectrum_of_the_whole_step_and_the_law_of_the_gates_at_the_bias(cas
     if not np.any(drive.gate.products) and drive.gate.fixed is None:
         assert np.all(drive.gate.inputs > 0)
         assert np.all(drive.gate.hidden > 0) == (drive.state is not None)
+
+
+@every_case
+def test_a_step_of_its_run_is_the_library_s(case: Case) -> None:
+    arrays = case.arrays()
+    dynamics = read_case(case, arrays, simulate=True).dynamics
+    assert (dynamics is None) == (case in [CASES[name] for name in NOT_RUN])
+    if dynamics is not None:
+        state = 0.5 * np.random.default_rng(0).normal(size=dynamics.order)
+        kept = {name.removeprefix(case.module): array for name, array in arrays.items()}
+        step = dynamics.begin(lambda _, values: values)
+        found = step(state[None], np.zeros((1, dynamics.width)))[0]
+        assert_allclose(found, case.step(kept, state), atol=1e-13)
 
 
 def biases(case: Case) -> list[str]:

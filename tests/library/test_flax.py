@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from families.oracles import run_on
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
@@ -44,17 +45,33 @@ def made(library: Any, kind: str) -> tuple[Any, Any]:
         cell = new(SIZE)
         carry = cell.initialize_carry(jax.random.key(0), (INPUTS,))
         variables = drawn(cell.init(jax.random.key(1), carry, ZEROS))
-        return variables["params"], lambda state: cell.apply(variables, state, ZEROS)[0]
+        return variables["params"], lambda state, x=ZEROS: cell.apply(variables, state, x)[0]
     graph, state = flax.nnx.split(new(INPUTS, SIZE, rngs=flax.nnx.Rngs(0)))
     cell = flax.nnx.merge(graph, drawn(state))
     pure = flax.nnx.to_pure_dict(flax.nnx.state(cell, flax.nnx.Param))
     pure.pop("rngs", None)
-    return pure, lambda state: cell(state, ZEROS)[0]
+    return pure, lambda state, x=ZEROS: cell(state, x)[0]
 
 
-@pytest.mark.parametrize(
+each_cell = pytest.mark.parametrize(
     ("library", "kind"), CELLS, ids=[f"{library.__name__}-{kind}" for library, kind in CELLS]
 )
+
+
+@each_cell
+def test_a_run_is_that_of_flax(library: Any, kind: str) -> None:
+    parameters, step = made(library, kind)
+    store = MemoryStore({"cell": parameters})
+    ((family, match),) = detect(store.tensors)
+    inputs = np.random.default_rng(0).standard_normal((5, 1, INPUTS))
+    state = (jnp.zeros(SIZE),) * 2 if kind.startswith("lstm") else jnp.zeros(SIZE)
+    for x in inputs:
+        state = step(state, jnp.asarray(x[0]))
+    found = run_on(family.read(store, match, ReadOptions(simulate=True)), inputs)
+    assert_allclose(found[0], state[1] if isinstance(state, tuple) else state, atol=1e-5)
+
+
+@each_cell
 def test_the_step_of_flax_at_zero_input(library: Any, kind: str) -> None:
     parameters, step = made(library, kind)
     store = MemoryStore({"cell": parameters})

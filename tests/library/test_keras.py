@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families.oracles import read_layers
+from families.oracles import read_layers, run_file
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -108,6 +108,24 @@ def test_a_simple_rnn_is_the_transposed_kernel(tmp_path: Path) -> None:
     assert_allclose(
         recurrence.dense.matrix @ state + recurrence.readin.real @ x, moved, rtol=FLOAT32
     )
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras.layers.LSTM(U),
+        keras.layers.GRU(U),
+        keras.layers.GRU(U, reset_after=False),
+        keras.layers.SimpleRNN(U),
+    ],
+    ids=["lstm", "gru", "gru before", "simple rnn"],
+)
+def test_a_run_is_that_of_keras(tmp_path: Path, layer: Any) -> None:
+    model = built(type(layer).from_config(layer.get_config()))
+    model.save(tmp_path / "a.keras")
+    inputs = np.random.default_rng(0).standard_normal((5, 2, INPUTS))
+    expected = model.predict(inputs.swapaxes(0, 1), verbose=0)
+    assert_allclose(run_file(tmp_path / "a.keras", inputs), expected, atol=FLOAT32)
 
 
 def test_gates_of_another_function_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families.oracles import assert_same_spectrum, read_layers
+from families.oracles import assert_same_spectrum, read_layers, run_file
 from library.formats.test_onnx import model as graph_model
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -85,6 +85,19 @@ def test_the_step_of_a_gru_has_the_eigenvalues_of_onnx_s(tmp_path: Path, before:
         columns.append((ends[0] - ends[1]) / (2 * step))
     assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(np.array(columns).T), 1e-8)
     assert_same_spectrum(hidden.gates["reset"], np.linalg.eigvals(arrays["R"][0, H : 2 * H]))
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})],
+)
+def test_a_run_is_that_of_onnx(tmp_path: Path, operator: str, attributes: dict[str, Any]) -> None:
+    content = model(operator, weights(operator), **attributes)
+    (tmp_path / "a.onnx").write_bytes(content)
+    inputs = np.random.default_rng(0).standard_normal((5, 1, INPUTS))
+    feeds = {name: np.zeros((1, 1, H)) for name in ("h", "c")[: 1 + (operator == "LSTM")]}
+    shown = ReferenceEvaluator(content).run(None, {"X": inputs, **feeds})[0]
+    assert_allclose(run_file(tmp_path / "a.onnx", inputs), shown[0], atol=1e-6)
 
 
 def test_an_rnn_is_its_matrix(tmp_path: Path) -> None:

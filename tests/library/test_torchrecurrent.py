@@ -9,7 +9,7 @@ import pytest
 import torch
 from checkpoints.readers import arrays_of
 from families.derivatives import check_derivatives, read_layer
-from families.oracles import assert_same_spectrum
+from families.oracles import assert_same_spectrum, run_on
 from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -104,6 +104,9 @@ CELLS = {
 }
 
 
+RUN = ("MUT2", "PeepholeLSTM", "MGU", "UGRNN", "LightRU")
+
+
 def prefix_of(name: str) -> str:
     return f"{name}.cells.0."
 
@@ -144,6 +147,20 @@ def test_what_a_unit_keeps_and_takes_in_by_itself(name: str) -> None:
         assert np.count_nonzero(slope) > 0
         assert_allclose(gain * slope, taken, rtol=1e-12)
     check_derivatives(arrays_of(cell_of(name), prefix_of(name)), family)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_run_is_the_cell_s(name: str) -> None:
+    cell, inputs = cell_of(name), torch.randn(5, 1, INPUTS, dtype=torch.float64)
+    store, family = MemoryStore(arrays_of(cell, prefix_of(name))), CELLS[name].family
+    found = family.read(store, family.find(store.tensors)[0], ReadOptions(simulate=True))
+    assert (found.dynamics is not None) == (name in RUN)
+    if found.dynamics is not None:
+        state: Any = (REST[None],) * 2 if name == "PeepholeLSTM" else REST[None]
+        for x in inputs:
+            state = cell(x, state)
+        shown = state[0] if isinstance(state, tuple) else state
+        assert_allclose(run_on(found, inputs.numpy()), shown.detach().numpy(), atol=1e-12)
 
 
 def read_whole(cell: torch.nn.Module, family: Family, prefix: str, **assume: str) -> Recurrence:

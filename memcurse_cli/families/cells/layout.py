@@ -593,8 +593,9 @@ def step_of(cell: Cell, variant: Variant, driven: Mapping[str, Any] | None = Non
 def dynamics_of(cell: Cell, variant: Variant) -> CellDynamics | None:
     """How a plain cell is run; None for one that is not, or whose inputs' weights are not known."""
     plain = variant.spectra is None and variant.recur is None and variant.matrix is np.asarray
+    plain = plain and variant.undriven is None and variant.candidate is TANH
     layout, width, size = cell.layout, cell.width, cell.size
-    if layout.convolves or not plain or variant.candidate is not TANH or width is None:
+    if layout.convolves or not plain or width is None:
         return None
     gates = {gate for blocks in layout.hidden.values() for gate in blocks}
 
