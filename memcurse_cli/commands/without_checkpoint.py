@@ -19,7 +19,6 @@ from memcurse_cli.commands.defaults import (
     OWN_TABLE,
     entries,
     everything,
-    give_variables,
     settings_of,
     shown,
     variable_set,
@@ -354,12 +353,11 @@ def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
 
     rows: dict[tuple[str, str, str], SettingDocument] = {}
     for command, options in everything().items():
-        give_variables(command, options)
         found = () if file is None else entries(file, command, options)
         said = {name: (value, file.place(*keys)) for name, keys, value in found if file}
         for name, known in options.items():
             value, origin = said.get(name, (known.default, ""))
-            if variable := variable_set(known):
+            if variable := variable_set(command, name):
                 value, origin = os.environ[variable], variable
             if command == OWN_TABLE and name in KEYS and not origin:
                 continue  # a limit that no variable sets: the file says what it is
