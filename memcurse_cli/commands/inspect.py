@@ -15,13 +15,14 @@ from memcurse_cli.commands.options import (
     choose_format,
     emit,
     flag,
-    layer_progress,
     option,
     show,
     write_file,
 )
 from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
 from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.console import text_of
+from memcurse_cli.schema.json_codec import to_text
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.report import Report
@@ -145,13 +146,10 @@ def inspect(
         if html is not None:
             write_file(html, browser_page.encode())
     if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text
-
         emit(to_text(*reports, values=values), output)
     elif chosen == "html":
         emit(browser_page, output)
     else:
-        from memcurse_cli.reports.console import text_of
         from memcurse_cli.reports.terminal import page
         from memcurse_cli.reports.terminal.report import render
 
@@ -204,12 +202,8 @@ def simulate(
     given = None if inputs is None else read_series(inputs)
     report = request.inspect(path, simulate=True, inputs=given, embeddings=embeddings)
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text
-
         emit(to_text(report), output)
     else:
-        from memcurse_cli.reports.console import text_of
-
         emit(text_of(render(report, sections=["simulated"]), output), output)
 
 
@@ -235,11 +229,10 @@ def hessian(
 
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
-    from memcurse_cli.diagnosis.inspection import hessian as inspect_hessian
+    from memcurse_cli.diagnosis.inspection import hessian as take_hessian
 
     figure_format = check_figure(plot)
-    with layer_progress(path, quiet=request.quiet) as progress:
-        report = inspect_hessian(path, **request.arguments(), progress=progress)
+    report = request.asked_of(take_hessian, path)
     if plot is not None:
         from memcurse_cli.reports.figures import hessian_figure
 

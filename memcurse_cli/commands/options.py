@@ -17,7 +17,8 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.files import write_whole
-from memcurse_cli.reports.console import Lines, text_of, visible
+from memcurse_cli.reports.console import Lines, text_of
+from memcurse_cli.schema.json_codec import to_text
 
 
 def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
@@ -87,20 +88,13 @@ def choose_format(
     return "json" if as_json else given or known[0]
 
 
-def emit_json(document: Any, output: Path | None) -> None:
-    """Print or write the JSON of a document, as `emit` does."""
-    from memcurse_cli.schema.json_codec import to_text
-
-    emit(to_text(document), output)
-
-
 def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any) -> None:
     """Print or write a document in a format: its JSON, or what the page of this name says.
 
     ``how`` is for the page in a terminal.
     """
     if chosen == "json":
-        emit_json(document, output)
+        emit(to_text(document), output)
         return
     folder = "html" if chosen == "html" else "terminal"
     module = importlib.import_module(f"memcurse_cli.reports.{folder}.{page}")
@@ -182,12 +176,3 @@ def progress_line(*, quiet: bool, patience: float | None = None) -> Iterator[Cal
         if shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
-
-
-@contextmanager
-def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """What is called with (layers done, layers in all, name of the next)."""
-    with progress_line(quiet=quiet) as show:
-        yield lambda done, total, layer: show(
-            visible(f"{shown_place(path)}: layer {done + 1} of {total}")
-        )

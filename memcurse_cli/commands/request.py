@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from msgspec import Struct
@@ -21,13 +21,16 @@ from memcurse_cli.commands.options import (
     QuietOption,
     ReadoutOption,
     flag,
-    layer_progress,
     option,
+    progress_line,
 )
 from memcurse_cli.errors import CheckpointError, UsageError
+from memcurse_cli.reports.console import visible
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.report import Report
+
+Taken = TypeVar("Taken")
 
 STDIN = "-"
 BLANK = b" \t\r\n\xef\xbb\xbf"
@@ -112,8 +115,16 @@ class Request(Struct, frozen=True):
         """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
         from memcurse_cli.diagnosis.inspection import inspect
 
-        with layer_progress(path, quiet=self.quiet) as progress:
-            return inspect(path, **self.arguments(), progress=progress, **further)
+        return self.asked_of(inspect, path, **further)
+
+    def asked_of(self, take: Callable[..., Taken], path: str, **further: Any) -> Taken:
+        """What `inspect`, or its like, says of a checkpoint; its progress is shown."""
+        with progress_line(quiet=self.quiet) as show:
+
+            def told(done: int, total: int, layer: str) -> None:
+                show(visible(f"{shown_place(path)}: layer {done + 1} of {total}"))
+
+            return take(path, **self.arguments(), progress=told, **further)
 
     def reports(self, path: str, context: typer.Context, *, values: bool = False) -> list[Report]:
         """The reports that a JSON file or standard input holds, or that of a checkpoint.

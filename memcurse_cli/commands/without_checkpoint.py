@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,13 +34,13 @@ from memcurse_cli.commands.options import (
     check_figure,
     choose_format,
     emit,
-    emit_json,
     emit_page,
     flag,
     option,
     show,
     write_file,
 )
+from memcurse_cli.schema.json_codec import to_text
 
 if TYPE_CHECKING:
     from memcurse_cli.diagnosis.settings import SettingsFile
@@ -239,12 +239,7 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.schema.listings import FamiliesDocument, FamilyDocument
 
     listed = convert(all_families(), tuple[FamilyDocument, ...], from_attributes=True)
-    if as_json:
-        emit_json(FamiliesDocument(listed), output)
-    else:
-        from memcurse_cli.reports.terminal.listing import family_lines
-
-        emit_page(partial(family_lines, listed), output)
+    _list(FamiliesDocument(listed), as_json, output, "family_lines", listed)
 
 
 def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
@@ -262,23 +257,17 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     listed = convert(FORMATS, tuple[FormatDocument, ...], from_attributes=True)
     rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
     heads = "format", "extensions", "recognised by"
-    _list(FormatsDocument(listed), heads, rows, as_json, output)
+    _list(FormatsDocument(listed), as_json, output, "listing", heads, rows)
 
 
-def _list(
-    document: Any,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    as_json: bool,
-    output: Path | None,
-) -> None:
-    """The JSON of a document, or its rows as a table."""
+def _list(document: Any, as_json: bool, output: Path | None, drawn_by: str, *told: Any) -> None:
+    """Print or write the JSON of a document, or what a function of `listing` draws."""
     if as_json:
-        emit_json(document, output)
+        emit(to_text(document), output)
     else:
-        from memcurse_cli.reports.terminal.listing import listing
+        from memcurse_cli.reports.terminal import listing
 
-        emit_page(partial(listing, heads, rows), output)
+        emit_page(partial(getattr(listing, drawn_by), *told), output)
 
 
 def rule(
@@ -297,13 +286,11 @@ def rule(
     from memcurse_cli.schema.listings import RulesDocument
 
     rules = tuple(RULES.values()) if code is None else find_rules(code)
-    if len(rules) == 1 and not as_json:
-        from memcurse_cli.reports.terminal.listing import rule_lines
-
-        emit_page(partial(rule_lines, rules[0]), output)
+    if len(rules) == 1:
+        _list(RulesDocument(rules), as_json, output, "rule_lines", *rules)
     else:
         rows = [(one.code, one.title) for one in rules]
-        _list(RulesDocument(rules), ("code", "finding"), rows, as_json, output)
+        _list(RulesDocument(rules), as_json, output, "listing", ("code", "finding"), rows)
 
 
 def schema(
@@ -343,7 +330,7 @@ def settings(
     said = (*_options(file), *_limits(file))
     document = SettingsDocument(None if file is None else file.path, said)
     rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-    _list(document, ("setting", "value", "from"), rows, as_json, output)
+    _list(document, as_json, output, "listing", ("setting", "value", "from"), rows)
 
 
 def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:

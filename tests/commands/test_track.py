@@ -19,6 +19,7 @@ from tracking.build import write, write_run
 
 from memcurse_cli.__main__ import run
 from memcurse_cli.commands import options
+from memcurse_cli.commands.request import Request
 from memcurse_cli.schema.derived import Tracking
 from memcurse_cli.schema.figures import Component
 from memcurse_cli.schema.json_codec import decode
@@ -230,7 +231,5 @@ def test_progress_is_for_terminals_and_not_for_the_quiet_and_obeys_no_name(
     assert shown.endswith("\r\x1b[2K")
     assert run(["track", str(RUN), *HERE, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
-    with options.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
-        assert show is not None
-        show(0, 2, "layer")
-        assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")
+    Request().asked_of(lambda path, *, progress, **_: progress(0, 2, path), "a\x1b]0;b\x07.pt")
+    assert r"a\x1b]0;b\x07.pt: layer 1 of 2" in capsys.readouterr().err
