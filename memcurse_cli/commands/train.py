@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import convert
+from msgspec.structs import asdict
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands.options import QuietOption, option, progress_line, unwritable, write_file
@@ -25,6 +27,7 @@ STEP = "{step}"
 
 
 def train(
+    context: typer.Context,
     network: Annotated[NetworkName, typer.Argument(help="The student.", show_default=False)],
     output: Annotated[Path, option("FILE", "The safetensors file to write.", "--output", "-o")],
     units: Annotated[int, typer.Option(min=1, help="Hidden units of the student.")] = 64,
@@ -69,20 +72,9 @@ def train(
 
     Example: memcurse train lru --output lru.safetensors
     """
-    recipe = RECIPES[network]
-    settings = TrainingSettings(
-        network=network,
-        units=units,
-        teacher_units=teacher_units,
-        modulus=modulus,
-        initial_modulus=modulus if initial_modulus is None else initial_modulus,
-        horizon=horizon,
-        steps=recipe.steps if steps is None else steps,
-        batch=recipe.batch if batch is None else batch,
-        learning_rate=recipe.learning_rate if learning_rate is None else learning_rate,
-        seed=seed,
-        dtype=dtype,
-    )
+    defaults = {"initial_modulus": modulus, **asdict(RECIPES[network])}
+    given = {name: one for name, one in context.params.items() if one is not None}
+    settings = convert({**defaults, **given}, TrainingSettings)
     if (save_every is not None) != (STEP in output.name):
         raise UsageError(
             f"a file for each of several steps needs {STEP} in its name, and only then",
