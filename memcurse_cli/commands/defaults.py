@@ -15,7 +15,7 @@ from functools import cache
 from itertools import starmap
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -229,30 +229,26 @@ def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) ->
 
 
 def _declaration(
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
-            envvar="MEMCURSE_CONFIG",
-            show_envvar=False,
-            is_eager=True,
-            expose_value=False,
-            callback=configure,
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            help="Say on standard error where options come from and what was used.",
-            envvar="MEMCURSE_VERBOSE",
-            show_envvar=False,
-        ),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.", expose_value=False)
-    ] = False,
+    config: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
+        envvar="MEMCURSE_CONFIG",
+        show_envvar=False,
+        is_eager=True,
+        expose_value=False,
+        callback=configure,
+    ),
+    verbose: bool = typer.Option(
+        False,
+        "--verbose",
+        help="Say on standard error where options come from and what was used.",
+        envvar="MEMCURSE_VERBOSE",
+        show_envvar=False,
+    ),
+    debug: bool = typer.Option(
+        False, "--debug", help="Show the traceback of an error.", expose_value=False
+    ),
 ) -> None:
     """Declare the options of every command; Typer makes its own objects of them."""
 

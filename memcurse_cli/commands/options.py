@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -21,55 +21,46 @@ from memcurse_cli.reports.console import Lines, text_of
 from memcurse_cli.schema.json_codec import to_text
 
 
-def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
+def argument(metavar: str, meaning: str, **further: Any) -> Any:
+    """An argument of a command, which must be given unless it has a default."""
+    return typer.Argument(metavar=metavar, help=meaning, **further)
+
+
+def option(metavar: str, meaning: str, *names: str, default: Any = None, **further: Any) -> Any:
     """An option with a value, called like its parameter where it has no other names."""
-    return typer.Option(*names, metavar=metavar, help=meaning, **further)
+    return typer.Option(default, *names, metavar=metavar, help=meaning, **further)
 
 
-def flag(name: str, meaning: str, *more_names: str) -> Any:
+def flag(name: str, meaning: str, *more_names: str, default: bool | None = False) -> Any:
     """An option that has no value and no opposite."""
-    return typer.Option(name, *more_names, help=meaning)
+    return typer.Option(default, name, *more_names, help=meaning)
 
 
-AutocorrelationOption = Annotated[
-    str | None,
-    option(
-        "W:RHO[:OMEGA],…|FILE",
-        "A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
-        "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
-        "--autocorrelation",
-    ),
-]
-HorizonOption = Annotated[
-    int | None,
-    option(
-        "T",
-        "Steps of a sequence that starts from zero; without it, infinitely many.",
-        "--horizon",
-        min=1,
-    ),
-]
-ReadoutOption = Annotated[
-    str | None,
-    option(
-        "last|every",
-        "Read the --horizon at its last step, or as the mean over every step, which a loss "
-        "summed over the sequence sees. By default states are read at the last step and Hessians "
-        "are those of a loss over every step.",
-        "--readout",
-    ),
-]
-OneRhoOption = Annotated[
-    float | None,
-    option(
-        "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
-    ),
-]
-JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
-OutputOption = Annotated[
-    Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
-]
-QuietOption = Annotated[bool, flag("--quiet", "Nothing on standard error but errors.", "-q")]
+AUTOCORRELATION = option(
+    "W:RHO[:OMEGA],…|FILE",
+    "A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
+    "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
+    "--autocorrelation",
+)
+HORIZON = option(
+    "T",
+    "Steps of a sequence that starts from zero; without it, infinitely many.",
+    "--horizon",
+    min=1,
+)
+READOUT = option(
+    "last|every",
+    "Read the --horizon at its last step, or as the mean over every step, which a loss "
+    "summed over the sequence sees. By default states are read at the last step and Hessians "
+    "are those of a loss over every step.",
+    "--readout",
+)
+ONE_RHO = option(
+    "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
+)
+JSON = flag("--json", "Print JSON.")
+OUTPUT = option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
+QUIET = flag("--quiet", "Nothing on standard error but errors.", "-q")
 
 
 def choose_format(

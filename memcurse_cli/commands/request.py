@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from msgspec import Struct
@@ -16,10 +16,10 @@ from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, par
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching
 from memcurse_cli.commands.defaults import TYPED, source
 from memcurse_cli.commands.options import (
-    AutocorrelationOption,
-    OneRhoOption,
-    QuietOption,
-    ReadoutOption,
+    AUTOCORRELATION,
+    ONE_RHO,
+    QUIET,
+    READOUT,
     flag,
     option,
     progress_line,
@@ -51,57 +51,40 @@ def _steps(text: str) -> float:
 class Request(Struct, frozen=True):
     """How checkpoints are read: the options that `with_request` gives to a command."""
 
-    rho: OneRhoOption = None
-    autocorrelation: AutocorrelationOption = None
-    horizon: Annotated[
-        float | None,
-        option(
-            "T|inf",
-            "Steps of a sequence that starts from zero; without it what the checkpoint "
-            "says, else 1024.",
-            "--horizon",
-            parser=_steps,
-        ),
-    ] = None
-    readout: ReadoutOption = None
-    learning_rate: Annotated[
-        float | None,
-        option(
-            "RATE",
-            "The optimizer's learning rate; without it the largest that the checkpoint "
-            "records, else 0.001.",
-            "--lr",
-        ),
-    ] = None
-    step_limit: Annotated[float, option("X", "Step effect from which a group is told.")] = 0.1
-    family: Annotated[str | None, option("NAME", "Read as this family only.")] = None
-    layer: Annotated[
-        list[str] | None, option("GLOB", "Only layers whose name matches; repeatable.")
-    ] = None
-    assume: Annotated[
-        list[str] | None,
-        option(
-            "KEY=VALUE",
-            "What the checkpoint does not store, as discretization=bilinear; repeatable.",
-        ),
-    ] = None
-    device: Annotated[str, option("auto|cpu|cuda[:i]", "For eigendecompositions.")] = "auto"
-    spectra: Annotated[
-        bool,
-        flag(
-            "--spectra",
-            "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
-            "work under random inputs.",
-        ),
-    ] = False
-    simulate: Annotated[
-        bool | None,
-        flag(
-            "--simulate/--no-simulate",
-            "Run every layer on drawn inputs, longer than the gated ones are by default; or none.",
-        ),
-    ] = None
-    quiet: QuietOption = False
+    rho: float | None = ONE_RHO
+    autocorrelation: str | None = AUTOCORRELATION
+    horizon: float | None = option(
+        "T|inf",
+        "Steps of a sequence that starts from zero; without it what the checkpoint "
+        "says, else 1024.",
+        "--horizon",
+        parser=_steps,
+    )
+    readout: str | None = READOUT
+    learning_rate: float | None = option(
+        "RATE",
+        "The optimizer's learning rate; without it the largest that the checkpoint "
+        "records, else 0.001.",
+        "--lr",
+    )
+    step_limit: float = option("X", "Step effect from which a group is told.", default=0.1)
+    family: str | None = option("NAME", "Read as this family only.")
+    layer: list[str] | None = option("GLOB", "Only layers whose name matches; repeatable.")
+    assume: list[str] | None = option(
+        "KEY=VALUE", "What the checkpoint does not store, as discretization=bilinear; repeatable."
+    )
+    device: str = option("auto|cpu|cuda[:i]", "For eigendecompositions.", default="auto")
+    spectra: bool = flag(
+        "--spectra",
+        "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
+        "work under random inputs.",
+    )
+    simulate: bool | None = flag(
+        "--simulate/--no-simulate",
+        "Run every layer on drawn inputs, longer than the gated ones are by default; or none.",
+        default=None,
+    )
+    quiet: bool = QUIET
     left_out: tuple[str, ...] = ()  # the fields above that the command has no option for
 
     def arguments(self) -> dict[str, Any]:
@@ -162,7 +145,7 @@ def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[...
 
         @functools.wraps(command)
         def asked(**given: Any) -> None:
-            named = {name: given.pop(name) for name in offered}
+            named = {name: given.pop(name, shared[name].default.default) for name in OPTIONS}
             command(request=Request(**named, left_out=left_out), **given)
 
         vars(asked)["__signature__"] = inspect.Signature(parameters)
