@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -23,9 +24,7 @@ FORMATS = ("terminal", "json", "github", "markdown", "sarif", "junit")
 VIOLATION = 1
 SUMMARY = "GITHUB_STEP_SUMMARY"
 
-
-def _limit(metavar: str, meaning: str) -> Any:
-    return option(metavar, meaning, rich_help_panel="Limits")
+_limit = partial(option, rich_help_panel="Limits")
 
 
 @with_request()

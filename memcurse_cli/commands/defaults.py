@@ -21,6 +21,7 @@ import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands import COMMANDS, build, load
+from memcurse_cli.commands.options import flag, option
 from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_settings
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.reports.console import say
@@ -63,8 +64,8 @@ FILE, LINES = "memcurse.settings", "memcurse.lines"  # of a context: its file, `
 
 def origin(context: Any, name: str) -> str:
     """The place that sets an option below the command line; empty where none does."""
-    option = options_of(context.command).get(name)
-    if option is None or source(context, option.name) == TYPED:
+    known = options_of(context.command).get(name)
+    if known is None or source(context, known.name) == TYPED:
         return ""
     return variable_set(context.command.name, name) or context.meta.get(LINES, {}).get(name, "")
 
@@ -91,7 +92,7 @@ def options_of(command: Any) -> dict[str, Any]:
     if command.name in UNCONFIGURABLE:
         return {}
     named = {option_name(parameter): parameter for parameter in command.params}
-    return {name: option for name, option in named.items() if name and name not in PER_RUN}
+    return {name: known for name, known in named.items() if name and name not in PER_RUN}
 
 
 @cache
@@ -109,12 +110,6 @@ def variables(command: str, name: str) -> list[str]:
 def variable_set(command: str, name: str) -> str:
     """The variable that sets an option; empty where none does."""
     return next((one for one in variables(command, name) if os.environ.get(one)), "")
-
-
-def origin_of(error: Any) -> str:
-    """What set the option that a usage error is about; empty for the command line."""
-    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
-    return "" if context is None or option is None else origin(context, option_name(option))
 
 
 def configure(context: typer.Context, config: Path | None) -> None:
@@ -229,26 +224,22 @@ def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) ->
 
 
 def _declaration(
-    config: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
+    config: Path | None = option(
+        "FILE",
+        "Settings, instead of the nearest memcurse.toml or pyproject.toml.",
         envvar="MEMCURSE_CONFIG",
         show_envvar=False,
         is_eager=True,
         expose_value=False,
         callback=configure,
     ),
-    verbose: bool = typer.Option(
-        False,
+    verbose: bool = flag(
         "--verbose",
-        help="Say on standard error where options come from and what was used.",
+        "Say on standard error where options come from and what was used.",
         envvar="MEMCURSE_VERBOSE",
         show_envvar=False,
     ),
-    debug: bool = typer.Option(
-        False, "--debug", help="Show the traceback of an error.", expose_value=False
-    ),
+    debug: bool = flag("--debug", "Show the traceback of an error.", expose_value=False),
 ) -> None:
     """Declare the options of every command; Typer makes its own objects of them."""
 
@@ -256,15 +247,15 @@ def _declaration(
 def prepare(name: str) -> Any:
     """A command with the common options, and its own options' defaults from elsewhere."""
     command = build(name)
-    for one, option in options_of(command).items():
-        option.envvar, option.show_envvar = variables(name, one), False
+    for one, known in options_of(command).items():
+        known.envvar, known.show_envvar = variables(name, one), False
     maker = typer.Typer(add_completion=False)
     maker.command()(_declaration)
     # `settings` has no options of its own to set, and is about the file.
     lacks_config = name in UNCONFIGURABLE and name != "settings"
     left_out = ("help", "config") if lacks_config else ("help",)
     common = typer.main.get_command(maker).params
-    command.params += [option for option in common if option.name not in left_out]
+    command.params += [one for one in common if one.name not in left_out]
     command.invoke = _narrated(command.invoke)
     return command
 
@@ -300,8 +291,8 @@ def _tell(context: Any) -> None:
     file = settings_of(context)
     if file is not None:
         say(f"memcurse: settings are read from {file.path}")
-    for name, option in options_of(context.command).items():
-        place, value = origin(context, name), context.params.get(option.name)
+    for name, known in options_of(context.command).items():
+        place, value = origin(context, name), context.params.get(known.name)
         if place and value is not None:
             say(f"memcurse: {name} = {shown(value)} ({place})")
 

@@ -21,19 +21,19 @@ from memcurse_cli.reports.console import Lines, text_of
 from memcurse_cli.schema.json_codec import to_text
 
 
-def argument(metavar: str, meaning: str, **further: Any) -> Any:
-    """An argument of a command, which must be given unless it has a default."""
-    return typer.Argument(metavar=metavar, help=meaning, **further)
+def argument(metavar: str, meaning: str, *, default: Any = ...) -> Any:
+    """An argument, which must be given where it has no default."""
+    return typer.Argument(default, metavar=metavar, help=meaning)
 
 
-def option(metavar: str, meaning: str, *names: str, default: Any = None, **further: Any) -> Any:
+def option(metavar: str, meaning: str, *names: str, default: Any = None, **more: Any) -> Any:
     """An option with a value, called like its parameter where it has no other names."""
-    return typer.Option(default, *names, metavar=metavar, help=meaning, **further)
+    return typer.Option(default, *names, metavar=metavar, help=meaning, **more)
 
 
-def flag(name: str, meaning: str, *more_names: str, default: bool | None = False) -> Any:
+def flag(name: str, meaning: str, *names: str, default: bool | None = False, **more: Any) -> Any:
     """An option that has no value and no opposite."""
-    return typer.Option(default, name, *more_names, help=meaning)
+    return typer.Option(default, name, *names, help=meaning, **more)
 
 
 AUTOCORRELATION = option(

@@ -7,6 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -230,19 +231,16 @@ def report_text(path: str) -> bytes | None:
     if is_url(path):
         return None
     try:
-        file = LocalFile(path)
+        with closing(LocalFile(path)) as file:
+            if file.first(PEEK).lstrip(BLANK)[:1] not in (b"{", b"["):
+                return None
+            text = file.first(MAX_JSON_BYTES + 1)
     except CheckpointError:  # a folder, or nothing at all: inspecting it will say what is wrong
         return None
     try:
-        head = file.read(0, min(PEEK, file.size))
-        if head.lstrip(BLANK)[:1] not in (b"{", b"["):
-            return None
-        text = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
         document = parse_json(text)
     except ValueError:  # of a damaged report, the bytes are for the error that says what is wrong
         return text if path.endswith(".json") else None
-    finally:
-        file.close()
     first = document[0] if isinstance(document, list) and document else document
     is_report = isinstance(first, dict) and str(first.get("schema", "")).startswith("memcurse.")
     return text if is_report or isinstance(document, list) else None

@@ -41,10 +41,10 @@ from memcurse_cli.commands.options import (
     show,
     write_file,
 )
+from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.schema.json_codec import to_text
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.settings import SettingsFile
     from memcurse_cli.schema.listings import SettingDocument
 
 
@@ -287,22 +287,21 @@ def settings(context: typer.Context, as_json: bool = JSON, output: Path | None =
     """
     from memcurse_cli.schema.listings import SettingsDocument
 
-    file = settings_of(context)
-    said = (*_options(file), *_limits(file))
-    document = SettingsDocument(None if file is None else file.path, said)
+    file = settings_of(context) or SettingsFile("", {}, "")
+    document = SettingsDocument(file.path or None, (*_options(file), *_limits(file)))
     rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
     _list(document, as_json, output, "listing", ("setting", "value", "from"), rows)
 
 
-def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
+def _options(file: SettingsFile) -> Iterator[SettingDocument]:
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.diagnosis.policy import KEYS
     from memcurse_cli.schema.listings import SettingDocument
 
     rows: dict[tuple[str, str, str], SettingDocument] = {}
     for command, options in everything().items():
-        found = () if file is None else entries(file, command, options)
-        said = {name: (value, file.place(*keys)) for name, keys, value in found if file}
+        found = entries(file, command, options)
+        said = {name: (value, file.place(*keys)) for name, keys, value in found}
         for name, known in options.items():
             value, origin = said.get(name, (known.default, ""))
             if variable := variable_set(command, name):
@@ -322,13 +321,11 @@ def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
     yield from (row for _, row in sorted(rows.items()))
 
 
-def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
+def _limits(file: SettingsFile) -> Iterator[SettingDocument]:
     """What the table of `memcurse check` and its overrides say, key by key."""
     from memcurse_cli.diagnosis.policy import CHECK, OVERRIDES, rule_sets, table
     from memcurse_cli.schema.listings import SettingDocument
 
-    if file is None:
-        return
     rule_sets(file)  # refuses what is wrong
     found = table(file).found
     tables: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [((CHECK,), found)]
