@@ -38,13 +38,13 @@ BLANK = b" \t\r\n\xef\xbb\xbf"
 PEEK = 4096
 
 
-def _steps(text: str) -> float:
-    """A horizon: a whole number, or ``inf``; what is too large for a float is not that."""
+def _steps(given: str | float) -> float:
+    """A horizon, which a file has as a number: whole, or ``inf``, not what no float can hold."""
     try:
-        steps = float(text)
+        steps = float(given)
     except ValueError:
         steps = math.nan
-    if math.isnan(steps) or (math.isinf(steps) and text.strip().lower() != "inf"):
+    if math.isnan(steps) or (math.isinf(steps) and str(given).strip().lower() != "inf"):
         raise typer.BadParameter("give a number of steps, or inf for a sequence without end")
     return steps
 

@@ -46,6 +46,8 @@ def test_the_command_line_the_environment_the_file_and_the_default_in_this_order
     variables["MEMCURSE_INSPECT_LR"] = "6e-3"
     assert report(tmp_path, environment=variables)["learning_rate"] == 6e-3
     assert report(tmp_path, "--lr", "7e-3", environment=variables)["learning_rate"] == 7e-3
+    (tmp_path / "memcurse.toml").write_text("horizon = inf\n")
+    assert report(tmp_path)["horizon"] is None
 
 
 def test_of_two_that_exclude_each_other_the_one_from_the_higher_place_counts(
