@@ -120,14 +120,15 @@ def run(arguments: list[str]) -> int:
 
 def _misused(error: Any) -> int:
     """End with one of click's usage errors, and what set the option that it is about."""
-    from memcurse_cli.commands.defaults import origin_of
+    from memcurse_cli.commands.defaults import option_name, origin
 
     said, context = error.format_message().rstrip("."), getattr(error, "ctx", None)
     if not said:  # no arguments at all: the help has been shown
         return BAD_INPUT
     command = context.command_path if context is not None else "memcurse"
-    origin = origin_of(error)
-    return _fail(f"{origin}: " * bool(origin) + f"{said}; see '{command} --help'")
+    option = getattr(error, "param", None)
+    place = origin(context, option_name(option)) if context and option else ""
+    return _fail(f"{place}: " * bool(place) + f"{said}; see '{command} --help'")
 
 
 def _message(error: BaseException) -> str:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, shown_place
 from memcurse_cli.checkpoints.untrusted.source import read_bounded
 from memcurse_cli.commands.defaults import settings_of
-from memcurse_cli.commands.options import (
-    JsonOption,
-    OutputOption,
-    choose_format,
-    emit,
-    flag,
-    option,
-)
+from memcurse_cli.commands.options import JSON, OUTPUT, argument, choose_format, emit, flag, option
 from memcurse_cli.commands.request import Request, expanded, load_reports, with_request
 from memcurse_cli.reports.console import say
 
@@ -30,53 +24,41 @@ FORMATS = ("terminal", "json", "github", "markdown", "sarif", "junit")
 VIOLATION = 1
 SUMMARY = "GITHUB_STEP_SUMMARY"
 
-
-def _limit(metavar: str, meaning: str) -> Any:
-    return option(metavar, meaning, rich_help_panel="Limits")
+_limit = partial(option, rich_help_panel="Limits")
 
 
 @with_request()
 def check(
     context: typer.Context,
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH",
-            help="Checkpoints, reports of memcurse inspect --json, quoted globs of either, or -.",
-        ),
-    ],
-    max_verdict: Annotated[str | None, _limit("ok|watch", "The worst verdict.")] = None,
-    min_memory: Annotated[float | None, _limit("STEPS", "The longest of the layers'.")] = None,
-    max_time_constant: Annotated[float | None, _limit("STEPS", "The memory of a layer.")] = None,
-    max_step_effect: Annotated[float | None, _limit("X", "Of a group; 0.5 is 50 %.")] = None,
-    max_relative_sensitivity: Annotated[float | None, _limit("κ", "E|dh/dω|² / E|h|².")] = None,
-    max_unstable: Annotated[int | None, _limit("N", "Eigenvalues with |λ| ≥ 1.")] = None,
-    min_diagonality: Annotated[float | None, _limit("X", "Of the Hessian, in [1/N, 1].")] = None,
-    max_adam_residual: Annotated[float | None, _limit("X", "What Adam leaves, in [1, N].")] = None,
-    max_rounding_error: Annotated[
-        list[str] | None, _limit("DTYPE=X", "Of the state, as bfloat16=0.1; repeatable.")
-    ] = None,
-    select: Annotated[list[str] | None, _limit("CODE,…", "Findings that fail.")] = None,
-    forbid: Annotated[list[str] | None, _limit("CODE,…", "More findings that fail.")] = None,
-    ignore: Annotated[list[str] | None, _limit("CODE,…", "Findings that do not.")] = None,
-    fail_on: Annotated[str | None, _limit("not-judged", "Fail what was not judged.")] = None,
-    allow_missing: Annotated[
-        bool | None, typer.Option(help="Let a figure pass that a limit needs and the report lacks.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, option("REPORT.json", "Fail only on what is worse than in this one.")
-    ] = None,
-    tolerance: Annotated[
-        float | None, option("X", "By how much a figure may be worse.", show_default="0.05")
-    ] = None,
-    output_format: Annotated[
-        str | None, option("NAME", f"One of {', '.join(FORMATS)}.", "--format")
-    ] = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
-    exit_zero: Annotated[
-        bool, flag("--exit-zero", "End with 0 also where something fails.")
-    ] = False,
+    paths: list[str] = argument(
+        "PATH", "Checkpoints, reports of memcurse inspect --json, quoted globs of either, or -."
+    ),
+    max_verdict: str | None = _limit("ok|watch", "The worst verdict."),
+    min_memory: float | None = _limit("STEPS", "The longest of the layers'."),
+    max_time_constant: float | None = _limit("STEPS", "The memory of a layer."),
+    max_step_effect: float | None = _limit("X", "Of a group; 0.5 is 50 %."),
+    max_relative_sensitivity: float | None = _limit("κ", "E|dh/dω|² / E|h|²."),
+    max_unstable: int | None = _limit("N", "Eigenvalues with |λ| ≥ 1."),
+    min_diagonality: float | None = _limit("X", "Of the Hessian, in [1/N, 1]."),
+    max_adam_residual: float | None = _limit("X", "What Adam leaves, in [1, N]."),
+    max_rounding_error: list[str] | None = _limit(
+        "DTYPE=X", "Of the state, as bfloat16=0.1; repeatable."
+    ),
+    select: list[str] | None = _limit("CODE,…", "Findings that fail."),
+    forbid: list[str] | None = _limit("CODE,…", "More findings that fail."),
+    ignore: list[str] | None = _limit("CODE,…", "Findings that do not."),
+    fail_on: str | None = _limit("not-judged", "Fail what was not judged."),
+    allow_missing: bool | None = typer.Option(
+        None, help="Let a figure pass that a limit needs and the report lacks."
+    ),
+    baseline: Path | None = option("REPORT.json", "Fail only on what is worse than in this one."),
+    tolerance: float | None = option(
+        "X", "By how much a figure may be worse.", show_default="0.05"
+    ),
+    output_format: str | None = option("NAME", f"One of {', '.join(FORMATS)}.", "--format"),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
+    exit_zero: bool = flag("--exit-zero", "End with 0 also where something fails."),
     *,
     request: Request,
 ) -> None:

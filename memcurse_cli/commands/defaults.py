@@ -10,24 +10,25 @@ import os
 import sys
 import time
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import starmap
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.commands import COMMANDS, build, load
+from memcurse_cli.commands.options import flag, option
 from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_settings
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.reports.console import say
 
 # Commands that only list something, and `train`, whose options describe one network.
 UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
-OWN_TABLE = "check"  # the command whose table holds limits, which `diagnosis.policy` reads
+OWN_TABLE = "check"  # the command whose table holds limits
 FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(
     {"help", "json", "output", "html", "config", "verbose", "baseline", "plot", "debug", "watch"}
@@ -44,16 +45,13 @@ FOUND_MAY_SET = frozenset(
     # What is shown of it.
     | {"learning-rates", "correlation", "values", "all", FORMAT, "quiet", "no-cache", "interval"}
     | {"full", "section", "explain"}
-    # The limits, which stand in the table `check`.
-    | {"max-verdict", "min-memory", "max-step-effect", "max-relative-sensitivity", "max-unstable"}
-    | {"max-time-constant", "min-diagonality", "max-adam-residual", "max-rounding-error"}
-    | {"select", "forbid", "ignore", "fail-on", "allow-missing", "tolerance"}
 )
 """The options that a settings file may set that was found and not named.
 
 It may be a stranger's, of a repository that was cloned. What reaches the network (a Dask scheduler
 may run code here), writes, names a file, keeps the machine busy (processes, a regular expression)
 or lets a check pass regardless is not here, and neither is an option that nobody has thought about.
+The limits are not either, as `diagnosis.policy` reads their table.
 """
 
 # Of these only the one from the higher place counts; from the same place they still clash.
@@ -61,16 +59,15 @@ EXCLUSIVE = (("rho", "autocorrelation"), ("jobs", "executor"))
 TYPED = "COMMANDLINE"
 PLACES = ("", "DEFAULT", "DEFAULT_MAP", "ENVIRONMENT", TYPED)  # from the lowest to the highest
 PREFIX = "MEMCURSE"
-VERBOSE = "verbose"
 FILE, LINES = "memcurse.settings", "memcurse.lines"  # of a context: its file, ``FILE:LINE`` of each
 
 
 def origin(context: Any, name: str) -> str:
     """The place that sets an option below the command line; empty where none does."""
-    option = options_of(context).get(name)
-    if option is None or source(context, option.name) == TYPED:
+    known = options_of(context.command).get(name)
+    if known is None or source(context, known.name) == TYPED:
         return ""
-    return variable_set(option) or context.meta.get(LINES, {}).get(name, "")
+    return variable_set(context.command.name, name) or context.meta.get(LINES, {}).get(name, "")
 
 
 def source(context: Any, parameter: str) -> str:
@@ -85,29 +82,23 @@ def settings_of(context: Any) -> SettingsFile | None:
     return file
 
 
-def options_of(context: Any) -> dict[str, Any]:
-    """The options of a call's command that something other than the command line may set."""
-    return configurable(context.command.name, context.command.params)
-
-
 def option_name(parameter: Any) -> str:
     """``some-option`` of an option; empty for an argument."""
     return next((opt[2:] for opt in parameter.opts if opt.startswith("--")), "")
 
 
-def configurable(command: str, parameters: Sequence[Any]) -> dict[str, Any]:
+def options_of(command: Any) -> dict[str, Any]:
     """The options of a command that something other than the command line may set."""
-    if command in UNCONFIGURABLE:
+    if command.name in UNCONFIGURABLE:
         return {}
-    named = {option_name(parameter): parameter for parameter in parameters}
-    return {name: option for name, option in named.items() if name and name not in PER_RUN}
+    named = {option_name(parameter): parameter for parameter in command.params}
+    return {name: known for name, known in named.items() if name and name not in PER_RUN}
 
 
 @cache
 def everything() -> dict[str, dict[str, Any]]:
     """The options of every command that settings may set, by command and name."""
-    names = [name for name in COMMANDS if name not in UNCONFIGURABLE]
-    return {name: configurable(name, build(name).params) for name in names}
+    return {name: options_of(build(name)) for name in COMMANDS if name not in UNCONFIGURABLE}
 
 
 def variables(command: str, name: str) -> list[str]:
@@ -116,22 +107,9 @@ def variables(command: str, name: str) -> list[str]:
     return [own] if name == FORMAT else [own, f"{PREFIX}_{name}".upper().replace("-", "_")]
 
 
-def variable_set(option: Any) -> str:
+def variable_set(command: str, name: str) -> str:
     """The variable that sets an option; empty where none does."""
-    return next((name for name in option.envvar or () if os.environ.get(name)), "")
-
-
-def origin_of(error: Any) -> str:
-    """What set the option that a usage error is about; empty for the command line."""
-    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
-    return "" if context is None or option is None else origin(context, option_name(option))
-
-
-def give_variables(command: str, options: Mapping[str, Any]) -> None:
-    """Let options be set by the environment; the help stays as short as it is."""
-    for name, option in options.items():
-        option.envvar = variables(command, name)
-        option.show_envvar = False
+    return next((one for one in variables(command, name) if os.environ.get(one)), "")
 
 
 def configure(context: typer.Context, config: Path | None) -> None:
@@ -141,7 +119,7 @@ def configure(context: typer.Context, config: Path | None) -> None:
     file = find_settings() if config is None else read_settings(config)
     context.meta[FILE], context.meta[LINES], context.default_map = file, {}, {}
     if file is not None:
-        command, options = str(context.command.name), options_of(context)
+        command, options = str(context.command.name), options_of(context.command)
         types = typing.get_type_hints(load(command))
         for name, keys, value in entries(file, command, options):
             parameter = options[name].name
@@ -150,14 +128,9 @@ def configure(context: typer.Context, config: Path | None) -> None:
             context.meta[LINES][name] = file.place(*keys)
 
 
-def remember(context: typer.Context, verbose: bool) -> None:
-    """Keep for `_narrated` whether to say what happens."""
-    context.meta[VERBOSE] = verbose
-
-
 def _choose(context: Any) -> None:
     """Let options be as if not given that one from a higher place excludes."""
-    options = options_of(context)
+    options = options_of(context.command)
 
     def rank(name: str) -> int:
         return PLACES.index(source(context, options[name].name))
@@ -251,32 +224,22 @@ def checked(file: SettingsFile, keys: tuple[str, ...], value: Any, kind: Any) ->
 
 
 def _declaration(
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Settings, instead of the nearest memcurse.toml or pyproject.toml.",
-            envvar="MEMCURSE_CONFIG",
-            show_envvar=False,
-            is_eager=True,
-            expose_value=False,
-            callback=configure,
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            help="Say on standard error where options come from and what was used.",
-            envvar="MEMCURSE_VERBOSE",
-            show_envvar=False,
-            expose_value=False,
-            callback=remember,
-        ),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.", expose_value=False)
-    ] = False,
+    config: Path | None = option(
+        "FILE",
+        "Settings, instead of the nearest memcurse.toml or pyproject.toml.",
+        envvar="MEMCURSE_CONFIG",
+        show_envvar=False,
+        is_eager=True,
+        expose_value=False,
+        callback=configure,
+    ),
+    verbose: bool = flag(
+        "--verbose",
+        "Say on standard error where options come from and what was used.",
+        envvar="MEMCURSE_VERBOSE",
+        show_envvar=False,
+    ),
+    debug: bool = flag("--debug", "Show the traceback of an error.", expose_value=False),
 ) -> None:
     """Declare the options of every command; Typer makes its own objects of them."""
 
@@ -284,14 +247,15 @@ def _declaration(
 def prepare(name: str) -> Any:
     """A command with the common options, and its own options' defaults from elsewhere."""
     command = build(name)
-    give_variables(name, configurable(name, command.params))
+    for one, known in options_of(command).items():
+        known.envvar, known.show_envvar = variables(name, one), False
     maker = typer.Typer(add_completion=False)
     maker.command()(_declaration)
     # `settings` has no options of its own to set, and is about the file.
     lacks_config = name in UNCONFIGURABLE and name != "settings"
     left_out = ("help", "config") if lacks_config else ("help",)
     common = typer.main.get_command(maker).params
-    command.params += [option for option in common if option.name not in left_out]
+    command.params += [one for one in common if one.name not in left_out]
     command.invoke = _narrated(command.invoke)
     return command
 
@@ -303,7 +267,7 @@ def _narrated(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
 
     def run(context: Any) -> Any:
-        verbose = context.meta.get(VERBOSE)
+        verbose = context.params.pop("verbose")  # which no command has a parameter for
         _choose(context)
         if verbose:
             _tell(context)
@@ -327,8 +291,8 @@ def _tell(context: Any) -> None:
     file = settings_of(context)
     if file is not None:
         say(f"memcurse: settings are read from {file.path}")
-    for name, option in options_of(context).items():
-        place, value = origin(context, name), context.params.get(option.name)
+    for name, known in options_of(context.command).items():
+        place, value = origin(context, name), context.params.get(known.name)
         if place and value is not None:
             say(f"memcurse: {name} = {shown(value)} ({place})")
 

@@ -3,99 +3,75 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
 
 from memcurse_cli.commands.options import (
-    JsonOption,
-    OutputOption,
+    JSON,
+    OUTPUT,
+    argument,
     check_figure,
     choose_format,
     emit,
     flag,
-    layer_progress,
     option,
     show,
     write_file,
 )
 from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
 from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.console import text_of
+from memcurse_cli.schema.json_codec import to_text
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.report import Report
 
 FORMATS = ("terminal", "json", "html")
-FormatOption = Annotated[
-    str | None,
-    option(
-        "|".join(FORMATS), "What to print; html is one file with charts, for a browser.", "--format"
-    ),
-]
+FORMAT = option(
+    "|".join(FORMATS), "What to print; html is one file with charts, for a browser.", "--format"
+)
 
 
 @with_request()
 def inspect(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Checkpoints: files, directories, quoted globs, URLs."),
-    ],
     request: Request,
-    values: Annotated[bool, flag("--values", "Put every eigenvalue into the JSON.")] = False,
-    gates: Annotated[
-        bool, flag("--gates", "Read the weights of input-dependent gates: how far they move λ.")
-    ] = False,
-    input_scale: Annotated[
-        float | None,
-        option(
-            "S", "The RMS of each component of what the gates see, 1 by default; implies --gates."
-        ),
-    ] = None,
-    rewrite_as: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "Show the same eigenvalues as lru, polar, real-imaginary, optimal or s4 too; "
-            "repeatable.",
-            "--as",
-        ),
-    ] = None,
-    normalize: Annotated[
-        str | None,
-        option(
-            "own|coupled",
-            "Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ.",
-        ),
-    ] = None,
-    learning_rates: Annotated[
-        bool, flag("--learning-rates", "Derive rates for the recurrent groups, relative to --lr.")
-    ] = False,
-    optimizer: Annotated[
-        str | None,
-        option("FILE", "Read Adam's state from here, where the checkpoint does not hold it."),
-    ] = None,
-    full: Annotated[bool, flag("--full", "Print every section of the report.")] = False,
-    section: Annotated[
-        list[str] | None,
-        option("NAME", "Print this section alone, as layers, parameters, hessian; repeatable."),
-    ] = None,
-    explain: Annotated[
-        bool, flag("--explain", "Explain the columns of --full or of its sections.")
-    ] = False,
-    show_all: Annotated[
-        bool, flag("--all", "Show every layer, with --full or in its sections.")
-    ] = False,
-    html: Annotated[
-        Path | None, option("FILE", "Write the page for a browser into FILE too.")
-    ] = None,
-    report_format: FormatOption = None,
-    as_json: JsonOption = False,
-    plot: Annotated[
-        Path | None,
-        option("FILE", "Draw spectrum and sensitivities into a .svg, .png or .pdf too."),
-    ] = None,
-    output: OutputOption = None,
+    paths: list[str] = argument("PATH", "Checkpoints: files, directories, quoted globs, URLs."),
+    values: bool = flag("--values", "Put every eigenvalue into the JSON."),
+    gates: bool = flag(
+        "--gates", "Read the weights of input-dependent gates: how far they move λ."
+    ),
+    input_scale: float | None = option(
+        "S", "The RMS of each component of what the gates see, 1 by default; implies --gates."
+    ),
+    rewrite_as: list[str] | None = option(
+        "NAME",
+        "Show the same eigenvalues as lru, polar, real-imaginary, optimal or s4 too; repeatable.",
+        "--as",
+    ),
+    normalize: str | None = option(
+        "own|coupled", "Show them with γ = √(1-|λ|²) too: its own parameter, or computed from λ."
+    ),
+    learning_rates: bool = flag(
+        "--learning-rates", "Derive rates for the recurrent groups, relative to --lr."
+    ),
+    optimizer: str | None = option(
+        "FILE", "Read Adam's state from here, where the checkpoint does not hold it."
+    ),
+    full: bool = flag("--full", "Print every section of the report."),
+    section: list[str] | None = option(
+        "NAME", "Print this section alone, as layers, parameters, hessian; repeatable."
+    ),
+    explain: bool = flag("--explain", "Explain the columns of --full or of its sections."),
+    show_all: bool = flag("--all", "Show every layer, with --full or in its sections."),
+    html: Path | None = option("FILE", "Write the page for a browser into FILE too."),
+    report_format: str | None = FORMAT,
+    as_json: bool = JSON,
+    plot: Path | None = option(
+        "FILE", "Draw spectrum and sensitivities into a .svg, .png or .pdf too."
+    ),
+    output: Path | None = OUTPUT,
 ) -> None:
     """Report on every recurrent layer of a checkpoint.
 
@@ -145,13 +121,10 @@ def inspect(
         if html is not None:
             write_file(html, browser_page.encode())
     if chosen == "json":
-        from memcurse_cli.schema.json_codec import to_text
-
         emit(to_text(*reports, values=values), output)
     elif chosen == "html":
         emit(browser_page, output)
     else:
-        from memcurse_cli.reports.console import text_of
         from memcurse_cli.reports.terminal import page
         from memcurse_cli.reports.terminal.report import render
 
@@ -176,20 +149,16 @@ def inspect(
 
 @with_request("spectra", "simulate")
 def simulate(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")
-    ],
     request: Request,
-    inputs: Annotated[
-        str | None,
-        option("FILE", "Run it on these (batch, time, features): .npy, .npz or .safetensors."),
-    ] = None,
-    embeddings: Annotated[
-        str | None,
-        option("TENSOR", "Take --inputs as (batch, time) tokens, rows of this tensor."),
-    ] = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    path: str = argument("PATH", "A checkpoint: a file, directory or URL."),
+    inputs: str | None = option(
+        "FILE", "Run it on these (batch, time, features): .npy, .npz or .safetensors."
+    ),
+    embeddings: str | None = option(
+        "TENSOR", "Take --inputs as (batch, time) tokens, rows of this tensor."
+    ),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Run every layer: memory and step effects, beside theory.
 
@@ -204,42 +173,30 @@ def simulate(
     given = None if inputs is None else read_series(inputs)
     report = request.inspect(path, simulate=True, inputs=given, embeddings=embeddings)
     if as_json:
-        from memcurse_cli.schema.json_codec import to_text
-
         emit(to_text(report), output)
     else:
-        from memcurse_cli.reports.console import text_of
-
         emit(text_of(render(report, sections=["simulated"]), output), output)
 
 
 @with_request("learning_rate", "step_limit", "spectra", "simulate")
 def hessian(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A checkpoint: a file, directory or URL.")
-    ],
     request: Request,
-    correlation: Annotated[
-        bool, flag("--correlation", "Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|.")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        option(
-            "FILE.png|svg|pdf", "Draw heat map, eigenvectors and spectrum of every layer into FILE."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    path: str = argument("PATH", "A checkpoint: a file, directory or URL."),
+    correlation: bool = flag("--correlation", "Draw |H_ab|/√(H_aa H_bb) rather than |H_ab|."),
+    plot: Path | None = option(
+        "FILE.png|svg|pdf", "Draw heat map, eigenvectors and spectrum of every layer into FILE."
+    ),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Which parameters the loss couples, and what Adam can mend.
 
     Example: memcurse hessian model.safetensors --plot hessian.svg
     """
-    from memcurse_cli.diagnosis.inspection import hessian as inspect_hessian
+    from memcurse_cli.diagnosis.inspection import hessian as take_hessian
 
     figure_format = check_figure(plot)
-    with layer_progress(path, quiet=request.quiet) as progress:
-        report = inspect_hessian(path, **request.arguments(), progress=progress)
+    report = request.asked_of(take_hessian, path)
     if plot is not None:
         from memcurse_cli.reports.figures import hessian_figure
 
@@ -251,17 +208,13 @@ def hessian(
 @with_request("spectra")
 def compare(
     context: typer.Context,
-    before: Annotated[
-        str, typer.Argument(metavar="A", help="A checkpoint, a report's JSON, or - for stdin.")
-    ],
-    after: Annotated[str, typer.Argument(metavar="B", help="The same, to compare with.")],
     request: Request,
-    values: Annotated[
-        bool, flag("--values", "Put every pair of eigenvalues into the JSON.")
-    ] = False,
-    output_format: FormatOption = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    before: str = argument("A", "A checkpoint, a report's JSON, or - for stdin."),
+    after: str = argument("B", "The same, to compare with."),
+    values: bool = flag("--values", "Put every pair of eigenvalues into the JSON."),
+    output_format: str | None = FORMAT,
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Compare two checkpoints layer by layer: what moved.
 

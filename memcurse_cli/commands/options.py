@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -17,58 +17,50 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.files import write_whole
-from memcurse_cli.reports.console import Lines, text_of, visible
+from memcurse_cli.reports.console import Lines, text_of
+from memcurse_cli.schema.json_codec import to_text
 
 
-def option(metavar: str, meaning: str, *names: str, **further: Any) -> Any:
+def argument(metavar: str, meaning: str, *, default: Any = ...) -> Any:
+    """An argument, which must be given where it has no default."""
+    return typer.Argument(default, metavar=metavar, help=meaning)
+
+
+def option(metavar: str, meaning: str, *names: str, default: Any = None, **more: Any) -> Any:
     """An option with a value, called like its parameter where it has no other names."""
-    return typer.Option(*names, metavar=metavar, help=meaning, **further)
+    return typer.Option(default, *names, metavar=metavar, help=meaning, **more)
 
 
-def flag(name: str, meaning: str, *more_names: str) -> Any:
+def flag(name: str, meaning: str, *names: str, default: bool | None = False, **more: Any) -> Any:
     """An option that has no value and no opposite."""
-    return typer.Option(name, *more_names, help=meaning)
+    return typer.Option(default, name, *names, help=meaning, **more)
 
 
-AutocorrelationOption = Annotated[
-    str | None,
-    option(
-        "W:RHO[:OMEGA],…|FILE",
-        "A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
-        "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
-        "--autocorrelation",
-    ),
-]
-HorizonOption = Annotated[
-    int | None,
-    option(
-        "T",
-        "Steps of a sequence that starts from zero; without it, infinitely many.",
-        "--horizon",
-        min=1,
-    ),
-]
-ReadoutOption = Annotated[
-    str | None,
-    option(
-        "last|every",
-        "Read the --horizon at its last step, or as the mean over every step, which a loss "
-        "summed over the sequence sees. By default states are read at the last step and Hessians "
-        "are those of a loss over every step.",
-        "--readout",
-    ),
-]
-OneRhoOption = Annotated[
-    float | None,
-    option(
-        "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
-    ),
-]
-JsonOption = Annotated[bool, flag("--json", "Print JSON.")]
-OutputOption = Annotated[
-    Path | None, option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
-]
-QuietOption = Annotated[bool, flag("--quiet", "Nothing on standard error but errors.", "-q")]
+AUTOCORRELATION = option(
+    "W:RHO[:OMEGA],…|FILE",
+    "A mixture R(Δ) = Σ w ρ^|Δ| cos(ωΔ), as '0.332:0,0.044:0.997' or as the JSON that "
+    "memcurse autocorrelation wrote; ω is in radians per step, and 0 where it is left out.",
+    "--autocorrelation",
+)
+HORIZON = option(
+    "T",
+    "Steps of a sequence that starts from zero; without it, infinitely many.",
+    "--horizon",
+    min=1,
+)
+READOUT = option(
+    "last|every",
+    "Read the --horizon at its last step, or as the mean over every step, which a loss "
+    "summed over the sequence sees. By default states are read at the last step and Hessians "
+    "are those of a loss over every step.",
+    "--readout",
+)
+ONE_RHO = option(
+    "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; white noise by default.", "--rho"
+)
+JSON = flag("--json", "Print JSON.")
+OUTPUT = option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
+QUIET = flag("--quiet", "Nothing on standard error but errors.", "-q")
 
 
 def choose_format(
@@ -87,20 +79,13 @@ def choose_format(
     return "json" if as_json else given or known[0]
 
 
-def emit_json(document: Any, output: Path | None) -> None:
-    """Print or write the JSON of a document, as `emit` does."""
-    from memcurse_cli.schema.json_codec import to_text
-
-    emit(to_text(document), output)
-
-
 def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any) -> None:
     """Print or write a document in a format: its JSON, or what the page of this name says.
 
     ``how`` is for the page in a terminal.
     """
     if chosen == "json":
-        emit_json(document, output)
+        emit(to_text(document), output)
         return
     folder = "html" if chosen == "html" else "terminal"
     module = importlib.import_module(f"memcurse_cli.reports.{folder}.{page}")
@@ -182,12 +167,3 @@ def progress_line(*, quiet: bool, patience: float | None = None) -> Iterator[Cal
         if shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
-
-
-@contextmanager
-def layer_progress(path: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """What is called with (layers done, layers in all, name of the next)."""
-    with progress_line(quiet=quiet) as show:
-        yield lambda done, total, layer: show(
-            visible(f"{shown_place(path)}: layer {done + 1} of {total}")
-        )

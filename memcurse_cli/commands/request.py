@@ -7,7 +7,8 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from msgspec import Struct
@@ -16,31 +17,34 @@ from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, is_url, par
 from memcurse_cli.checkpoints.untrusted.source import LocalFile, matching
 from memcurse_cli.commands.defaults import TYPED, source
 from memcurse_cli.commands.options import (
-    AutocorrelationOption,
-    OneRhoOption,
-    QuietOption,
-    ReadoutOption,
+    AUTOCORRELATION,
+    ONE_RHO,
+    QUIET,
+    READOUT,
     flag,
-    layer_progress,
     option,
+    progress_line,
 )
 from memcurse_cli.errors import CheckpointError, UsageError
+from memcurse_cli.reports.console import visible
 
 if TYPE_CHECKING:
     from memcurse_cli.schema.report import Report
+
+Taken = TypeVar("Taken")
 
 STDIN = "-"
 BLANK = b" \t\r\n\xef\xbb\xbf"
 PEEK = 4096
 
 
-def _steps(text: str) -> float:
-    """A horizon: a whole number, or ``inf``; what is too large for a float is not that."""
+def _steps(given: str | float) -> float:
+    """A horizon, which a file has as a number: whole, or ``inf``, not what no float can hold."""
     try:
-        steps = float(text)
+        steps = float(given)
     except ValueError:
         steps = math.nan
-    if math.isnan(steps) or (math.isinf(steps) and text.strip().lower() != "inf"):
+    if math.isnan(steps) or (math.isinf(steps) and str(given).strip().lower() != "inf"):
         raise typer.BadParameter("give a number of steps, or inf for a sequence without end")
     return steps
 
@@ -48,57 +52,40 @@ def _steps(text: str) -> float:
 class Request(Struct, frozen=True):
     """How checkpoints are read: the options that `with_request` gives to a command."""
 
-    rho: OneRhoOption = None
-    autocorrelation: AutocorrelationOption = None
-    horizon: Annotated[
-        float | None,
-        option(
-            "T|inf",
-            "Steps of a sequence that starts from zero; without it what the checkpoint "
-            "says, else 1024.",
-            "--horizon",
-            parser=_steps,
-        ),
-    ] = None
-    readout: ReadoutOption = None
-    learning_rate: Annotated[
-        float | None,
-        option(
-            "RATE",
-            "The optimizer's learning rate; without it the largest that the checkpoint "
-            "records, else 0.001.",
-            "--lr",
-        ),
-    ] = None
-    step_limit: Annotated[float, option("X", "Step effect from which a group is told.")] = 0.1
-    family: Annotated[str | None, option("NAME", "Read as this family only.")] = None
-    layer: Annotated[
-        list[str] | None, option("GLOB", "Only layers whose name matches; repeatable.")
-    ] = None
-    assume: Annotated[
-        list[str] | None,
-        option(
-            "KEY=VALUE",
-            "What the checkpoint does not store, as discretization=bilinear; repeatable.",
-        ),
-    ] = None
-    device: Annotated[str, option("auto|cpu|cuda[:i]", "For eigendecompositions.")] = "auto"
-    spectra: Annotated[
-        bool,
-        flag(
-            "--spectra",
-            "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
-            "work under random inputs.",
-        ),
-    ] = False
-    simulate: Annotated[
-        bool | None,
-        flag(
-            "--simulate/--no-simulate",
-            "Run every layer on drawn inputs, longer than the gated ones are by default; or none.",
-        ),
-    ] = None
-    quiet: QuietOption = False
+    rho: float | None = ONE_RHO
+    autocorrelation: str | None = AUTOCORRELATION
+    horizon: float | None = option(
+        "T|inf",
+        "Steps of a sequence that starts from zero; without it what the checkpoint "
+        "says, else 1024.",
+        "--horizon",
+        parser=_steps,
+    )
+    readout: str | None = READOUT
+    learning_rate: float | None = option(
+        "RATE",
+        "The optimizer's learning rate; without it the largest that the checkpoint "
+        "records, else 0.001.",
+        "--lr",
+    )
+    step_limit: float = option("X", "Step effect from which a group is told.", default=0.1)
+    family: str | None = option("NAME", "Read as this family only.")
+    layer: list[str] | None = option("GLOB", "Only layers whose name matches; repeatable.")
+    assume: list[str] | None = option(
+        "KEY=VALUE", "What the checkpoint does not store, as discretization=bilinear; repeatable."
+    )
+    device: str = option("auto|cpu|cuda[:i]", "For eigendecompositions.", default="auto")
+    spectra: bool = flag(
+        "--spectra",
+        "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "
+        "work under random inputs.",
+    )
+    simulate: bool | None = flag(
+        "--simulate/--no-simulate",
+        "Run every layer on drawn inputs, longer than the gated ones are by default; or none.",
+        default=None,
+    )
+    quiet: bool = QUIET
     left_out: tuple[str, ...] = ()  # the fields above that the command has no option for
 
     def arguments(self) -> dict[str, Any]:
@@ -112,8 +99,16 @@ class Request(Struct, frozen=True):
         """The report on a checkpoint; ``further`` are arguments of `memcurse_cli.inspect`."""
         from memcurse_cli.diagnosis.inspection import inspect
 
-        with layer_progress(path, quiet=self.quiet) as progress:
-            return inspect(path, **self.arguments(), progress=progress, **further)
+        return self.asked_of(inspect, path, **further)
+
+    def asked_of(self, take: Callable[..., Taken], path: str, **further: Any) -> Taken:
+        """What `inspect`, or its like, says of a checkpoint; its progress is shown."""
+        with progress_line(quiet=self.quiet) as show:
+
+            def told(done: int, total: int, layer: str) -> None:
+                show(visible(f"{shown_place(path)}: layer {done + 1} of {total}"))
+
+            return take(path, **self.arguments(), progress=told, **further)
 
     def reports(self, path: str, context: typer.Context, *, values: bool = False) -> list[Report]:
         """The reports that a JSON file or standard input holds, or that of a checkpoint.
@@ -151,7 +146,7 @@ def with_request(*left_out: str) -> Callable[[Callable[..., None]], Callable[...
 
         @functools.wraps(command)
         def asked(**given: Any) -> None:
-            named = {name: given.pop(name) for name in offered}
+            named = {name: given.pop(name, shared[name].default.default) for name in OPTIONS}
             command(request=Request(**named, left_out=left_out), **given)
 
         vars(asked)["__signature__"] = inspect.Signature(parameters)
@@ -236,19 +231,16 @@ def report_text(path: str) -> bytes | None:
     if is_url(path):
         return None
     try:
-        file = LocalFile(path)
+        with closing(LocalFile(path)) as file:
+            if file.first(PEEK).lstrip(BLANK)[:1] not in (b"{", b"["):
+                return None
+            text = file.first(MAX_JSON_BYTES + 1)
     except CheckpointError:  # a folder, or nothing at all: inspecting it will say what is wrong
         return None
     try:
-        head = file.read(0, min(PEEK, file.size))
-        if head.lstrip(BLANK)[:1] not in (b"{", b"["):
-            return None
-        text = bytes(file.read(0, min(file.size, MAX_JSON_BYTES + 1)))
         document = parse_json(text)
     except ValueError:  # of a damaged report, the bytes are for the error that says what is wrong
         return text if path.endswith(".json") else None
-    finally:
-        file.close()
     first = document[0] if isinstance(document, list) and document else document
     is_report = isinstance(first, dict) and str(first.get("schema", "")).startswith("memcurse.")
     return text if is_report or isinstance(document, list) else None

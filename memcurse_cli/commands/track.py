@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from memcurse_cli.commands.options import (
-    JsonOption,
-    OutputOption,
+    JSON,
+    OUTPUT,
+    argument,
     choose_format,
     flag,
     option,
@@ -33,40 +32,25 @@ BAR = 30  # cells of a full progress bar
 
 @with_request("spectra")
 def track(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH",
-            help="The run's checkpoints: files, quoted globs, or a directory of files or of "
-            "directories.",
-        ),
-    ],
     request: Request,
-    step_pattern: Annotated[
-        str | None,
-        option(
-            "REGEX", "Where a path says its step, as 'update(\\d+)'; it overrides what files hold."
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None, option("N", "Processes; one per core by default.", "--jobs", "-j", min=1)
-    ] = None,
-    executor: Annotated[str | None, option("dask://HOST:PORT", "Read on a Dask cluster.")] = None,
-    cache: Annotated[
-        Path | None, option("DIR", "Keep what was read here, not in the user's cache.")
-    ] = None,
-    no_cache: Annotated[bool, flag("--no-cache", "Read all anew, and keep nothing.")] = False,
-    watch: Annotated[
-        bool, flag("--watch", "Follow a run in progress until Ctrl-C or --until.")
-    ] = False,
-    interval: Annotated[float, option("SECONDS", "Between looks, to --watch.", min=0.05)] = 10.0,
-    until: Annotated[int | None, option("STEP", "Stop to --watch once this step is read.")] = None,
-    show_all: Annotated[bool, flag("--all", "A row for every checkpoint, however many.")] = False,
-    output_format: Annotated[
-        str | None, option("|".join(FORMATS), "What to print.", "--format")
-    ] = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    paths: list[str] = argument(
+        "PATH",
+        "The run's checkpoints: files, quoted globs, or a directory of files or of directories.",
+    ),
+    step_pattern: str | None = option(
+        "REGEX", "Where a path says its step, as 'update(\\d+)'; it overrides what files hold."
+    ),
+    jobs: int | None = option("N", "Processes; one per core by default.", "--jobs", "-j", min=1),
+    executor: str | None = option("dask://HOST:PORT", "Read on a Dask cluster."),
+    cache: Path | None = option("DIR", "Keep what was read here, not in the user's cache."),
+    no_cache: bool = flag("--no-cache", "Read all anew, and keep nothing."),
+    watch: bool = flag("--watch", "Follow a run in progress until Ctrl-C or --until."),
+    interval: float = option("SECONDS", "Between looks, to --watch.", default=10.0, min=0.05),
+    until: int | None = option("STEP", "Stop to --watch once this step is read."),
+    show_all: bool = flag("--all", "A row for every checkpoint, however many."),
+    output_format: str | None = option("|".join(FORMATS), "What to print.", "--format"),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Follow a training run, checkpoint by checkpoint.
 

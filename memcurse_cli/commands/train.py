@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from msgspec import convert
+from msgspec.structs import asdict
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.commands.options import QuietOption, option, progress_line, unwritable, write_file
+from memcurse_cli.commands.options import QUIET, option, progress_line, unwritable, write_file
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 from memcurse_cli.reports.console import line_for
@@ -25,64 +27,43 @@ STEP = "{step}"
 
 
 def train(
-    network: Annotated[NetworkName, typer.Argument(help="The student.", show_default=False)],
-    output: Annotated[Path, option("FILE", "The safetensors file to write.", "--output", "-o")],
-    units: Annotated[int, typer.Option(min=1, help="Hidden units of the student.")] = 64,
-    teacher_units: Annotated[int, typer.Option(min=1, help="Hidden units of the teacher.")] = 10,
-    modulus: Annotated[float, option("ν", "The teacher's smallest |λ|, in [0, 1).")] = 0.99,
-    initial_modulus: Annotated[
-        float | None,
-        option("ν₀", "The student's smallest |λ| before training.", show_default="the teacher's"),
-    ] = None,
-    horizon: Annotated[int, typer.Option(min=1, help="Steps of a sequence.")] = 300,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Optimizer steps.", show_default="as the samples")
-    ] = None,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Sequences per step.", show_default="as the samples")
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            help="Adam's rate at the start; a cosine takes it to zero.",
-            show_default="as the samples",
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, max=2**32 - 1, help="Of the teacher, the initial student and the inputs."
-        ),
-    ] = 0,
-    dtype: Annotated[Precision, typer.Option(help="Trained and stored in.")] = Precision.FLOAT32,
-    save_every: Annotated[
-        int | None,
-        option(
-            "N",
-            "Write the student every N steps, at 0 and at the end; FILE then holds {step}.",
-            min=1,
-        ),
-    ] = None,
-    quiet: QuietOption = False,
+    context: typer.Context,
+    network: NetworkName = typer.Argument(help="The student.", show_default=False),
+    output: Path = option("FILE", "The safetensors file to write.", "--output", "-o", default=...),
+    units: int = typer.Option(64, min=1, help="Hidden units of the student."),
+    teacher_units: int = typer.Option(10, min=1, help="Hidden units of the teacher."),
+    modulus: float = option("ν", "The teacher's smallest |λ|, in [0, 1).", default=0.99),
+    initial_modulus: float | None = option(
+        "ν₀", "The student's smallest |λ| before training.", show_default="the teacher's"
+    ),
+    horizon: int = typer.Option(300, min=1, help="Steps of a sequence."),
+    steps: int | None = typer.Option(
+        None, min=1, help="Optimizer steps.", show_default="as the samples"
+    ),
+    batch: int | None = typer.Option(
+        None, min=1, help="Sequences per step.", show_default="as the samples"
+    ),
+    learning_rate: float | None = typer.Option(
+        None,
+        help="Adam's rate at the start; a cosine takes it to zero.",
+        show_default="as the samples",
+    ),
+    seed: int = typer.Option(
+        0, min=0, max=2**32 - 1, help="Of the teacher, the initial student and the inputs."
+    ),
+    dtype: Precision = typer.Option(Precision.FLOAT32, help="Trained and stored in."),
+    save_every: int | None = option(
+        "N", "Write the student every N steps, at 0 and at the end; FILE then holds {step}.", min=1
+    ),
+    quiet: bool = QUIET,
 ) -> None:
     """Train a small network on a linear task, to try memcurse on.
 
     Example: memcurse train lru --output lru.safetensors
     """
-    recipe = RECIPES[network]
-    settings = TrainingSettings(
-        network=network,
-        units=units,
-        teacher_units=teacher_units,
-        modulus=modulus,
-        initial_modulus=modulus if initial_modulus is None else initial_modulus,
-        horizon=horizon,
-        steps=recipe.steps if steps is None else steps,
-        batch=recipe.batch if batch is None else batch,
-        learning_rate=recipe.learning_rate if learning_rate is None else learning_rate,
-        seed=seed,
-        dtype=dtype,
-    )
+    defaults = {"initial_modulus": modulus, **asdict(RECIPES[network])}
+    given = {name: one for name, one in context.params.items() if one is not None}
+    settings = convert({**defaults, **given}, TrainingSettings)
     if (save_every is not None) != (STEP in output.name):
         raise UsageError(
             f"a file for each of several steps needs {STEP} in its name, and only then",

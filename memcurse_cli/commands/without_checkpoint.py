@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from msgspec import convert
@@ -19,36 +19,36 @@ from memcurse_cli.commands.defaults import (
     OWN_TABLE,
     entries,
     everything,
-    give_variables,
     settings_of,
     shown,
     variable_set,
     variables,
 )
 from memcurse_cli.commands.options import (
-    AutocorrelationOption,
-    HorizonOption,
-    JsonOption,
-    OneRhoOption,
-    OutputOption,
-    ReadoutOption,
+    AUTOCORRELATION,
+    HORIZON,
+    JSON,
+    ONE_RHO,
+    OUTPUT,
+    READOUT,
+    argument,
     check_figure,
     choose_format,
     emit,
-    emit_json,
     emit_page,
     flag,
     option,
     show,
     write_file,
 )
+from memcurse_cli.diagnosis.settings import SettingsFile
+from memcurse_cli.schema.json_codec import to_text
 
 if TYPE_CHECKING:
-    from memcurse_cli.diagnosis.settings import SettingsFile
     from memcurse_cli.schema.listings import SettingDocument
 
 
-StepSizeOption = Annotated[float, option("Δ", "The step size of s4.")]
+STEP_SIZE = option("Δ", "The step size of s4.", default=0.01)
 
 
 def _asked(context: typer.Context) -> dict[str, Any]:
@@ -60,47 +60,36 @@ def _asked(context: typer.Context) -> dict[str, Any]:
 
 def predict(
     context: typer.Context,
-    rho: Annotated[
-        list[float] | None,
-        option("RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise."),
-    ] = None,
-    autocorrelation: AutocorrelationOption = None,
-    modulus: Annotated[
-        list[float] | None,
-        option("|λ|", "An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default."),
-    ] = None,
-    time_constant: Annotated[
-        list[float] | None,
-        option("τ", "Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable."),
-    ] = None,
-    angle: Annotated[
-        list[float] | None, option("θ", "Its angle in radians; repeatable; 0 by default.")
-    ] = None,
-    parametrization: Annotated[
-        str,
-        option(
-            "NAME",
-            "How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or "
-            "sigmoid-gate.",
-        ),
-    ] = "real-imaginary",
-    normalization: Annotated[
-        str,
-        option("NAME", "The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4)."),
-    ] = "none",
-    step_size: StepSizeOption = 0.01,
-    ring: Annotated[
-        str | None,
-        option(
-            "MIN:MAX",
-            "Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised.",
-        ),
-    ] = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    plot: Annotated[bool, flag("--plot", "Draw the sensitivities against the modulus.")] = False,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    rho: list[float] | None = option(
+        "RHO", "Input autocorrelation R(Δ) = ρ^|Δ|, ρ in [0, 1]; 0 is white noise."
+    ),
+    autocorrelation: str | None = AUTOCORRELATION,
+    modulus: list[float] | None = option(
+        "|λ|", "An eigenvalue's modulus; repeatable. From 0 to 1 - 1e-6 by default."
+    ),
+    time_constant: list[float] | None = option(
+        "τ", "Its time constant -1/log|λ| in steps instead, exact up to 1e15; repeatable."
+    ),
+    angle: list[float] | None = option("θ", "Its angle in radians; repeatable; 0 by default."),
+    parametrization: str = option(
+        "NAME",
+        "How λ depends on its parameters: real-imaginary, polar, lru, optimal, s4 or sigmoid-gate.",
+        default="real-imaginary",
+    ),
+    normalization: str = option(
+        "NAME",
+        "The gain γ of the input: none, lru, coupled, gru or zoh (which needs s4).",
+        default="none",
+    ),
+    step_size: float = STEP_SIZE,
+    ring: str | None = option(
+        "MIN:MAX", "Average over |λ| from MIN to MAX, uniform by area, as an LRU is initialised."
+    ),
+    horizon: int | None = HORIZON,
+    readout: str | None = READOUT,
+    plot: bool = flag("--plot", "Draw the sensitivities against the modulus."),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """What memory costs at one eigenvalue; no checkpoint needed.
 
@@ -114,52 +103,37 @@ def predict(
 
 def landscape(
     context: typer.Context,
-    modulus: Annotated[
-        float | None, option("|λ|", "The target's modulus; 0.99 by default.")
-    ] = None,
-    time_constant: Annotated[
-        float | None, option("τ", "Its time constant -1/log|λ| in steps instead.")
-    ] = None,
-    angle: Annotated[float, option("θ", "Its angle in radians, in [0, π].")] = 0.0,
-    start_modulus: Annotated[
-        float | None,
-        option("|λ|", "A modulus where training starts: the way from there too.", "--from"),
-    ] = None,
-    start_angle: Annotated[
-        float | None, option("θ", "Its angle; that of the target by default.", "--from-angle")
-    ] = None,
-    rho: OneRhoOption = None,
-    autocorrelation: AutocorrelationOption = None,
-    horizon: HorizonOption = None,
-    readout: ReadoutOption = None,
-    parametrizations: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
-            "--parametrization",
-        ),
-    ] = None,
-    normalization: Annotated[
-        str | None,
-        option(
-            "none|own|coupled",
-            "γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default what is "
-            "usual for each parametrisation.",
-        ),
-    ] = None,
-    step_size: StepSizeOption = 0.01,
-    learning_rate: Annotated[
-        float, option("RATE", "The optimizer's learning rate.", "--lr")
-    ] = 1e-3,
-    level: Annotated[
-        float, option("SHARE", "The loss at which a basin ends; 1 is that of silence.")
-    ] = 0.1,
-    plot: Annotated[
-        Path | None, option("FILE", "Draw the losses into a .svg, .png or .pdf too.")
-    ] = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    modulus: float | None = option("|λ|", "The target's modulus; 0.99 by default."),
+    time_constant: float | None = option("τ", "Its time constant -1/log|λ| in steps instead."),
+    angle: float = option("θ", "Its angle in radians, in [0, π].", default=0.0),
+    start_modulus: float | None = option(
+        "|λ|", "A modulus where training starts: the way from there too.", "--from"
+    ),
+    start_angle: float | None = option(
+        "θ", "Its angle; that of the target by default.", "--from-angle"
+    ),
+    rho: float | None = ONE_RHO,
+    autocorrelation: str | None = AUTOCORRELATION,
+    horizon: int | None = HORIZON,
+    readout: str | None = READOUT,
+    parametrizations: list[str] | None = option(
+        "NAME",
+        "real-imaginary, polar, lru, optimal or s4; repeatable, all of them by default.",
+        "--parametrization",
+    ),
+    normalization: str | None = option(
+        "none|own|coupled",
+        "γ = 1, or γ = √(1-|λ|²) as its own parameter or computed from λ; by default what is "
+        "usual for each parametrisation.",
+    ),
+    step_size: float = STEP_SIZE,
+    learning_rate: float = option("RATE", "The optimizer's learning rate.", "--lr", default=1e-3),
+    level: float = option(
+        "SHARE", "The loss at which a basin ends; 1 is that of silence.", default=0.1
+    ),
+    plot: Path | None = option("FILE", "Draw the losses into a .svg, .png or .pdf too."),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """How narrow the loss is around one eigenvalue.
 
@@ -177,37 +151,28 @@ def landscape(
 
 
 def autocorrelation(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="Samples of shape (steps), (steps, features) or (sequences, steps, features): "
-            ".npy, .csv, .txt, or one array of any checkpoint format.",
-        ),
-    ],
-    array: Annotated[
-        str | None,
-        option("NAME", "Which array, where a file holds several.", "--array", "--tensor"),
-    ] = None,
-    lags: Annotated[
-        int | None, option("K", "The largest lag; half the steps, at most 4096, by default.")
-    ] = None,
-    centred: Annotated[
-        bool, flag("--centred", "Subtract each feature's mean, which is else a part ρ = 1.")
-    ] = False,
-    padding: Annotated[
-        float | None,
-        option(
-            "VALUE",
-            "Leave out steps at either end of a sequence whose features all have this value; nan "
-            "leaves out every NaN.",
-        ),
-    ] = None,
-    estimator: Annotated[
-        str, option("unbiased|biased", "Divide by the number of products, or by that of samples.")
-    ] = "unbiased",
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    data: str = argument(
+        "DATA",
+        "Samples of shape (steps), (steps, features) or (sequences, steps, features): "
+        ".npy, .csv, .txt, or one array of any checkpoint format.",
+    ),
+    array: str | None = option(
+        "NAME", "Which array, where a file holds several.", "--array", "--tensor"
+    ),
+    lags: int | None = option("K", "The largest lag; half the steps, at most 4096, by default."),
+    centred: bool = flag("--centred", "Subtract each feature's mean, which is else a part ρ = 1."),
+    padding: float | None = option(
+        "VALUE",
+        "Leave out steps at either end of a sequence whose features all have this value; nan "
+        "leaves out every NaN.",
+    ),
+    estimator: str = option(
+        "unbiased|biased",
+        "Divide by the number of products, or by that of samples.",
+        default="unbiased",
+    ),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Fit the autocorrelation of an input, for --autocorrelation.
 
@@ -228,7 +193,7 @@ def autocorrelation(
     show(estimate, "autocorrelation", choose_format(as_json=as_json), output)
 
 
-def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
+def families(as_json: bool = JSON, output: Path | None = OUTPUT) -> None:
     """List the recurrent families that are recognised.
 
     Names and shapes of tensors decide; the first family that recognises a
@@ -240,15 +205,10 @@ def families(as_json: JsonOption = False, output: OutputOption = None) -> None:
     from memcurse_cli.schema.listings import FamiliesDocument, FamilyDocument
 
     listed = convert(all_families(), tuple[FamilyDocument, ...], from_attributes=True)
-    if as_json:
-        emit_json(FamiliesDocument(listed), output)
-    else:
-        from memcurse_cli.reports.terminal.listing import family_lines
-
-        emit_page(partial(family_lines, listed), output)
+    _list(FamiliesDocument(listed), as_json, output, "family_lines", listed)
 
 
-def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
+def formats(as_json: bool = JSON, output: Path | None = OUTPUT) -> None:
     """List the checkpoint formats that are read.
 
     A file's content decides, never its extension. A directory is read through
@@ -263,32 +223,25 @@ def formats(as_json: JsonOption = False, output: OutputOption = None) -> None:
     listed = convert(FORMATS, tuple[FormatDocument, ...], from_attributes=True)
     rows = [(one.name, " ".join(one.extensions), one.recognised_by) for one in listed]
     heads = "format", "extensions", "recognised by"
-    _list(FormatsDocument(listed), heads, rows, as_json, output)
+    _list(FormatsDocument(listed), as_json, output, "listing", heads, rows)
 
 
-def _list(
-    document: Any,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    as_json: bool,
-    output: Path | None,
-) -> None:
-    """The JSON of a document, or its rows as a table."""
+def _list(document: Any, as_json: bool, output: Path | None, drawn_by: str, *told: Any) -> None:
+    """Print or write the JSON of a document, or what a function of `listing` draws."""
     if as_json:
-        emit_json(document, output)
+        emit(to_text(document), output)
     else:
-        from memcurse_cli.reports.terminal.listing import listing
+        from memcurse_cli.reports.terminal import listing
 
-        emit_page(partial(listing, heads, rows), output)
+        emit_page(partial(getattr(listing, drawn_by), *told), output)
 
 
 def rule(
-    code: Annotated[
-        str | None,
-        typer.Argument(metavar="CODE", help="A finding's code, as MC204, or its beginning."),
-    ] = None,
-    as_json: JsonOption = False,
-    output: OutputOption = None,
+    code: str | None = argument(
+        "CODE", "A finding's code, as MC204, or its beginning.", default=None
+    ),
+    as_json: bool = JSON,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Explain a finding by its code, and what to change.
 
@@ -298,24 +251,20 @@ def rule(
     from memcurse_cli.schema.listings import RulesDocument
 
     rules = tuple(RULES.values()) if code is None else find_rules(code)
-    if len(rules) == 1 and not as_json:
-        from memcurse_cli.reports.terminal.listing import rule_lines
-
-        emit_page(partial(rule_lines, rules[0]), output)
+    if len(rules) == 1:
+        _list(RulesDocument(rules), as_json, output, "rule_lines", *rules)
     else:
         rows = [(one.code, one.title) for one in rules]
-        _list(RulesDocument(rules), ("code", "finding"), rows, as_json, output)
+        _list(RulesDocument(rules), as_json, output, "listing", ("code", "finding"), rows)
 
 
 def schema(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="report, check, prediction, hessian, autocorrelation, families, formats or rules.",
-        ),
-    ] = "report",
-    output: OutputOption = None,
+    name: str = argument(
+        "NAME",
+        "report, check, prediction, hessian, autocorrelation, families, formats or rules.",
+        default="report",
+    ),
+    output: Path | None = OUTPUT,
 ) -> None:
     """Print the JSON Schema of what memcurse writes with --json.
 
@@ -328,9 +277,7 @@ def schema(
     emit(json.dumps(document_schema(find_document(name)), indent=2), output)
 
 
-def settings(
-    context: typer.Context, as_json: JsonOption = False, output: OutputOption = None
-) -> None:
+def settings(context: typer.Context, as_json: bool = JSON, output: Path | None = OUTPUT) -> None:
     """Show every default in force, and where it comes from.
 
     The command line comes first, then a variable such as MEMCURSE_LR, then
@@ -340,26 +287,24 @@ def settings(
     """
     from memcurse_cli.schema.listings import SettingsDocument
 
-    file = settings_of(context)
-    said = (*_options(file), *_limits(file))
-    document = SettingsDocument(None if file is None else file.path, said)
+    file = settings_of(context) or SettingsFile("", {}, "")
+    document = SettingsDocument(file.path or None, (*_options(file), *_limits(file)))
     rows = [(one.name, shown(one.value), one.origin) for one in document.settings]
-    _list(document, ("setting", "value", "from"), rows, as_json, output)
+    _list(document, as_json, output, "listing", ("setting", "value", "from"), rows)
 
 
-def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
+def _options(file: SettingsFile) -> Iterator[SettingDocument]:
     """Every option but the limits: one row for all commands in which it is the same."""
     from memcurse_cli.diagnosis.policy import KEYS
     from memcurse_cli.schema.listings import SettingDocument
 
     rows: dict[tuple[str, str, str], SettingDocument] = {}
     for command, options in everything().items():
-        give_variables(command, options)
-        found = () if file is None else entries(file, command, options)
-        said = {name: (value, file.place(*keys)) for name, keys, value in found if file}
+        found = entries(file, command, options)
+        said = {name: (value, file.place(*keys)) for name, keys, value in found}
         for name, known in options.items():
             value, origin = said.get(name, (known.default, ""))
-            if variable := variable_set(known):
+            if variable := variable_set(command, name):
                 value, origin = os.environ[variable], variable
             if command == OWN_TABLE and name in KEYS and not origin:
                 continue  # a limit that no variable sets: the file says what it is
@@ -376,13 +321,11 @@ def _options(file: SettingsFile | None) -> Iterator[SettingDocument]:
     yield from (row for _, row in sorted(rows.items()))
 
 
-def _limits(file: SettingsFile | None) -> Iterator[SettingDocument]:
+def _limits(file: SettingsFile) -> Iterator[SettingDocument]:
     """What the table of `memcurse check` and its overrides say, key by key."""
     from memcurse_cli.diagnosis.policy import CHECK, OVERRIDES, rule_sets, table
     from memcurse_cli.schema.listings import SettingDocument
 
-    if file is None:
-        return
     rule_sets(file)  # refuses what is wrong
     found = table(file).found
     tables: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [((CHECK,), found)]

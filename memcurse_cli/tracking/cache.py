@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 
 from memcurse_cli.checkpoints.open import CONFIG_NAME, MAX_CONFIG_BYTES, RECORDS, open_checkpoint
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, parse_json, shown_place
-from memcurse_cli.checkpoints.untrusted.source import LocalFile, read_bounded
+from memcurse_cli.checkpoints.untrusted.source import read_bounded
 from memcurse_cli.errors import CheckpointError, MemcurseError, UsageError
 from memcurse_cli.files import write_whole
 from memcurse_cli.schema.json_codec import decode, encode
@@ -35,7 +35,6 @@ SETTLED = 2_000_000_000  # ns after which a change leaves another time on any fi
 LAYOUT = 4  # counts the changes of what an entry holds or its key is made of
 # Of a larger checkpoint, what figures need is read sooner than all of it.
 MAX_HASHED_BYTES = 1 << 36
-PIECE = 1 << 20
 # The ends of files that describe what lies in others beside them.
 WHOLE_DIRECTORY = (".json", "_METADATA", ".metadata", "manifest.ocdbt")
 
@@ -57,11 +56,9 @@ class Cache(Struct, frozen=True):
 
     def get(self, key: str) -> Report | None:
         """The report of a key; None where there is none that is whole."""
-        document = self._load(key)
-        try:
-            return None if document is None else decode(Report, document, where="cache")
-        except MemcurseError:
-            return None
+        with suppress(MemcurseError):
+            return decode(Report, self._load(key), where="cache")
+        return None
 
     def put(self, key: str, report: Report) -> None:
         """Keep a report; raises `UsageError` where a required folder cannot be written to."""
@@ -128,10 +125,8 @@ def hash_content(path: str) -> str:
     if sum(size for _, size, _, _ in signature(path) or ()) > MAX_HASHED_BYTES:
         raise CheckpointError("it is too large to be hashed", where=shown_place(path), remedy="")
     for name, at in _files(path):
-        content = hashlib.blake2b()
-        with closing(LocalFile(at)) as file:
-            for start in range(0, file.size, PIECE):
-                content.update(file.read(start, min(PIECE, file.size - start)))
+        with open(at, "rb") as file:
+            content = hashlib.file_digest(file, hashlib.blake2b)
         digest.update(json.dumps(name).encode() + content.digest())
     return digest.hexdigest()
 

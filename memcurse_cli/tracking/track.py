@@ -221,6 +221,7 @@ class Tracker:
 
     def _read(self, paths: Sequence[str], progress: Progress | None) -> None:
         keys = {} if self.cache is None else self._keys(self.cache, paths)
+        # Not on the threads, as msgspec crashes where several are the first to decode a class.
         for path, key in keys.items():
             if self.cache is not None and (report := self.cache.get(key)) is not None:
                 self._known[path].outcome = Outcome(report)

@@ -220,7 +220,7 @@ def until(master: int, word: str) -> str:
 
 
 def test_progress_is_for_terminals_and_not_for_the_quiet_and_obeys_no_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(options, "PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -230,7 +230,8 @@ def test_progress_is_for_terminals_and_not_for_the_quiet_and_obeys_no_name(
     assert shown.endswith("\r\x1b[2K")
     assert run(["track", str(RUN), *HERE, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
-    with options.layer_progress("a\x1b]0;b\x07.pt", quiet=False) as show:
-        assert show is not None
-        show(0, 2, "layer")
-        assert capsys.readouterr().err.endswith(r"a\x1b]0;b\x07.pt: layer 1 of 2")
+    name = "a\x1b]0;b\x07.safetensors"
+    (tmp_path / name).write_bytes((RUN / "step_0.safetensors").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert run(["inspect", name]) == 0
+    assert r"a\x1b]0;b\x07.safetensors: layer 1 of 1" in capsys.readouterr().err
