@@ -36,6 +36,7 @@ from memcurse_cli.theory.estimate import (
     fit_mixture,
     gaussian_standard_error,
 )
+from memcurse_cli.theory.linalg import Floats
 from memcurse_cli.theory.moments import empirical_moments, moments
 
 DEFAULT_LAGS = 4096
@@ -83,7 +84,7 @@ def estimate_autocorrelation(
     sequences, steps, features = samples.shape
     lag = np.arange(found.values.size, dtype=np.float64)
 
-    def standard_errors(mixture: Autocorrelation) -> NDArray[np.float64]:
+    def standard_errors(mixture: Autocorrelation) -> Floats:
         if spread is not None:
             return spread
         return gaussian_standard_error(mixture, steps, sequences * features, lag.size - 1)
@@ -179,7 +180,7 @@ def _usable(
     )
 
 
-def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
+def _state_checks(values: Floats, mixture: Autocorrelation) -> tuple[StateCheck, ...]:
     """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
     checks = []
     for time_constant in (one for one in TIME_CONSTANTS if FORGOTTEN * one <= values.size - 1):

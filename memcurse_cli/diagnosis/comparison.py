@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Sequence, Set
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.schema.derived import (
@@ -23,11 +22,8 @@ from memcurse_cli.schema.derived import (
 )
 from memcurse_cli.schema.figures import EigenvalueSummary
 from memcurse_cli.schema.report import LayerReport, Report, finite, layer_figures
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.version import VERSION
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Indices = NDArray[np.intp]
 
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 MOST_ASSIGNED = 2048
@@ -195,8 +191,8 @@ def _sizes(layer: LayerReport) -> Hashable:
     return layer.family, spectrum.count, spectrum.multiplicity, groups
 
 
-def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Indices, Indices, Method]:
-    """Indices into two spectra whose eigenvalues belong together.
+def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Integers, Integers, Method]:
+    """Integers into two spectra whose eigenvalues belong together.
 
     Up to 2048 eigenvalues a side this is the assignment of least Σ (Δu)² + (Δ|arg λ|)², where
     ``u = asinh(1000 δ)`` is the logarithm of the decay ``δ = -log|λ|`` for time constants up to

@@ -7,7 +7,6 @@ import math
 import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import DTYPES, UNKNOWN, is_stored
 from memcurse_cli.diagnosis.settings import Settings
@@ -35,15 +34,13 @@ from memcurse_cli.theory.dense.sensitivity import (
     dense_sensitivity,
     sensitivity_split,
 )
-from memcurse_cli.theory.linalg import eigenvalue_conditions
+from memcurse_cli.theory.linalg import Floats, eigenvalue_conditions
 from memcurse_cli.theory.rounding import (
     matrix_state_change,
     rounded,
     rounding_error,
     rounding_steps,
 )
-
-Floats = NDArray[np.float64]
 
 # The units up to which a report takes the time for structure, for errors of rounding that are added
 # with their signs or larger than `LARGE`, and for the eigenvalues after rounding.

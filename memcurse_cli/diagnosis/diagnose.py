@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import diagnose_diagonal
 from memcurse_cli.diagnosis.findings import Facts, find
@@ -33,6 +32,7 @@ from memcurse_cli.schema.report import (
     layer_memory,
     rate_verdict,
 )
+from memcurse_cli.theory.linalg import Complexes
 
 if TYPE_CHECKING:
     from memcurse_cli.families.rewriting import Rewriting
@@ -171,7 +171,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
 
 
 def relative_sensitivities(
-    log_eigenvalues: NDArray[np.complex128], settings: Settings
+    log_eigenvalues: Complexes, settings: Settings
 ) -> tuple[float | None, ...]:
     """κ(λ) = E|dh/dλ|² / E|h|² of each eigenvalue; None where it diverges.
 

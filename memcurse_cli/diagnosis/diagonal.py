@@ -19,6 +19,7 @@ from memcurse_cli.schema.figures import (
     StateSummary,
     quantiles,
 )
+from memcurse_cli.theory.linalg import Floats
 from memcurse_cli.theory.moments import Moments
 from memcurse_cli.theory.rounding import (
     Dtype,
@@ -30,7 +31,6 @@ from memcurse_cli.theory.rounding import (
 )
 from memcurse_cli.theory.sensitivity import group_sensitivity, state_second_moment
 
-Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 DTYPES = cast(tuple[Dtype, ...], Rounding.__struct_fields__)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.gate_inputs import (
@@ -34,8 +33,7 @@ from memcurse_cli.theory.gates.moments import (
     relative_error,
     run_own_states,
 )
-
-Floats = NDArray[np.float64]
+from memcurse_cli.theory.linalg import Floats
 
 SHARES = (0.05, 0.1587, 0.8413, 0.95)
 # Where these shares of a Gaussian lie below, in standard deviations.

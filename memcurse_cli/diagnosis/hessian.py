@@ -17,7 +17,6 @@ from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import (
-    Complexes,
     DenseDynamics,
     ParameterGroup,
     ProjectionGroup,
@@ -46,14 +45,13 @@ from memcurse_cli.theory.diagonality import (
     largest,
 )
 from memcurse_cli.theory.hessian import HessianBlocks, LargeBlock, LayerHessian
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.theory.moments import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.bases import Eigenbasis
     from memcurse_cli.theory.dense.hessian import DenseHessian
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 Scores = TypeVar("Scores", HessianSummary, HessianScores)
 Taken = TypeVar("Taken")
 

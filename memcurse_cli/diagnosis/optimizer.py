@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.optimizer import AdamState
 from memcurse_cli.checkpoints.store import TensorStore
@@ -35,9 +34,8 @@ from memcurse_cli.schema.layer import (
 )
 from memcurse_cli.schema.report import UsableRate
 from memcurse_cli.theory.diagonality import DiagonalityScores, diagonality_scores
+from memcurse_cli.theory.linalg import Array, Floats
 from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
-
-Floats = NDArray[np.float64]
 
 BETA2, EPSILON = 0.999, 1e-8  # every library's default, where the state does not say
 
@@ -126,7 +124,7 @@ def _steps(
     slot = state.slots.get(held)
     if slot is None:
         return structs.replace(group, reason=state.refused.get(held, "Adam has no state for it"))
-    moment: NDArray[Any] | None
+    moment: Array | None
     try:
         moment = source.load(slot.second_moment, group.tensor)
         if found.values is not None:  # the weight was read with its layer
@@ -166,7 +164,7 @@ def _steps(
     return structs.replace(group, **changes)
 
 
-def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:
+def align(values: Floats, weight: Array, moment: Array) -> Floats | None:
     """The elements of a state that belong to a group's scalars, in the group's order.
 
     A group may be a whole tensor, its transpose, a part of a complex one, or a run of its elements.
@@ -185,9 +183,7 @@ def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats 
     return found[0]
 
 
-def _views(
-    weight: NDArray[Any], moment: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _views(weight: Array, moment: Array) -> Iterator[tuple[Array, Array]]:
     """A tensor and its state as they may stand in a layer: parts, and transposes."""
     if weight.shape != moment.shape:
         return
