@@ -13,17 +13,16 @@ from msgspec.structs import replace
 from memcurse_cli.checkpoints.optimizer import AdamState
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.diagnosis.hessian import (
-    EXPLODES,
     LARGEST_BLOCK,
     dense_layer_hessian,
-    hessian_reason,
     layer_hessian,
+    taken,
 )
 from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.reading import split_name
-from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import (
     AdamGroup,
@@ -33,7 +32,7 @@ from memcurse_cli.schema.layer import (
     StepQuantiles,
 )
 from memcurse_cli.schema.report import UsableRate
-from memcurse_cli.theory.diagonality import DiagonalityScores, diagonality_scores
+from memcurse_cli.theory.diagonality import diagonality_scores
 from memcurse_cli.theory.linalg import Array, Floats
 from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
 
@@ -218,37 +217,29 @@ def learning_rates(
             at_limit = group.learning_rate * (settings.step_limit / group.step_effect)
         share = None if rate is None else rate / rest
         groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
-    sharpness, reason = _sharpness(recurrence, settings)
+    sharpness, reason = None, "a dense matrix is not split from its B and C here"
+    if recurrence.dense is None:
+        sharpness, reason = taken(_sharpness, recurrence, settings)
     return LearningRates(rest, settings.step_limit, tuple(groups), sharpness, reason)
 
 
-def _sharpness(
-    recurrence: Recurrence, settings: Settings
-) -> tuple[RelativeSharpness | None, str | None]:
-    """The Hessian over the recurrent parameters against that over B, C and D."""
-    reason = "a dense matrix is not split from its B and C here"
-    if recurrence.dense is None:
-        reason = hessian_reason(recurrence, settings) or ""
-    if not reason and not recurrence.projections:
-        reason = "it is not known how B, C and D are stored"
-    order = sum(group.size for group in recurrence.parameters)
-    order += sum(group.size for group in recurrence.projections)
-    if not reason and recurrence.channel is None and order > LARGEST_BLOCK:
-        reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
-    if reason:
-        return None, reason
-
-    def scores(of: Recurrence, projections: Sequence[ProjectionGroup]) -> DiagonalityScores | None:
-        blocks = layer_hessian(of, settings, projections).blocks()
-        return diagonality_scores(found.hessians for found in blocks)
-
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            recurrent = scores(recurrence, ())
-            rest = scores(replace(recurrence, parameters=()), recurrence.projections)
-    except OverflowError:
-        return None, EXPLODES
+def _sharpness(recurrence: Recurrence, settings: Settings) -> RelativeSharpness:
+    """The Hessian over the recurrent parameters against that over B, C and D; errors as `taken`."""
+    if not recurrence.projections:
+        raise ArithmeticError("it is not known how B, C and D are stored")
+    order = sum(group.size for group in (*recurrence.parameters, *recurrence.projections))
+    if recurrence.channel is None and order > LARGEST_BLOCK:
+        large = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
+        raise ArithmeticError(large)
+    without = replace(recurrence, parameters=())
+    hessians = (
+        layer_hessian(recurrence, settings),
+        layer_hessian(without, settings, recurrence.projections),
+    )
+    recurrent, rest = (
+        diagonality_scores(found.hessians for found in hessian.blocks()) for hessian in hessians
+    )
     if recurrent is None or rest is None:
-        return None, "one of the two is zero: no parameter changes the output"
+        raise ArithmeticError("one of the two is zero: no parameter changes the output")
     ratios = rest.sharpness / recurrent.sharpness, math.sqrt(rest.trace / recurrent.trace)
-    return RelativeSharpness(recurrent.sharpness, rest.sharpness, *ratios), None
+    return RelativeSharpness(recurrent.sharpness, rest.sharpness, *ratios)
