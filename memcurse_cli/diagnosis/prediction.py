@@ -67,14 +67,6 @@ COMPARED: dict[str, Gain] = {
 OFFSETS = tuple(10 ** (exponent / 8) for exponent in range(-48, 9))  # 1e-6 to 10
 
 
-class _Magnitude(NamedTuple):
-    """|λ| as it was given, and its logarithm, which may say more than |λ| can."""
-
-    log_modulus: float
-    modulus: float
-    time_constant: float | None
-
-
 def predict(
     *,
     rho: Numbers | None = None,
@@ -119,15 +111,15 @@ def predict(
     moduli, radii = _several(modulus), _radii(ring)
     if radii is not None and not moduli and time_constant is None:
         moduli = tuple(dict.fromkeys(map(float, radii)))
-    magnitudes = _magnitudes(moduli, _several(time_constant))
+    log_moduli, magnitudes = _magnitudes(moduli, _several(time_constant))
     angles = _several(angle)
     if not np.isfinite(angles).all():
         what = "an angle is not finite"
         raise UsageError(what, where="angle", remedy="give radians, for example 0.5")
     settings = Settings(horizon=horizon, readout=check_readout(readout))
     settings.check_readout_has_horizon()
-    eigenvalues = [(magnitude, turn) for turn in angles for magnitude in magnitudes]
-    logs = np.array([complex(magnitude.log_modulus, turn) for magnitude, turn in eigenvalues])
+    eigenvalues = [(*magnitude, turn) for turn in angles for magnitude in magnitudes]
+    logs = np.array([complex(log_modulus, turn) for turn in angles for log_modulus in log_moduli])
     parameters = parametrize(logs, parametrization, normalization, step_size)
     rows: list[PredictionRow] = []
     for source in inputs:
@@ -145,7 +137,7 @@ def predict(
 
 
 def _rows(
-    eigenvalues: list[tuple[_Magnitude, float]],
+    eigenvalues: Sequence[tuple[float, float | None, float]],
     rho: float | None,
     moment: Moments,
     found: Parametrized,
@@ -157,13 +149,13 @@ def _rows(
         name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
         for name, moved in found.derivatives.items()
     }
-    for index, (magnitude, angle) in enumerate(eigenvalues):
+    for index, eigenvalue in enumerate(eigenvalues):
         parameters = {
             name: ParameterPrediction(*(finite(column[index]) for column in pair))
             for name, pair in columns.items()
         }
         state, sensitivity = finite(states[index]), finite(sensitivities[index])
-        yield PredictionRow(rho, *magnitude[1:], angle, state, sensitivity, parameters)
+        yield PredictionRow(rho, *eigenvalue, state, sensitivity, parameters)
 
 
 def _several(value: Numbers | None) -> tuple[float, ...]:
@@ -177,7 +169,10 @@ def _single_rho(source: Autocorrelation) -> float | None:
     return source.rhos[0] if alone else None
 
 
-def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) -> list[_Magnitude]:
+def _magnitudes(
+    moduli: tuple[float, ...], time_constants: tuple[float, ...]
+) -> tuple[list[float], list[tuple[float, float | None]]]:
+    """log|λ|, which may say more than |λ| can, and (|λ|, τ) as they were given."""
     if moduli and time_constants:
         what = "given beside a modulus"
         raise UsageError(what, where="time-constant", remedy="give one of the two")
@@ -189,13 +184,11 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
     with np.errstate(divide="ignore", over="ignore"):
         if time_constants:
             logs = -1 / np.array(time_constants)
-            return list(map(_Magnitude, logs, np.exp(logs).tolist(), time_constants))
+            return logs.tolist(), list(zip(np.exp(logs).tolist(), time_constants, strict=True))
         moduli = moduli or DEFAULT_MODULI
-        logs = np.log(np.array(moduli))
-    return [
-        _Magnitude(log, modulus, float(-1 / log) if log < 0 else None)
-        for log, modulus in zip(logs.tolist(), moduli, strict=True)
-    ]
+        found: list[float] = np.log(np.array(moduli)).tolist()
+    taus = (-1 / log if log < 0 else None for log in found)
+    return found, list(zip(moduli, taus, strict=True))
 
 
 def _radii(given: Ring | str | None) -> Ring | None:
