@@ -34,6 +34,8 @@ from memcurse_cli.theory.gates.moments import (
     run_own_states,
 )
 from memcurse_cli.theory.linalg import Floats
+from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.sensitivity import group_sensitivity
 
 SHARES = (0.05, 0.1587, 0.8413, 0.95)
 # Where these shares of a Gaussian lie below, in standard deviations.
@@ -257,18 +259,12 @@ def _time_constants(modulus: Floats, complement: Floats) -> Floats:
 
 
 def _figure(nominal: Floats, moving: Floats) -> GateFigure:
-    """Both and their ratio, of every element."""
-    both = np.isinf(nominal) & np.isinf(moving)
+    """Both and their ratio, of every element; inf where only the first is 0."""
+    alive = nominal > 0
     with np.errstate(invalid="ignore"):
-        ratio = _quotient(moving, nominal, nothing=1.0)
-    return GateFigure(quantiles(nominal), quantiles(moving), quantiles(np.where(both, 1.0, ratio)))
-
-
-def _quotient(above: Floats, below: Floats, *, nothing: float) -> Floats:
-    """above / below; inf where only below is 0, and ``nothing`` where both are."""
-    alive = below > 0
-    beyond = np.where(above > 0, np.inf, nothing)
-    return np.where(alive, above / np.where(alive, below, 1.0), beyond)
+        ratio = np.where(alive, moving / np.where(alive, nominal, 1.0), np.inf)
+    ratio = np.where(nominal == moving, 1.0, ratio)
+    return GateFigure(quantiles(nominal), quantiles(moving), quantiles(ratio))
 
 
 def _parameters(
@@ -281,22 +277,21 @@ def _parameters(
     found = []
     for group in recurrence.parameters:
         if group.name in motions:
-            still, moved = (_relative(group, motions[group.name], of) for of in (nominal, moving))
+            still, moved = (_relative(group, *motions[group.name], of) for of in (nominal, moving))
             found.append(GateParameter(group.name, group.tensor, _figure(still, moved)))
     return tuple(found)
 
 
 def _relative(
-    group: ParameterGroup, motion: tuple[str, float | Floats], moments: GatedMoments
+    group: ParameterGroup, parameter: str, factor: float | Floats, moments: GatedMoments
 ) -> Floats:
-    """κ of every scalar of a group; the squares of the states that a tied scalar moves add."""
-    parameter, factor = motion
-    moved = factor**2 * moments.sensitivities[parameter][group.eigenvalue]
-    held = moments.second_moment[group.eigenvalue]
-    moved_sum, held_sum = (
-        np.bincount(group.scalar, np.where(np.isinf(values), 0.0, values), group.size)
-        for values in (moved, held)
-    )
-    infinite = np.bincount(group.scalar, np.isinf(moved), group.size) > 0
-    relative = _quotient(moved_sum.astype(np.float64), held_sum.astype(np.float64), nothing=0.0)
-    return np.where(infinite, np.inf, relative)
+    """κ of every scalar of a group, each of which moves a parameter of the gates ``factor`` times.
+
+    What γ does is in the moments, those of λ and γ at once.
+    """
+    held = moments.second_moment
+    unit = np.zeros(held.size, np.complex128)
+    derivative = np.broadcast_to(factor, group.scalar.shape).astype(np.complex128)
+    alone = replace(group, eigenvalue_derivative=derivative, log_gain_derivative=None)
+    states = Moments(held, unit, moments.sensitivities[parameter])
+    return group_sensitivity(states, unit, alone).relative_sensitivity

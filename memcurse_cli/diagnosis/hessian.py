@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
-from memcurse_cli.families.recurrence import (
-    DenseDynamics,
-    ProjectionGroup,
-    Recurrence,
-)
+from memcurse_cli.families.recurrence import DenseDynamics, ProjectionGroup, Recurrence
 from memcurse_cli.schema.figures import HessianPicture, HessianSummary, quantiles
 from memcurse_cli.schema.hessian import (
     BlockPair,

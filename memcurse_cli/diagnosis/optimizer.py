@@ -12,12 +12,7 @@ from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.optimizer import AdamState
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.diagnosis.hessian import (
-    LARGEST_BLOCK,
-    dense_layer_hessian,
-    layer_hessian,
-    taken,
-)
+from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, dense_layer_hessian, layer_hessian, taken
 from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
