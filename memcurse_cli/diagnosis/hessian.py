@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
-from memcurse_cli.families.recurrence import DenseDynamics, ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import (
+    DenseDynamics,
+    ParameterGroup,
+    ProjectionGroup,
+    Recurrence,
+)
 from memcurse_cli.schema.figures import HessianPicture, HessianSummary, quantiles
 from memcurse_cli.schema.hessian import (
     BlockPair,
@@ -266,8 +271,8 @@ class _Tally:
     """The figures of blocks that are seen one after the other and not kept."""
 
     def __init__(self, recurrence: Recurrence, hessian: LayerHessian) -> None:
-        self.recurrence = recurrence
-        self.groups = (*recurrence.parameters, *recurrence.projections)
+        groups: list[ParameterGroup | ProjectionGroup] = list(recurrence.parameters)
+        self.recurrence, self.groups = recurrence, [*groups, *recurrence.projections]
         self.offsets = np.cumsum([0, *(group.size for group in self.groups)])
         self.whole = DiagonalityTally(spectra=True)
         self.own = [DiagonalityTally() for _ in self.groups]
@@ -305,8 +310,8 @@ class _Tally:
             self.correlation += members @ related.sum(axis=0) @ members.T
             sizes = members.sum(axis=1)
             self.meetings += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
-            for index, run in _runs(group):
-                self.own[index].add(hessians[:, run, run])
+            for place, run in _runs(group):
+                self.own[place].add(hessians[:, run, run])
 
     def add_factored(self, large: LargeBlock) -> None:
         """A block that is not formed."""

@@ -212,7 +212,8 @@ def learning_rates(
             at_limit = group.learning_rate * (settings.step_limit / group.step_effect)
         share = None if rate is None else rate / rest
         groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
-    sharpness, reason = None, "a dense matrix is not split from its B and C here"
+    sharpness: RelativeSharpness | None = None
+    reason: str | None = "a dense matrix is not split from its B and C here"
     if recurrence.dense is None:
         sharpness, reason = taken(_sharpness, recurrence, settings)
     return LearningRates(rest, settings.step_limit, tuple(groups), sharpness, reason)

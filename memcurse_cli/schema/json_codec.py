@@ -6,7 +6,7 @@ A number that does not exist is null; NaN and Infinity are never written and nev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -90,41 +90,31 @@ def from_json(document: object, *, where: str = "report") -> Report:
     return decode(Report, document, where=where)
 
 
-def _in_fields_of_now(document: dict[str, Any]) -> dict[str, Any]:
+def _in_fields_of_now(document: dict[str, Any]) -> Any:
     """``memcurse.report/1`` with the fields that were renamed, and blanks for those added.
 
     What is not as that schema has it stays as it is, for the decoder to refuse.
     """
-
-    def each(whole: Any, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        """An object whose array of this name has every object in it changed."""
-        if not isinstance(whole, dict) or not isinstance(whole.get(name), list):
-            return whole
-        parts = [change(part) if isinstance(part, dict) else part for part in whole[name]]
-        return {**whole, name: parts}
-
-    def renamed(part: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-        return {**part, new: part[old]} if old in part else part
-
     assumed = document.get("input")
     rate = assumed.get("learning_rate") if isinstance(assumed, dict) else None
+    unknown = encode(UsableRate(None, None))
+    # By the name of the array that an object stands in.
+    added = {
+        "": {"usable_rate": unknown, "memory": None, "findings": [], "actions": []},
+        "layers": {"learning_rate": rate, "memory": None},
+        "parameters": {"learning_rate": rate},
+    }
+    renamed = {"stable_lr": "effect_rate", "examples": "names"}
 
-    def with_rates(part: dict[str, Any]) -> Any:
-        return each(part, "parameters", lambda group: {**group, "learning_rate": rate})
+    def now(value: Any, array: str) -> Any:
+        if isinstance(value, list):
+            return [now(element, array) for element in value]
+        if not isinstance(value, dict):
+            return value
+        fields = {renamed.get(name, name): now(held, name) for name, held in value.items()}
+        return fields | added.get(array, {})
 
-    def layer(one: dict[str, Any]) -> dict[str, Any]:
-        blank = {"learning_rate": rate, "memory": None}
-        derived = each(
-            one.get("learning_rates"), "groups", lambda of: renamed(of, "stable_lr", "effect_rate")
-        )
-        filled = with_rates({**one, **blank, "learning_rates": derived})
-        changed: dict[str, Any] = each(filled, "what_if", with_rates)
-        return changed
-
-    blank = {"usable_rate": encode(UsableRate(None, None)), "memory": None}
-    now = each({**document, **blank, "findings": [], "actions": []}, "layers", layer)
-    found: dict[str, Any] = each(now, "not_recurrent", lambda of: renamed(of, "examples", "names"))
-    return found
+    return now(document, "")
 
 
 def _judged_anew(report: Report) -> Report:
