@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 from msgspec.structs import replace
@@ -118,8 +118,7 @@ def estimate_autocorrelation(
 
 def check_estimator(name: str) -> Estimator:
     """The estimator of this name; raises `UsageError` where there is none."""
-    require_known(name, get_args(Estimator), "--estimator", "give unbiased or biased")
-    return cast(Estimator, name)
+    return require_known(name, get_args(Estimator), "--estimator", "give unbiased or biased")
 
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:

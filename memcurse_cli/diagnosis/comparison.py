@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence, Set
 
 import numpy as np
-from msgspec import structs
 
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.schema.derived import (
@@ -109,7 +108,11 @@ def _spectrum(
     both = stable & stable_after & (decay_after < np.inf) & (decay < np.inf)
     ratio = decay[both] / decay_after[both]
     angle = np.abs(np.abs(np.angle(end)) - np.abs(np.angle(start)))
-    move = SpectrumMove(
+    pairs = None
+    if values:
+        parts = (start.real, start.imag, end.real, end.imag)
+        pairs = tuple(map(tuple, np.stack(parts, axis=1).tolist()))
+    return SpectrumMove(
         method=method,
         matched=len(rows),
         only_before=len(ours) - len(rows),
@@ -122,11 +125,8 @@ def _spectrum(
         left_unit_disk=int(np.sum(stable & ~stable_after)),
         entered_unit_disk=int(np.sum(~stable & stable_after)),
         largest_angle_change=float(np.max(angle)),
-    )
-    if values:
-        parts = (start.real, start.imag, end.real, end.imag)
-        move = structs.replace(move, pairs=tuple(map(tuple, np.stack(parts, axis=1).tolist())))
-    return move, None
+        pairs=pairs,
+    ), None
 
 
 def _moved(decay: Floats, decay_after: Floats) -> int:

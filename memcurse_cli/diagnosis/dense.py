@@ -256,7 +256,10 @@ def _rounding(
         for name, change in known.items():
             large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
             if large and name not in gone:
-                errors[name] = _exact_error(system, change)
+                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                    moved, power = matrix_state_change(system, change)
+                    error = float(np.sqrt(np.float64(moved) / power))
+                errors[name] = math.inf if math.isnan(error) else error
     errors |= dict.fromkeys(exact, 0.0)
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
@@ -306,14 +309,6 @@ def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, i
             moduli = np.abs(np.linalg.eigvals(dynamics.matrix + change))
             found[name] = int(np.count_nonzero(moduli >= 1))
     return found
-
-
-def _exact_error(system: DenseSystem, change: Floats) -> float:
-    """√(E‖h' - h‖² / E‖h‖²) of one change; inf where it leaves the range of a float."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        moved, power = matrix_state_change(system, change)
-        error = np.sqrt(np.float64(moved) / power)
-    return math.inf if np.isnan(error) else float(error)
 
 
 def _coherent_errors(system: DenseSystem, changes: dict[str, Floats]) -> dict[str, float]:

@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 from msgspec import Struct
@@ -162,17 +162,18 @@ class Settings(Struct, frozen=True):
             raise UsageError(what, where="--horizon", remedy="give inf for a sequence without end")
 
 
-def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> None:
-    """Raise `UsageError` for a name that an option does not take."""
+def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> Any:
+    """The name; raises `UsageError` for one that an option does not take."""
     if name not in known:
         raise UsageError(f"'{name}' is not known", where=option, remedy=remedy)
+    return name
 
 
 def check_readout(name: str | None) -> Readout | None:
     """The readout of this name; raises `UsageError` where there is none."""
-    if name is not None:
-        require_known(name, get_args(Readout), "--readout", "give last or every")
-    return cast(Readout | None, name)
+    if name is None:
+        return None
+    return require_known(name, get_args(Readout), "--readout", "give last or every")
 
 
 def choose_autocorrelation(

@@ -109,9 +109,9 @@ def rate_verdict(usable: UsableRate | None, learning_rate: float) -> Verdict:
 def smallest_rate(rates: Iterable[UsableRate | None]) -> UsableRate:
     """The smallest of the layers' usable rates, or why none is known."""
     all_rates = [one for one in rates if one is not None]
-    known = [(one.rate, place) for place, one in enumerate(all_rates) if one.rate is not None]
+    known = [one for one in all_rates if one.rate is not None]
     if known:
-        return all_rates[min(known)[1]]
+        return min(known, key=lambda one: one.rate or 0.0)
     reasons = (one.reason for one in all_rates if one.reason)
     return UsableRate(None, None, next(reasons, NOT_KNOWN))
 
