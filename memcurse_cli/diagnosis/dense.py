@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.diagonal import DTYPES, UNKNOWN, is_stored
@@ -187,7 +186,7 @@ def _matrix_group(
     """Every entry of the matrix moved at once: the whole of it decides, not one element."""
     diverges, size = sensitivity.relative == math.inf, dynamics.matrix.size
     rate = settings.rate_of(dynamics.tensor)
-    unknown = structs.replace(UNKNOWN, divergent=size if diverges else 0)
+    unknown = replace(UNKNOWN, divergent=size if diverges else 0)
     entries, relative_entries = unknown, unknown
     rounding, own_scale = Rounding(None, None, None), None
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:

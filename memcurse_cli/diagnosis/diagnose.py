@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.diagonal import diagnose_diagonal
@@ -111,7 +110,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         gates=gates,
         operating_point=at_inputs,
     )
-    return structs.replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
+    return replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
 
 
 def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.optimizer import AdamState
@@ -69,7 +68,9 @@ def summarise_adam(
             short = inside if inside != name else split_name(name)[1]
             size = math.prod(slot.second_moment.spec.shape)
             groups.append(_Group(AdamGroup(short, name, False, size)))
-    return tuple(_steps(one, state, store, source, settings) for one in groups)
+    return tuple(
+        replace(one.group, **_steps(one, state, store, source, settings)) for one in groups
+    )
 
 
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
@@ -111,51 +112,42 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
 
 def _steps(
     found: _Group, state: AdamState, store: TensorStore, source: TensorStore, settings: Settings
-) -> AdamGroup:
-    """The group with its effective steps, and how these follow its figures."""
-    group = found.group
-    held = store.aliases.get(group.tensor, group.tensor)
+) -> dict[str, Any]:
+    """The fields of a group's effective steps, and of how these follow its figures."""
+    tensor = found.group.tensor
+    held = store.aliases.get(tensor, tensor)
     slot = state.slots.get(held)
     if slot is None:
-        return structs.replace(group, reason=state.refused.get(held, "Adam has no state for it"))
-    moment: Array | None
+        return {"reason": state.refused.get(held, "Adam has no state for it")}
     try:
-        moment = source.load(slot.second_moment, group.tensor)
+        moment: Array = source.load(slot.second_moment, tensor)
         if found.values is not None:  # the weight was read with its layer
-            moment = align(found.values, store.read(group.tensor), moment)
+            moment = align(found.values, store.read(tensor), moment)
         elif np.iscomplexobj(moment):
             moment = np.stack([moment.real, moment.imag])
     except CheckpointError as error:
-        return structs.replace(group, reason=f"its state cannot be read: {error.what}")
+        return {"reason": f"its state cannot be read: {error.what}"}
     if moment is None:
-        return structs.replace(
-            group, reason="its scalars are not elements of the tensor in their order"
-        )
+        return {"reason": "its scalars are not elements of the tensor in their order"}
     moment = moment.reshape(-1)
     rate = settings.learning_rate if slot.learning_rate is None else slot.learning_rate
-    group = structs.replace(group, learning_rate=rate, step=slot.step)
+    fields: dict[str, Any] = {"learning_rate": rate, "step": slot.step}
     if not np.isfinite(moment).all() or np.any(moment < 0):
-        return structs.replace(group, reason="its state is not finite and positive")
-    steps = effective_steps(
-        moment,
-        rate,
-        slot.step,
-        BETA2 if slot.beta2 is None else slot.beta2,
-        EPSILON if slot.epsilon is None else slot.epsilon,
-    )
-    seen = moment > 0
-    group = structs.replace(group, without_gradient=int(np.count_nonzero(~seen)))
+        return fields | {"reason": "its state is not finite and positive"}
+    beta2 = BETA2 if slot.beta2 is None else slot.beta2
+    epsilon = EPSILON if slot.epsilon is None else slot.epsilon
+    steps, seen = effective_steps(moment, rate, slot.step, beta2, epsilon), moment > 0
+    fields["without_gradient"] = int(np.count_nonzero(~seen))
     if not seen.any():
-        return structs.replace(group, reason="no gradient has reached it")
+        return fields | {"reason": "no gradient has reached it"}
     levels = np.quantile(steps[seen], [0, 0.1, 0.5, 0.9, 1]).tolist()
-    changes: dict[str, Any] = {"effective_step": StepQuantiles(*levels)}
+    fields["effective_step"] = StepQuantiles(*levels)
     for prefix, figures in (("", found.sensitivity), ("hessian_", found.curvature)):
-        if figures is None:
-            continue
-        followed = compensation(steps[seen], figures.reshape(-1)[seen])
-        if followed is not None:
-            changes |= {prefix + name: value for name, value in followed._asdict().items()}
-    return structs.replace(group, **changes)
+        if figures is not None:
+            followed = compensation(steps[seen], figures.reshape(-1)[seen])
+            named = {} if followed is None else followed._asdict()
+            fields |= {prefix + name: value for name, value in named.items()}
+    return fields
 
 
 def align(values: Floats, weight: Array, moment: Array) -> Floats | None:

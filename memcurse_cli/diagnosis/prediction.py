@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.settings import (
@@ -37,13 +37,12 @@ from memcurse_cli.schema.theory import (
     RingPrediction,
 )
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.moments import Moments, moments, ring_moments
+from memcurse_cli.theory.moments import moments, ring_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
     NORMALIZATIONS,
     Landscape,
-    Parametrized,
     normalizing_log_gain,
     parametrize,
 )
@@ -120,11 +119,24 @@ def predict(
     settings.check_readout_has_horizon()
     eigenvalues = [(*magnitude, turn) for turn in angles for magnitude in magnitudes]
     logs = np.array([complex(log_modulus, turn) for turn in angles for log_modulus in log_moduli])
-    parameters = parametrize(logs, parametrization, normalization, step_size)
+    found = parametrize(logs, parametrization, normalization, step_size)
+    one = np.ones_like(found.log_gain)
     rows: list[PredictionRow] = []
     for source in inputs:
         moment = replace(settings, autocorrelation=source).moments_of(logs)
-        rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
+        states = state_second_moment(moment, found.log_gain)
+        sensitivities = parameter_sensitivity(moment, found.log_gain, one).sensitivity
+        columns = {
+            name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
+            for name, moved in found.derivatives.items()
+        }
+        for index, eigenvalue in enumerate(eigenvalues):
+            parameters = {
+                name: ParameterPrediction(*(finite(column[index]) for column in pair))
+                for name, pair in columns.items()
+            }
+            figures = finite(states[index]), finite(sensitivities[index])
+            rows.append(PredictionRow(_single_rho(source), *eigenvalue, *figures, parameters))
     mixture = None if _single_rho(inputs[0]) is not None else components_of(inputs[0])
     step = step_size if parametrization == "s4" else None
     assumed = PredictionSettings(
@@ -134,28 +146,6 @@ def predict(
     if radii is not None:
         average = _average(radii, inputs[0].variance, settings, normalization)
     return Prediction(assumed, tuple(rows), average)
-
-
-def _rows(
-    eigenvalues: Sequence[tuple[float, float | None, float]],
-    rho: float | None,
-    moment: Moments,
-    found: Parametrized,
-) -> Iterator[PredictionRow]:
-    states = state_second_moment(moment, found.log_gain)
-    one = np.ones_like(found.log_gain)
-    sensitivities = parameter_sensitivity(moment, found.log_gain, one).sensitivity
-    columns = {
-        name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
-        for name, moved in found.derivatives.items()
-    }
-    for index, eigenvalue in enumerate(eigenvalues):
-        parameters = {
-            name: ParameterPrediction(*(finite(column[index]) for column in pair))
-            for name, pair in columns.items()
-        }
-        state, sensitivity = finite(states[index]), finite(sensitivities[index])
-        yield PredictionRow(rho, *eigenvalue, state, sensitivity, parameters)
 
 
 def _several(value: Numbers | None) -> tuple[float, ...]:
@@ -369,7 +359,7 @@ def _view(
             value, gradient = slope.values[parameter], slope.gradient[parameter]
             way, pace = one.value - value, -gradient * (stable or 0.0)
             sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
-            one = structs.replace(
+            one = replace(
                 one,
                 start=value,
                 gradient=finite(gradient),
