@@ -453,18 +453,14 @@ def _named(
     chosen = _heaviest(weights)
     logs = log_eigenvalues[indices[chosen]]
     angles = np.remainder(logs.imag + np.pi, 2 * np.pi) - np.pi
-    return tuple(
-        EigenvalueWeight(
-            int(indices[place]),
-            modulus=float(modulus),
-            time_constant=finite(time_constant),
-            angle=float(angle),
-            weight=float(weights[place]),
-        )
-        for place, modulus, time_constant, angle in zip(
-            chosen, np.abs(eigenvalues_of(logs)), time_constants(logs.real), angles, strict=True
-        )
+    figures = (
+        indices[chosen].tolist(),
+        np.abs(eigenvalues_of(logs)).tolist(),
+        map(finite, time_constants(logs.real)),
+        angles.tolist(),
+        weights[chosen].tolist(),
     )
+    return tuple(map(EigenvalueWeight, *figures))
 
 
 def _spectrum(

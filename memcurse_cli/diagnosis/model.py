@@ -133,19 +133,12 @@ def _memory_words(
     short = _short_memory(layers, settings)
     if short is not None and any(map(unseen_memory, layers)):
         yield f"The gates alone keep {about(short[0])} of {count(short[1], 'step')}."
-    run = [
-        layer.simulation
-        for layer in layers
-        if layer.simulation is not None and layer.verdict == "not_judged"
-    ]
+    unjudged = [layer.simulation for layer in layers if layer.verdict == "not_judged"]
+    run = [simulation for simulation in unjudged if simulation is not None]
     if not run or findings:
         return
-    if any(one.chaotic for one in run):
-        which = (
-            "it is"
-            if len(layers) == 1
-            else f"{count(sum(one.chaotic for one in run), 'layer')} are"
-        )
+    if chaotic := sum(simulation.chaotic for simulation in run):
+        which = "it is" if len(layers) == 1 else f"{count(chaotic, 'layer')} are"
         yield f"Run on drawn inputs {which} chaotic: what perturbs the state grows."
         return
     memory = longest_memory(layer.memory for layer in layers)
