@@ -98,7 +98,6 @@ def against(
 
 
 def _worse(now: Judgement, before: Judgement, tolerance: float) -> bool:
-    """Whether a failure is another, a severer or a larger one than before."""
     severer = SEVERITIES.index(now.severity) > SEVERITIES.index(before.severity)
     if severer or now.outcome != before.outcome:
         return True
@@ -111,7 +110,6 @@ def _worse(now: Judgement, before: Judgement, tolerance: float) -> bool:
 
 
 def _require_alike(now: InputAssumption, before: InputAssumption) -> None:
-    """Figures under other assumptions do not compare."""
     for name in ("learning_rate", "horizon", "autocorrelation", "readout"):
         given = [getattr(one, name) for one in (before, now)]
         if given[0] != given[1]:
@@ -138,7 +136,6 @@ def _missing(policy: Policy, message: str) -> dict[str, Any]:
 
 
 def _place(part: Part, group: ParameterSummary | None = None) -> dict[str, Any]:
-    """What a judgement is about."""
     place = {"layer": "", "family": ""}
     if isinstance(part, LayerReport):
         place = {"layer": part.name, "family": part.family}

@@ -180,7 +180,6 @@ def _unwrapped(name: str) -> str:
 
 
 def _ends(one: LayerReport, other: LayerReport) -> bool:
-    """Whether the name of either layer ends with that of the other."""
     short, long = sorted((one.name, other.name), key=len)
     return long.endswith(f".{short}")
 

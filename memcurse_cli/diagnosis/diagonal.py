@@ -144,7 +144,6 @@ def diagnose_diagonal(
 def _summary(
     recurrence: Recurrence, group: ParameterGroup, moment: Moments | None, settings: Settings
 ) -> ParameterSummary:
-    """The sensitivity of one group, its step effect and what rounding does to it."""
     rate, moves_at = settings.rate_of(group.tensor), 0.0
     absolute, relative, rounding, own_scale = UNKNOWN, UNKNOWN, Rounding(None, None, None), None
     if moment is not None:

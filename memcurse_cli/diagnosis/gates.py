@@ -174,7 +174,6 @@ def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
 def _moving(
     drive: GateDrive, settings: Settings, held: HeldStates
 ) -> tuple[Preactivation, Preactivation | None]:
-    """The gate and the write gate under inputs of the scale that was asked for."""
     seen, write = (settings.input_scale**2, held.shown or 0.0), drive.write_gate
     return drive.gate.preactivation(*seen), None if write is None else write.preactivation(*seen)
 

@@ -292,7 +292,6 @@ class _Tally:
         self.eigenvalue[several | (self.eigenvalue == recurrence.size)] = -1
 
     def add(self, found: HessianBlocks) -> None:
-        """Blocks of one shape."""
         self.blocks += len(found.hessians)
         self.largest = max(self.largest, found.hessians.shape[1])
         self.output += float(found.output_second_moments.sum())
@@ -314,7 +313,6 @@ class _Tally:
                 self.own[place].add(hessians[:, run, run])
 
     def add_factored(self, large: LargeBlock) -> None:
-        """A block that is not formed."""
         found = large.factorise()
         self.blocks += 1
         self.factored = True
@@ -338,11 +336,9 @@ class _Tally:
         return np.isin(scalars[..., 0], top)
 
     def group_of(self, scalars: Integers) -> Integers:
-        """The group of each scalar."""
         return np.searchsorted(self.offsets, scalars, side="right") - 1
 
     def report(self) -> LayerHessianReport | None:
-        """What the blocks come to."""
         recurrence, scores = self.recurrence, _scores(HessianScores, self.whole.scores())
         if scores is None:
             return None
