@@ -251,14 +251,13 @@ def _rounding(
     gone = {name for name, count in crossing.items() if count}
     if recurrence.size > EXACT:
         errors |= _coherent_errors(system, known)
-    if recurrence.size <= LARGEST:
-        for name, change in known.items():
-            large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
-            if large and name not in gone:
-                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                    moved, power = matrix_state_change(system, change)
-                    error = float(np.sqrt(np.float64(moved) / power))
-                errors[name] = math.inf if math.isnan(error) else error
+    for name, change in known.items():
+        large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
+        if large and name not in gone:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                moved, power = matrix_state_change(system, change)
+                error = float(np.sqrt(np.float64(moved) / power))
+            errors[name] = math.inf if math.isnan(error) else error
     errors |= dict.fromkeys(exact, 0.0)
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
@@ -324,13 +323,11 @@ def _coherent_errors(system: DenseSystem, changes: dict[str, Floats]) -> dict[st
                 hessian = StationaryHessian(system, usable)
             else:
                 hessian = HorizonHessian(system)
-            moved = {
-                name: float(np.sum(change * hessian.apply(change)))
-                for name, change in changes.items()
-            }
+            moved = [float(np.sum(one * hessian.apply(one))) for one in changes.values()]
     except ArithmeticError:  # it leaves the range of a float, or forgets too slowly
         return {}
     power = hessian.output_second_moment
-    if not 0 < power < math.inf or not all(map(math.isfinite, moved.values())):
+    if not 0 < power < math.inf or not all(map(math.isfinite, moved)):
         return {}
-    return {name: math.sqrt(max(square, 0.0) / power) for name, square in moved.items()}
+    errors = (math.sqrt(max(square, 0.0) / power) for square in moved)
+    return dict(zip(changes, errors, strict=True))

@@ -192,37 +192,29 @@ def _shown(drive: GateDrive, state: HiddenState, settings: Settings, held: HeldS
     mean, square = state.function.moments(
         state.candidate.preactivation(scale, held.taken * opened(state.reset))
     )
-    stored = _stored(drive, state, settings, held, (mean, np.maximum(square - mean**2, 0.0)))
+    variance = np.maximum(square - mean**2, 0.0)
+    gate, write = _moving(drive, settings, held)
+    under, one = settings.autocorrelation, Autocorrelation.from_rho(1.0)
+    if state.written is not None:
+        stored = np.asarray(gated_moments(state.written, gate, one).second_moment)
+    elif state.averaged and drive.write is not None and write is not None:
+        averaged = averaged_variance(drive.law, gate, drive.write, write, under)
+        stored = mean**2 + variance * averaged
+    else:
+        of_one = replace(under, weights=tuple(weight / under.variance for weight in under.weights))
+        varied, constant = (
+            gated_moments(drive.law, gate, of, drive.write, write).second_moment
+            for of in (of_one, one)
+        )
+        with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
+            stored = mean**2 * constant + variance * varied
+        stored = np.where(np.isnan(stored), 0.0, stored)
     if state.output is None:
         return np.minimum(stored, 1.0) if state.convex and state.function.bounded else stored
     if not state.averaged:
         spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
         stored = TANH.moments(Preactivation(np.zeros_like(spread), spread))[1]
     return stored * opened(state.output)
-
-
-def _stored(
-    drive: GateDrive,
-    state: HiddenState,
-    settings: Settings,
-    held: HeldStates,
-    taken: tuple[Floats, Floats],
-) -> Floats:
-    """(n,) E h², or E c² before an output gate, from the mean and the variance of what comes in."""
-    gate, write = _moving(drive, settings, held)
-    under, one = settings.autocorrelation, Autocorrelation.from_rho(1.0)
-    if state.written is not None:
-        return np.asarray(gated_moments(state.written, gate, one).second_moment)
-    mean, variance = taken
-    if state.averaged and drive.write is not None and write is not None:
-        return mean**2 + variance * averaged_variance(drive.law, gate, drive.write, write, under)
-    of_one = replace(under, weights=tuple(weight / under.variance for weight in under.weights))
-    varied, constant = (
-        gated_moments(drive.law, gate, of, drive.write, write).second_moment for of in (of_one, one)
-    )
-    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
-        stored = mean**2 * constant + variance * varied
-    return np.where(np.isnan(stored), 0.0, stored)
 
 
 def _seen(state: HiddenState, shown: Floats) -> HeldStates:
