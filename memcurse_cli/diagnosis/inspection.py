@@ -208,7 +208,7 @@ def inspect(
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
             memory=longest_memory(layer.memory for layer in reports),
             findings=of_model,
-            actions=actions(reports, of_model, path),
+            actions=tuple(actions(reports, of_model, path)),
             layers=reports,
             skipped=skipped,
             not_recurrent=not_recurrent,
