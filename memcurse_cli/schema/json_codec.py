@@ -15,14 +15,11 @@ from msgspec.structs import replace
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.figures import ORDER, Component, Record
 from memcurse_cli.schema.report import (
-    NOT_KNOWN,
-    LayerReport,
     Report,
     UsableRate,
+    judged,
     known_rate,
-    layer_memory,
     longest_memory,
-    rate_verdict,
     smallest_rate,
 )
 
@@ -125,25 +122,20 @@ def _judged_anew(report: Report) -> Report:
             return usable
         return known_rate(usable.rate, usable.limited_by)
 
-    def judged(layer: LayerReport) -> LayerReport:
-        usable = ranged(layer.usable_rate)
-        moves = layer.parameters or layer.input_dependent or layer.hidden_feedback
-        verdict = rate_verdict(usable, layer.learning_rate) if moves else "ok"
-        reason = (usable and usable.reason) or NOT_KNOWN
-        return replace(
-            layer,
-            usable_rate=usable,
-            verdict=verdict,
-            not_judged=reason if verdict == "not_judged" else None,
-            memory=layer_memory(layer.eigenvalues, layer.dense, layer.hidden_spectra),
-            # Those of a verdict by step effects.
-            findings=tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS),
-            what_if=tuple(
-                replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if
-            ),
+    layers = tuple(
+        judged(
+            replace(
+                layer,
+                usable_rate=ranged(layer.usable_rate),
+                # Without those of a verdict by step effects.
+                findings=tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS),
+                what_if=tuple(
+                    replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if
+                ),
+            )
         )
-
-    layers = tuple(map(judged, report.layers))
+        for layer in report.layers
+    )
     return replace(
         report,
         layers=layers,
