@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.figures import ORDER, Component, Record
 from memcurse_cli.schema.report import (
+    LayerReport,
     Report,
     UsableRate,
     judged,
@@ -122,20 +123,13 @@ def _judged_anew(report: Report) -> Report:
             return usable
         return known_rate(usable.rate, usable.limited_by)
 
-    layers = tuple(
-        judged(
-            replace(
-                layer,
-                usable_rate=ranged(layer.usable_rate),
-                # Without those of a verdict by step effects.
-                findings=tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS),
-                what_if=tuple(
-                    replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if
-                ),
-            )
-        )
-        for layer in report.layers
-    )
+    def anew(layer: LayerReport) -> LayerReport:
+        usable = ranged(layer.usable_rate)
+        findings = tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS)
+        what_if = tuple(replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if)
+        return judged(replace(layer, usable_rate=usable, findings=findings, what_if=what_if))
+
+    layers = tuple(map(anew, report.layers))
     return replace(
         report,
         layers=layers,
