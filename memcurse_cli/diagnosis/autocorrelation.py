@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from memcurse_cli.theory.estimate import (
     fit_mixture,
     gaussian_standard_error,
 )
+from memcurse_cli.theory.linalg import Floats
 from memcurse_cli.theory.moments import empirical_moments, moments
 
 DEFAULT_LAGS = 4096
@@ -83,7 +84,7 @@ def estimate_autocorrelation(
     sequences, steps, features = samples.shape
     lag = np.arange(found.values.size, dtype=np.float64)
 
-    def standard_errors(mixture: Autocorrelation) -> NDArray[np.float64]:
+    def standard_errors(mixture: Autocorrelation) -> Floats:
         if spread is not None:
             return spread
         return gaussian_standard_error(mixture, steps, sequences * features, lag.size - 1)
@@ -117,8 +118,7 @@ def estimate_autocorrelation(
 
 def check_estimator(name: str) -> Estimator:
     """The estimator of this name; raises `UsageError` where there is none."""
-    require_known(name, get_args(Estimator), "--estimator", "give unbiased or biased")
-    return cast(Estimator, name)
+    return require_known(name, get_args(Estimator), "--estimator", "give unbiased or biased")
 
 
 def _sequences(data: NDArray[Any], source: str) -> NDArray[Any]:
@@ -179,7 +179,7 @@ def _usable(
     )
 
 
-def _state_checks(values: NDArray[np.float64], mixture: Autocorrelation) -> tuple[StateCheck, ...]:
+def _state_checks(values: Floats, mixture: Autocorrelation) -> tuple[StateCheck, ...]:
     """Of the time constants of which the lags of R̂, unbiased, hold `FORGOTTEN` or more."""
     checks = []
     for time_constant in (one for one in TIME_CONSTANTS if FORGOTTEN * one <= values.size - 1):

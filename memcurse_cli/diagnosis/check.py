@@ -24,7 +24,6 @@ from memcurse_cli.diagnosis.policy import (
     Limit,
     Part,
     Policy,
-    bears,
     kind_of,
 )
 from memcurse_cli.errors import UsageError
@@ -38,7 +37,7 @@ from memcurse_cli.schema.report import (
     Severity,
 )
 from memcurse_cli.version import VERSION
-from memcurse_cli.wording import rounded_down
+from memcurse_cli.wording import about, number, rounded_down
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
@@ -104,7 +103,6 @@ def against(
 
 
 def _worse(now: Judgement, before: Judgement, tolerance: float) -> bool:
-    """Whether a failure is another, a severer or a larger one than before."""
     severer = SEVERITIES.index(now.severity) > SEVERITIES.index(before.severity)
     if severer or now.outcome != before.outcome:
         return True
@@ -117,7 +115,6 @@ def _worse(now: Judgement, before: Judgement, tolerance: float) -> bool:
 
 
 def _require_alike(now: InputAssumption, before: InputAssumption) -> None:
-    """Figures under other assumptions do not compare."""
     for name in ("learning_rate", "horizon", "autocorrelation", "readout"):
         given = [getattr(one, name) for one in (before, now)]
         if given[0] != given[1]:
@@ -144,7 +141,6 @@ def _missing(policy: Policy, message: str) -> dict[str, Any]:
 
 
 def _place(part: Part, group: Group | None = None) -> dict[str, Any]:
-    """What a judgement is about."""
     place = {"layer": "", "family": ""}
     if isinstance(part, LayerReport):
         place = {"layer": part.name, "family": part.family}
@@ -170,7 +166,15 @@ def _findings(part: Part) -> tuple[Finding, ...]:
     if known or part.verdict != "cursed" or isinstance(part, Report):
         return part.findings
     said = "its rate is above the range of the usable one"
-    return (*part.findings, finding_of("MC207", "error", said, bears(part)))
+    return (*part.findings, finding_of("MC207", "error", said, _bears(part)))
+
+
+def _bears(layer: LayerReport) -> str:
+    """The rate that training bears and the layer's own; empty where that is not known."""
+    if layer.usable_rate is None or layer.usable_rate.rate is None:
+        return ""
+    usable, yours = about(layer.usable_rate.rate), number(layer.learning_rate)
+    return f"training bears a rate of about {usable}, yours is {yours}"
 
 
 def _not_judged(report: Report, policy: Policy) -> Iterator[Judgement]:
@@ -215,11 +219,13 @@ def _judge_figure(part: Part, limit: Limit, figure: Figure, policy: Policy) -> J
     if value is None:
         return judged(**_missing(policy, f"{what} is not computed: {figure.note}"))
     beyond = value < limit.bound if kind.least else value > limit.bound
-    advice, effect = figure.advice, kind.name == MAX_STEP_EFFECT and 0 < value < math.inf
-    if effect and not advice and group is not None and limit.bound > 0:
-        # A step effect grows with the learning rate in proportion.
-        rate = rounded_down(group.learning_rate * limit.bound / value)
-        advice = f"stay at or below a learning rate of {rate}"
+    advice = figure.advice
+    if kind.name == MAX_STEP_EFFECT and group is not None and isinstance(part, LayerReport):
+        advice = _bears(part)
+        if not advice and 0 < value < math.inf and limit.bound > 0:
+            # A step effect grows with the learning rate in proportion.
+            rate = rounded_down(group.learning_rate * limit.bound / value)
+            advice = f"stay at or below a learning rate of {rate}"
     said = kind.infinite if math.isinf(value) else f"is {kind.say(value)}"
     side = "below" if kind.least else "above"
     where = f"{side} the limit of {limit.said}{figure.note}" if beyond else f"within {limit.said}"

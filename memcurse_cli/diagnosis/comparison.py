@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence, Set
 
 import numpy as np
-from msgspec import structs
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.schema.derived import (
@@ -23,11 +21,8 @@ from memcurse_cli.schema.derived import (
 )
 from memcurse_cli.schema.figures import EigenvalueSummary
 from memcurse_cli.schema.report import LayerReport, Report, finite, layer_figures
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.version import VERSION
-
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Indices = NDArray[np.intp]
 
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 MOST_ASSIGNED = 2048
@@ -113,7 +108,11 @@ def _spectrum(
     both = stable & stable_after & (decay_after < np.inf) & (decay < np.inf)
     ratio = decay[both] / decay_after[both]
     angle = np.abs(np.abs(np.angle(end)) - np.abs(np.angle(start)))
-    move = SpectrumMove(
+    pairs = None
+    if values:
+        parts = (start.real, start.imag, end.real, end.imag)
+        pairs = tuple(map(tuple, np.stack(parts, axis=1).tolist()))
+    return SpectrumMove(
         method=method,
         matched=len(rows),
         only_before=len(ours) - len(rows),
@@ -126,11 +125,8 @@ def _spectrum(
         left_unit_disk=int(np.sum(stable & ~stable_after)),
         entered_unit_disk=int(np.sum(~stable & stable_after)),
         largest_angle_change=float(np.max(angle)),
-    )
-    if values:
-        parts = (start.real, start.imag, end.real, end.imag)
-        move = structs.replace(move, pairs=tuple(map(tuple, np.stack(parts, axis=1).tolist())))
-    return move, None
+        pairs=pairs,
+    ), None
 
 
 def _moved(decay: Floats, decay_after: Floats) -> int:
@@ -184,7 +180,6 @@ def _unwrapped(name: str) -> str:
 
 
 def _ends(one: LayerReport, other: LayerReport) -> bool:
-    """Whether the name of either layer ends with that of the other."""
     short, long = sorted((one.name, other.name), key=len)
     return long.endswith(f".{short}")
 
@@ -195,7 +190,7 @@ def _sizes(layer: LayerReport) -> Hashable:
     return layer.family, spectrum.count, spectrum.multiplicity, groups
 
 
-def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Indices, Indices, Method]:
+def match_eigenvalues(before: Complexes, after: Complexes) -> tuple[Integers, Integers, Method]:
     """Indices into two spectra whose eigenvalues belong together.
 
     Up to 2048 eigenvalues a side this is the assignment of least Σ (Δu)² + (Δ|arg λ|)², where

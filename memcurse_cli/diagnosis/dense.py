@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import DTYPES, UNKNOWN, is_stored
 from memcurse_cli.diagnosis.settings import Settings
@@ -35,15 +33,13 @@ from memcurse_cli.theory.dense.sensitivity import (
     dense_sensitivity,
     sensitivity_split,
 )
-from memcurse_cli.theory.linalg import eigenvalue_conditions
+from memcurse_cli.theory.linalg import Floats, eigenvalue_conditions
 from memcurse_cli.theory.rounding import (
     matrix_state_change,
     rounded,
     rounding_error,
     rounding_steps,
 )
-
-Floats = NDArray[np.float64]
 
 # The units up to which a report takes the time for structure, for errors of rounding that are added
 # with their signs or larger than `LARGE`, and for the eigenvalues after rounding.
@@ -190,7 +186,7 @@ def _matrix_group(
     """Every entry of the matrix moved at once: the whole of it decides, not one element."""
     diverges, size = sensitivity.relative == math.inf, dynamics.matrix.size
     rate = settings.rate_of(dynamics.tensor)
-    unknown = structs.replace(UNKNOWN, divergent=size if diverges else 0)
+    unknown = replace(UNKNOWN, divergent=size if diverges else 0)
     entries, relative_entries = unknown, unknown
     rounding, own_scale = Rounding(None, None, None), None
     if sensitivity.per_entry is not None and sensitivity.second_moment is not None:
@@ -255,11 +251,13 @@ def _rounding(
     gone = {name for name, count in crossing.items() if count}
     if recurrence.size > EXACT:
         errors |= _coherent_errors(system, known)
-    if recurrence.size <= LARGEST:
-        for name, change in known.items():
-            large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
-            if large and name not in gone:
-                errors[name] = _exact_error(system, change)
+    for name, change in known.items():
+        large = recurrence.size <= EXACT or (errors[name] or math.inf) > LARGE
+        if large and name not in gone:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                moved, power = matrix_state_change(system, change)
+                error = float(np.sqrt(np.float64(moved) / power))
+            errors[name] = math.inf if math.isnan(error) else error
     errors |= dict.fromkeys(exact, 0.0)
     # A saturating activation keeps the state finite where its linearisation explodes.
     if dynamics.activation == "linear":
@@ -311,14 +309,6 @@ def leaving_disk(recurrence: Recurrence, dynamics: DenseDynamics) -> dict[str, i
     return found
 
 
-def _exact_error(system: DenseSystem, change: Floats) -> float:
-    """√(E‖h' - h‖² / E‖h‖²) of one change; inf where it leaves the range of a float."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        moved, power = matrix_state_change(system, change)
-        error = np.sqrt(np.float64(moved) / power)
-    return math.inf if np.isnan(error) else float(error)
-
-
 def _coherent_errors(system: DenseSystem, changes: dict[str, Floats]) -> dict[str, float]:
     """√(Σ δA ∘ H[δA] / E‖h‖²) by type; empty where H is too large or not to be had."""
     size, inputs = system.inputs.shape
@@ -333,13 +323,11 @@ def _coherent_errors(system: DenseSystem, changes: dict[str, Floats]) -> dict[st
                 hessian = StationaryHessian(system, usable)
             else:
                 hessian = HorizonHessian(system)
-            moved = {
-                name: float(np.sum(change * hessian.apply(change)))
-                for name, change in changes.items()
-            }
+            moved = [float(np.sum(one * hessian.apply(one))) for one in changes.values()]
     except ArithmeticError:  # it leaves the range of a float, or forgets too slowly
         return {}
     power = hessian.output_second_moment
-    if not 0 < power < math.inf or not all(map(math.isfinite, moved.values())):
+    if not 0 < power < math.inf or not all(map(math.isfinite, moved)):
         return {}
-    return {name: math.sqrt(max(square, 0.0) / power) for name, square in moved.items()}
+    errors = (math.sqrt(max(square, 0.0) / power) for square in moved)
+    return dict(zip(changes, errors, strict=True))

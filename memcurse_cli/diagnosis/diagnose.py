@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.diagonal import diagnose_diagonal
 from memcurse_cli.diagnosis.findings import Facts, find
@@ -22,17 +20,16 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, EigenvalueSummary, Verdict, quantiles
-from memcurse_cli.schema.layer import HiddenSpectrum
+from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, EigenvalueSummary, quantiles
 from memcurse_cli.schema.report import (
     LayerReport,
     SensitivityCurve,
     UsableRate,
     WhatIf,
     finite,
-    layer_memory,
-    rate_verdict,
+    judged,
 )
+from memcurse_cli.theory.linalg import Complexes
 
 if TYPE_CHECKING:
     from memcurse_cli.families.rewriting import Rewriting
@@ -57,61 +54,50 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     if withheld is None:
         hessian, reason = summarise_hessian(working, settings)
         usable = usable_rate(recurrence, hessian, reason, settings)
-    hidden: tuple[HiddenSpectrum, ...] = ()
-    hidden_reason, at_inputs = None, None
+    asked: dict[str, Any] = {}  # the fields that not every report has
     if settings.spectra and recurrence.hidden is not None:
-        hidden, hidden_reason = hidden_spectra(recurrence.hidden), recurrence.hidden.reason
+        asked["hidden_spectra"] = hidden_spectra(recurrence.hidden)
+        asked["hidden_spectra_reason"] = recurrence.hidden.reason
         if recurrence.hidden.network is not None:
-            at_inputs = gated_operating_point(recurrence.hidden.network, settings)
-    gates = None
+            asked["operating_point"] = gated_operating_point(recurrence.hidden.network, settings)
     if settings.gates and recurrence.input_dependent:
         from memcurse_cli.diagnosis.gates import summarise_gates
 
-        gates = summarise_gates(recurrence, settings)
-    simulation, not_run = None, None
+        asked["gates"] = summarise_gates(recurrence, settings)
     if settings.simulate or (settings.simulate is None and not recurrence.is_linear):
         from memcurse_cli.diagnosis.simulation import simulate
 
-        simulation, not_run = simulate(recurrence, settings)
-    rates = None
+        asked["simulation"], asked["not_simulated"] = simulate(recurrence, settings)
     if settings.learning_rates:
         from memcurse_cli.diagnosis.optimizer import learning_rates
 
-        rates = learning_rates(recurrence, groups, usable, settings)
-    spectrum = summarise_eigenvalues(recurrence, settings)
-    trained_at_all = groups or recurrence.input_dependent or recurrence.hidden_feedback
-    verdict: Verdict = rate_verdict(usable, settings.rate) if trained_at_all else "ok"
-    layer = LayerReport(
+        asked["learning_rates"] = learning_rates(recurrence, groups, usable, settings)
+    found = LayerReport(
         name=recurrence.name,
         family=recurrence.family,
         tensors=recurrence.tensors,
         input_dependent=recurrence.input_dependent,
         stable_by_construction=recurrence.stable_by_construction,
         assumptions=recurrence.assumptions,
-        eigenvalues=spectrum,
+        eigenvalues=summarise_eigenvalues(recurrence, settings),
         state=state,
         parameters=groups,
         hessian=hessian,
         hessian_reason=reason,
         dense=dense,
-        verdict=verdict,
+        verdict="not_judged",
         usable_rate=usable,
-        lru_rate=_as_lru(recurrence, settings) if verdict in ("watch", "cursed") else None,
-        not_judged=usable.reason if verdict == "not_judged" else None,
         learning_rate=settings.rate,
-        memory=layer_memory(spectrum, dense, hidden, simulation),
-        simulation=simulation,
-        not_simulated=not_run,
+        memory=None,
         findings=(),
         hidden_feedback=recurrence.hidden_feedback,
-        hidden_spectra=hidden,
-        hidden_spectra_reason=hidden_reason,
         what_if=tuple(_what_if(recurrence, rewriting, settings) for rewriting in settings.what_if),
-        learning_rates=rates,
-        gates=gates,
-        operating_point=at_inputs,
+        **asked,
     )
-    return structs.replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
+    layer = judged(found)
+    if layer.verdict in ("watch", "cursed"):
+        layer = replace(layer, lru_rate=_as_lru(recurrence, settings))
+    return replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
 
 
 def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:
@@ -171,7 +157,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
 
 
 def relative_sensitivities(
-    log_eigenvalues: NDArray[np.complex128], settings: Settings
+    log_eigenvalues: Complexes, settings: Settings
 ) -> tuple[float | None, ...]:
     """κ(λ) = E|dh/dλ|² / E|h|² of each eigenvalue; None where it diverges.
 

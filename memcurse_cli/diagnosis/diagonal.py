@@ -19,6 +19,7 @@ from memcurse_cli.schema.figures import (
     StateSummary,
     quantiles,
 )
+from memcurse_cli.theory.linalg import Floats
 from memcurse_cli.theory.moments import Moments
 from memcurse_cli.theory.rounding import (
     Dtype,
@@ -30,7 +31,6 @@ from memcurse_cli.theory.rounding import (
 )
 from memcurse_cli.theory.sensitivity import group_sensitivity, state_second_moment
 
-Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 DTYPES = cast(tuple[Dtype, ...], Rounding.__struct_fields__)
@@ -144,7 +144,6 @@ def diagnose_diagonal(
 def _summary(
     recurrence: Recurrence, group: ParameterGroup, moment: Moments | None, settings: Settings
 ) -> ParameterSummary:
-    """The sensitivity of one group, its step effect and what rounding does to it."""
     rate, moves_at = settings.rate_of(group.tensor), 0.0
     absolute, relative, rounding, own_scale = UNKNOWN, UNKNOWN, Rounding(None, None, None), None
     if moment is not None:

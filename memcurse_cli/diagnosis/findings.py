@@ -261,22 +261,16 @@ def _precision(facts: Facts) -> Iterator[Finding]:
                 yield _coarse(facts, "MC404", dtype, parameter)
 
 
-def _error(parameter: ParameterSummary, dtype: Dtype) -> float | None:
-    error: float | None = getattr(parameter.rounding, dtype)
-    return error
-
-
 def _changes_much(parameter: ParameterSummary, dtype: Dtype) -> bool:
     """Whether an error is above the limit; one of None is, unless it was not computed."""
-    error, known = _error(parameter, dtype), structs.astuple(parameter.rounding)
+    error, known = getattr(parameter.rounding, dtype), structs.astuple(parameter.rounding)
     if error is None:
         return parameter.step_effect is not None and any(other is not None for other in known)
-    return error > STATE_ERROR
+    return bool(error > STATE_ERROR)
 
 
 def _coarse(facts: Facts, code: str, dtype: Dtype, parameter: ParameterSummary) -> Finding:
-    error = _error(parameter, dtype)
-    stored = is_stored(parameter.dtype, dtype)
+    error, stored = getattr(parameter.rounding, dtype), is_stored(parameter.dtype, dtype)
     change = "overflows" if error is None else _change(facts, error)
     extent = "all of its entries" if facts.layer.dense is not None else "p99 of its elements"
     storing = "having stored" if stored else "storing"
@@ -298,7 +292,8 @@ def _leaving(
     facts: Facts, code: str, dtype: Dtype, parameter: ParameterSummary, crossing: int
 ) -> Finding:
     """Eigenvalues that rounding takes to the unit circle, whatever else it changes."""
-    error, dense, horizon = _error(parameter, dtype), facts.layer.dense, facts.settings.horizon
+    error, dense = getattr(parameter.rounding, dtype), facts.layer.dense
+    horizon = facts.settings.horizon
     if dense is not None and dense.activation != "linear":
         then = ", where its linearisation explodes"
     elif horizon is None:
@@ -391,14 +386,13 @@ def departure(nominal: float | None, moving: float | None) -> float:
 
 def _hidden(facts: Facts) -> Finding:
     """What is known of the memory that λ leaves out."""
-    jacobian = jacobian_of(facts.layer.hidden_spectra)
-    simulation = facts.layer.simulation
+    jacobian, simulation = jacobian_of(facts.layer.hidden_spectra), facts.layer.simulation
+    gates = facts.layer.eigenvalues.time_constant.max
     if simulation is not None and jacobian is None:
         if simulation.chaotic and simulation.exponent is not None:
             grows = percent(math.expm1(simulation.exponent.value))
             said = f"run on drawn inputs it is chaotic: a perturbation grows by {grows} a step"
             return finding_of("MC503", "warning", said)
-        gates = facts.layer.eigenvalues.time_constant.max
         if simulation.memory is not None and gates is not None:
             said = f"run on drawn inputs it remembers {number(simulation.memory.value)} steps"
             return finding_of("MC503", "info", f"{said}, its gates alone {number(gates)}")
@@ -414,7 +408,6 @@ def _hidden(facts: Facts) -> Finding:
             f"with the hidden weights |λ| is {radius} near the zero state: the activations end it"
         )
         return finding_of("MC503", "warning", said)
-    gates = facts.layer.eigenvalues.time_constant.max
     longer = gates is not None and jacobian.time_constant >= LONGER * gates
     memory = number(jacobian.time_constant)
     said = f"with the hidden weights the memory near the zero state is {memory} steps"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.gate_inputs import (
@@ -34,8 +33,9 @@ from memcurse_cli.theory.gates.moments import (
     relative_error,
     run_own_states,
 )
-
-Floats = NDArray[np.float64]
+from memcurse_cli.theory.linalg import Floats
+from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.sensitivity import group_sensitivity
 
 SHARES = (0.05, 0.1587, 0.8413, 0.95)
 # Where these shares of a Gaussian lie below, in standard deviations.
@@ -160,13 +160,11 @@ def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
     held = HeldStates(0.0)
     for _ in range(ITERATIONS):
         after = _seen(drive.state, _shown(drive, drive.state, settings, held))
-        pairs = [
-            (np.asarray(one), np.asarray(other)) for one, other in zip(after, held, strict=True)
-        ]
+        taken = np.asarray(after.taken)
         # Steps are bounded where |f| ≤ 1 and λ + γ ≤ 1; other states may grow for ever.
-        if not all(np.max(one) < LARGEST for one, _ in pairs):
+        if not np.max(taken) < LARGEST:
             return None
-        change = max(np.max(np.abs(one - other) / (1 + np.abs(one))) for one, other in pairs)
+        change = np.max(np.abs(taken - held.taken) / (1 + taken))
         if change <= TOLERANCE:
             return after
         held = after
@@ -176,7 +174,6 @@ def held_states(drive: GateDrive, settings: Settings) -> HeldStates | None:
 def _moving(
     drive: GateDrive, settings: Settings, held: HeldStates
 ) -> tuple[Preactivation, Preactivation | None]:
-    """The gate and the write gate under inputs of the scale that was asked for."""
     seen, write = (settings.input_scale**2, held.shown or 0.0), drive.write_gate
     return drive.gate.preactivation(*seen), None if write is None else write.preactivation(*seen)
 
@@ -195,37 +192,29 @@ def _shown(drive: GateDrive, state: HiddenState, settings: Settings, held: HeldS
     mean, square = state.function.moments(
         state.candidate.preactivation(scale, held.taken * opened(state.reset))
     )
-    stored = _stored(drive, state, settings, held, (mean, np.maximum(square - mean**2, 0.0)))
+    variance = np.maximum(square - mean**2, 0.0)
+    gate, write = _moving(drive, settings, held)
+    under, one = settings.autocorrelation, Autocorrelation.from_rho(1.0)
+    if state.written is not None:
+        stored = np.asarray(gated_moments(state.written, gate, one).second_moment)
+    elif state.averaged and drive.write is not None and write is not None:
+        averaged = averaged_variance(drive.law, gate, drive.write, write, under)
+        stored = mean**2 + variance * averaged
+    else:
+        of_one = replace(under, weights=tuple(weight / under.variance for weight in under.weights))
+        varied, constant = (
+            gated_moments(drive.law, gate, of, drive.write, write).second_moment
+            for of in (of_one, one)
+        )
+        with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
+            stored = mean**2 * constant + variance * varied
+        stored = np.where(np.isnan(stored), 0.0, stored)
     if state.output is None:
         return np.minimum(stored, 1.0) if state.convex and state.function.bounded else stored
     if not state.averaged:
         spread = np.minimum(np.sqrt(stored), WIDEST_CELL)
         stored = TANH.moments(Preactivation(np.zeros_like(spread), spread))[1]
     return stored * opened(state.output)
-
-
-def _stored(
-    drive: GateDrive,
-    state: HiddenState,
-    settings: Settings,
-    held: HeldStates,
-    taken: tuple[Floats, Floats],
-) -> Floats:
-    """(n,) E h², or E c² before an output gate, from the mean and the variance of what comes in."""
-    gate, write = _moving(drive, settings, held)
-    under, one = settings.autocorrelation, Autocorrelation.from_rho(1.0)
-    if state.written is not None:
-        return np.asarray(gated_moments(state.written, gate, one).second_moment)
-    mean, variance = taken
-    if state.averaged and drive.write is not None and write is not None:
-        return mean**2 + variance * averaged_variance(drive.law, gate, drive.write, write, under)
-    of_one = replace(under, weights=tuple(weight / under.variance for weight in under.weights))
-    varied, constant = (
-        gated_moments(drive.law, gate, of, drive.write, write).second_moment for of in (of_one, one)
-    )
-    with np.errstate(invalid="ignore"):  # inf · 0 of a gate that never forgets
-        stored = mean**2 * constant + variance * varied
-    return np.where(np.isnan(stored), 0.0, stored)
 
 
 def _seen(state: HiddenState, shown: Floats) -> HeldStates:
@@ -259,18 +248,12 @@ def _time_constants(modulus: Floats, complement: Floats) -> Floats:
 
 
 def _figure(nominal: Floats, moving: Floats) -> GateFigure:
-    """Both and their ratio, of every element."""
-    both = np.isinf(nominal) & np.isinf(moving)
+    """Both and their ratio, of every element; inf where only the first is 0."""
+    alive = nominal > 0
     with np.errstate(invalid="ignore"):
-        ratio = _quotient(moving, nominal, nothing=1.0)
-    return GateFigure(quantiles(nominal), quantiles(moving), quantiles(np.where(both, 1.0, ratio)))
-
-
-def _quotient(above: Floats, below: Floats, *, nothing: float) -> Floats:
-    """above / below; inf where only below is 0, and ``nothing`` where both are."""
-    alive = below > 0
-    beyond = np.where(above > 0, np.inf, nothing)
-    return np.where(alive, above / np.where(alive, below, 1.0), beyond)
+        ratio = np.where(alive, moving / np.where(alive, nominal, 1.0), np.inf)
+    ratio = np.where(nominal == moving, 1.0, ratio)
+    return GateFigure(quantiles(nominal), quantiles(moving), quantiles(ratio))
 
 
 def _parameters(
@@ -283,22 +266,21 @@ def _parameters(
     found = []
     for group in recurrence.parameters:
         if group.name in motions:
-            still, moved = (_relative(group, motions[group.name], of) for of in (nominal, moving))
+            still, moved = (_relative(group, *motions[group.name], of) for of in (nominal, moving))
             found.append(GateParameter(group.name, group.tensor, _figure(still, moved)))
     return tuple(found)
 
 
 def _relative(
-    group: ParameterGroup, motion: tuple[str, float | Floats], moments: GatedMoments
+    group: ParameterGroup, parameter: str, factor: float | Floats, moments: GatedMoments
 ) -> Floats:
-    """κ of every scalar of a group; the squares of the states that a tied scalar moves add."""
-    parameter, factor = motion
-    moved = factor**2 * moments.sensitivities[parameter][group.eigenvalue]
-    held = moments.second_moment[group.eigenvalue]
-    moved_sum, held_sum = (
-        np.bincount(group.scalar, np.where(np.isinf(values), 0.0, values), group.size)
-        for values in (moved, held)
-    )
-    infinite = np.bincount(group.scalar, np.isinf(moved), group.size) > 0
-    relative = _quotient(moved_sum.astype(np.float64), held_sum.astype(np.float64), nothing=0.0)
-    return np.where(infinite, np.inf, relative)
+    """κ of every scalar of a group, each of which moves a parameter of the gates ``factor`` times.
+
+    What γ does is in the moments, those of λ and γ at once.
+    """
+    held = moments.second_moment
+    unit = np.zeros(held.size, np.complex128)
+    derivative = np.broadcast_to(factor, group.scalar.shape).astype(np.complex128)
+    alone = replace(group, eigenvalue_derivative=derivative, log_gain_derivative=None)
+    states = Moments(held, unit, moments.sensitivities[parameter])
+    return group_sensitivity(states, unit, alone).relative_sensitivity

@@ -17,7 +17,6 @@ from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import (
-    Complexes,
     DenseDynamics,
     ParameterGroup,
     ProjectionGroup,
@@ -46,14 +45,13 @@ from memcurse_cli.theory.diagonality import (
     largest,
 )
 from memcurse_cli.theory.hessian import HessianBlocks, LargeBlock, LayerHessian
+from memcurse_cli.theory.linalg import Complexes, Floats, Integers
 from memcurse_cli.theory.moments import MOST_LAGS, lags_within
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.bases import Eigenbasis
     from memcurse_cli.theory.dense.hessian import DenseHessian
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 Scores = TypeVar("Scores", HessianSummary, HessianScores)
 Taken = TypeVar("Taken")
 
@@ -92,27 +90,26 @@ def summarise_hessian(
     recurrence: Recurrence, settings: Settings
 ) -> tuple[HessianSummary | None, str | None]:
     """Scores of the Hessian at optimality over the recurrent parameters, or why there are none."""
-    reason = hessian_reason(recurrence, settings)
-    if reason is None and recurrence.dense is not None:
-        reason = _too_costly(recurrence, recurrence.dense, settings)
-    return (None, reason) if reason else _taken(_summary, recurrence, settings)
+    return taken(_summary, recurrence, settings)
 
 
 def diagnose_hessian(recurrence: Recurrence, settings: Settings) -> LayerHessianReport:
     """Every figure of one layer's Hessian, or the reason why there are none."""
-    found, reason = None, hessian_reason(recurrence, settings)
-    if reason is None:
-        take = _of_diagonal if recurrence.dense is None else _of_dense
-        found, reason = _taken(take, recurrence, settings)
+    take = _of_diagonal if recurrence.dense is None else _of_dense
+    found, reason = taken(take, recurrence, settings)
     return found or LayerHessianReport(recurrence.name, recurrence.family, recurrence.size, reason)
 
 
-def _taken(
+def taken(
     take: Callable[[Recurrence, Settings], Taken | None], recurrence: Recurrence, settings: Settings
 ) -> tuple[Taken | None, str | None]:
-    """What is taken of a Hessian that exists, or why it has no figures."""
+    """What is taken of a Hessian, or why it has no figures, which an ArithmeticError says too."""
+    reason = hessian_reason(recurrence, settings)
+    if reason is not None:
+        return None, reason
     try:
-        found = take(recurrence, settings)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = take(recurrence, settings)
     except OverflowError:
         return None, EXPLODES
     except ArithmeticError as error:
@@ -128,19 +125,19 @@ def _summary(recurrence: Recurrence, settings: Settings) -> HessianSummary | Non
     if recurrence.dense is not None:
         from memcurse_cli.theory.dense.hessian import dense_hessian_scores
 
+        _require_cheap(recurrence, recurrence.dense, settings)
         dense = dense_layer_hessian(recurrence, recurrence.dense, settings)
         output = dense.output_second_moment
         if found := dense_hessian_scores(dense):
             scores, _ = found
     else:
         hessian, tally = layer_hessian(recurrence, settings), DiagonalityTally()
-        with np.errstate(over="ignore", invalid="ignore"):
-            for blocks in hessian.blocks(LARGEST_BLOCK):
-                output += float(blocks.output_second_moments.sum())
-                tally.add(blocks.hessians)
-            for large in hessian.large_blocks(LARGEST_BLOCK):
-                output = math.nan  # E y² is a sum over every pair of eigenvalues
-                tally.add_factored(large.factorise())
+        for blocks in hessian.blocks(LARGEST_BLOCK):
+            output += float(blocks.output_second_moments.sum())
+            tally.add(blocks.hessians)
+        for large in hessian.large_blocks(LARGEST_BLOCK):
+            output = math.nan  # E y² is a sum over every pair of eigenvalues
+            tally.add_factored(large.factorise())
         scores = tally.scores()
     effect = None
     if scores is not None and output > 0:
@@ -232,8 +229,8 @@ def _pairs_cost(size: int, horizon: int) -> float:
     return float(horizon) ** 2 * size * max(size, PER_PAIR)
 
 
-def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> str | None:
-    """Why a report does not wait for the scores, or None where it does."""
+def _require_cheap(recurrence: Recurrence, dynamics: DenseDynamics, settings: Settings) -> None:
+    """Raise ArithmeticError where a report does not wait for the scores."""
     from memcurse_cli.theory.dense.bases import ANGLES
     from memcurse_cli.theory.dense.hessian import GRAM_ORDER, HESSIAN_CONDITION, STEIN_PRODUCTS
     from memcurse_cli.theory.dense.sensitivity import cost_without_eigenbasis
@@ -253,21 +250,20 @@ def _too_costly(recurrence: Recurrence, dynamics: DenseDynamics, settings: Setti
             decay = -float(recurrence.log_eigenvalues.real.max())
             cost += ANGLES * RESOLVENT_PRODUCTS * 2.0 * size**3
             cost += cost_without_eigenbasis(dynamics.matrix, decay)
-    if cost <= BUDGET:
-        return None
-    over = "" if horizon is None else f" over {horizon:,} steps"
-    return f"it takes long for a matrix of this size{over}; `memcurse hessian` takes that time"
+    if cost > BUDGET:
+        over = "" if horizon is None else f" over {horizon:,} steps"
+        what = f"it takes long for a matrix of this size{over}; `memcurse hessian` takes that time"
+        raise ArithmeticError(what)
 
 
 def _of_diagonal(recurrence: Recurrence, settings: Settings) -> LayerHessianReport | None:
     """Block by block; None where no parameter changes the output."""
     hessian = layer_hessian(recurrence, settings, recurrence.projections)
     tally = _Tally(recurrence, hessian)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for blocks in hessian.blocks(LARGEST_BLOCK):
-            tally.add(blocks)
-        for large in hessian.large_blocks(LARGEST_BLOCK):
-            tally.add_factored(large)
+    for blocks in hessian.blocks(LARGEST_BLOCK):
+        tally.add(blocks)
+    for large in hessian.large_blocks(LARGEST_BLOCK):
+        tally.add_factored(large)
     return tally.report()
 
 
@@ -275,15 +271,12 @@ class _Tally:
     """The figures of blocks that are seen one after the other and not kept."""
 
     def __init__(self, recurrence: Recurrence, hessian: LayerHessian) -> None:
-        groups: list[ParameterGroup | ProjectionGroup] = [
-            *recurrence.parameters,
-            *recurrence.projections,
-        ]
-        self.recurrence, self.groups = recurrence, groups
-        self.offsets = np.cumsum([0, *(group.size for group in groups)])
+        groups: list[ParameterGroup | ProjectionGroup] = list(recurrence.parameters)
+        self.recurrence, self.groups = recurrence, [*groups, *recurrence.projections]
+        self.offsets = np.cumsum([0, *(group.size for group in self.groups)])
         self.whole = DiagonalityTally(spectra=True)
-        self.own = [DiagonalityTally() for _ in groups]
-        self.squares = np.zeros((len(groups), len(groups)))
+        self.own = [DiagonalityTally() for _ in self.groups]
+        self.squares = np.zeros((len(self.groups), len(self.groups)))
         self.correlation = np.zeros_like(self.squares)
         self.meetings = np.zeros_like(self.squares)
         self.output = 0.0
@@ -299,7 +292,6 @@ class _Tally:
         self.eigenvalue[several | (self.eigenvalue == recurrence.size)] = -1
 
     def add(self, found: HessianBlocks) -> None:
-        """Blocks of one shape."""
         self.blocks += len(found.hessians)
         self.largest = max(self.largest, found.hessians.shape[1])
         self.output += float(found.output_second_moments.sum())
@@ -308,10 +300,19 @@ class _Tally:
             self.sharpest = found.hessians[index].copy(), found.scalars[index], 0
         groups = self.group_of(found.scalars)
         for group in np.unique(groups, axis=0):
-            self._split(found.hessians[np.all(groups == group, axis=1)], group)
+            hessians = found.hessians[np.all(groups == group, axis=1)]
+            related = np.abs(correlations(hessians))
+            each = np.arange(group.size)
+            related[:, each, each] = 0
+            members = (group == np.arange(len(self.groups))[:, None]).astype(np.float64)
+            self.squares += members @ np.sum(hessians**2, axis=0) @ members.T
+            self.correlation += members @ related.sum(axis=0) @ members.T
+            sizes = members.sum(axis=1)
+            self.meetings += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
+            for place, run in _runs(group):
+                self.own[place].add(hessians[:, run, run])
 
     def add_factored(self, large: LargeBlock) -> None:
-        """A block that is not formed."""
         found = large.factorise()
         self.blocks += 1
         self.factored = True
@@ -335,24 +336,9 @@ class _Tally:
         return np.isin(scalars[..., 0], top)
 
     def group_of(self, scalars: Integers) -> Integers:
-        """The group of each scalar."""
         return np.searchsorted(self.offsets, scalars, side="right") - 1
 
-    def _split(self, hessians: Floats, group: Integers) -> None:
-        """Blocks whose scalars belong to the same groups."""
-        related = np.abs(correlations(hessians))
-        each = np.arange(group.size)
-        related[:, each, each] = 0
-        members = (group == np.arange(len(self.groups))[:, None]).astype(np.float64)
-        self.squares += members @ np.sum(hessians**2, axis=0) @ members.T
-        self.correlation += members @ related.sum(axis=0) @ members.T
-        sizes = members.sum(axis=1)
-        self.meetings += len(hessians) * (np.outer(sizes, sizes) - np.diag(sizes))
-        for index, run in _runs(group):
-            self.own[index].add(hessians[:, run, run])
-
     def report(self) -> LayerHessianReport | None:
-        """What the blocks come to."""
         recurrence, scores = self.recurrence, _scores(HessianScores, self.whole.scores())
         if scores is None:
             return None
@@ -463,18 +449,14 @@ def _named(
     chosen = _heaviest(weights)
     logs = log_eigenvalues[indices[chosen]]
     angles = np.remainder(logs.imag + np.pi, 2 * np.pi) - np.pi
-    return tuple(
-        EigenvalueWeight(
-            int(indices[place]),
-            modulus=float(modulus),
-            time_constant=finite(time_constant),
-            angle=float(angle),
-            weight=float(weights[place]),
-        )
-        for place, modulus, time_constant, angle in zip(
-            chosen, np.abs(eigenvalues_of(logs)), time_constants(logs.real), angles, strict=True
-        )
+    figures = (
+        indices[chosen].tolist(),
+        np.abs(eigenvalues_of(logs)).tolist(),
+        map(finite, time_constants(logs.real)),
+        angles.tolist(),
+        weights[chosen].tolist(),
     )
+    return tuple(map(EigenvalueWeight, *figures))
 
 
 def _spectrum(

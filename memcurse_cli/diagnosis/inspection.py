@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.open import MemoryStore, open_checkpoint
@@ -177,12 +176,12 @@ def inspect(
                 from memcurse_cli.diagnosis.optimizer import summarise_adam
 
                 steps = summarise_adam(recurrence, state, store, source, settings, curvature=taken)
-                report = structs.replace(report, adam=steps)
+                report = replace(report, adam=steps)
             if pictures and taken:
                 from memcurse_cli.diagnosis.hessian import diagnose_hessian
 
                 picture = diagnose_hessian(recurrence, settings).picture
-                report = structs.replace(report, picture=picture)
+                report = replace(report, picture=picture)
             return report
 
         reports, skipped = _each(store, matches, options, progress, report_on)
@@ -209,7 +208,7 @@ def inspect(
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
             memory=longest_memory(layer.memory for layer in reports),
             findings=of_model,
-            actions=actions(reports, of_model, path),
+            actions=tuple(actions(reports, of_model, path)),
             layers=reports,
             skipped=skipped,
             not_recurrent=not_recurrent,

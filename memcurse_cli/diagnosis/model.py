@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.schema.figures import ORDER, Verdict, effect_rank
+from memcurse_cli.schema.figures import ORDER, ParameterSummary, Verdict, effect_rank
 from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import (
     FACTOR,
@@ -19,7 +19,7 @@ from memcurse_cli.schema.report import (
     longest_memory,
     simulated_group,
 )
-from memcurse_cli.schema.simulation import TOO_LARGE
+from memcurse_cli.schema.simulation import TOO_LARGE, SimulatedGroup
 from memcurse_cli.wording import about, count, number, percent
 
 # The horizon over the memory from which the model is to be watched, and is at fault.
@@ -90,9 +90,17 @@ def sentence(
     return " ".join(said)
 
 
-def _stepper(settings: Settings) -> str:
-    """The optimizer that a step is of: the checkpoint's, where it is told and of Adam's kin."""
-    return (settings.adaptive and settings.optimizer) or "Adam"
+def _step_words(
+    settings: Settings,
+    group: ParameterSummary | SimulatedGroup,
+    changed: str,
+    effect: float,
+    start: str = "One",
+) -> str:
+    """A step, of the checkpoint's optimizer where that is told and of Adam's kin, in words."""
+    stepper = (settings.adaptive and settings.optimizer) or "Adam"
+    step = f"{start} {stepper} step at {number(group.learning_rate)} on {group.name}"
+    return f"{step} changes {changed} {percent(effect)}."
 
 
 def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[str]:
@@ -106,10 +114,7 @@ def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
     group = max(layer.parameters, key=effect_rank, default=None)
     if layer.verdict != "ok" and group is not None and group.step_effect is not None:
         where = "the state" if len(layers) == 1 else f"the state of {layer.name}"
-        yield (
-            f"One {_stepper(settings)} step at {number(group.learning_rate)} on {group.name} "
-            f"changes {where} by {percent(group.step_effect)}."
-        )
+        yield _step_words(settings, group, f"{where} by", group.step_effect)
     recorded = settings.learning_rate_source not in (None, "option", "assumed")
     largest = layer.learning_rate == settings.learning_rate
     source = f" ({settings.learning_rate_source if largest else 'of its group'})" * recorded
@@ -133,19 +138,12 @@ def _memory_words(
     short = _short_memory(layers, settings)
     if short is not None and any(map(unseen_memory, layers)):
         yield f"The gates alone keep {about(short[0])} of {count(short[1], 'step')}."
-    run = [
-        layer.simulation
-        for layer in layers
-        if layer.simulation is not None and layer.verdict == "not_judged"
-    ]
+    unjudged = [layer.simulation for layer in layers if layer.verdict == "not_judged"]
+    run = [simulation for simulation in unjudged if simulation is not None]
     if not run or findings:
         return
-    if any(one.chaotic for one in run):
-        which = (
-            "it is"
-            if len(layers) == 1
-            else f"{count(sum(one.chaotic for one in run), 'layer')} are"
-        )
+    if chaotic := sum(simulation.chaotic for simulation in run):
+        which = "it is" if len(layers) == 1 else f"{count(chaotic, 'layer')} are"
         yield f"Run on drawn inputs {which} chaotic: what perturbs the state grows."
         return
     memory = longest_memory(layer.memory for layer in layers)
@@ -164,19 +162,13 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
     groups = [group for layer in unjudged for group in layer.parameters if group.step_effect]
     if simulated is not None and settings.adaptive is not False:
         _, group = simulated
-        yield (
-            f"One {_stepper(settings)} step at {number(group.learning_rate)} on {group.name} "
-            f"changes its state by {percent(group.step_effect.value)}."
-        )
+        yield _step_words(settings, group, "its state by", group.step_effect.value)
     elif groups and settings.adaptive is not False:
         gated = all(layer.input_dependent or layer.hidden_feedback for layer in unjudged)
         worst = max(groups, key=effect_rank)
         which = "the state by" if len(unjudged) == 1 else "a state by up to"
-        yield (
-            f"{'At zero input one' if gated else 'One'} {_stepper(settings)} step at "
-            f"{number(worst.learning_rate)} on {worst.name} changes {which} "
-            f"{percent(worst.step_effect or 0.0)}."
-        )
+        start = "At zero input one" if gated else "One"
+        yield _step_words(settings, worst, which, worst.step_effect or 0.0, start)
     some = f"{len(unjudged)} of {count(len(layers), 'layer')}"
     which = f"{some} {'was' if len(unjudged) == 1 else 'were'} not judged"
     if len(unjudged) == len(layers):
@@ -187,18 +179,13 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
 
 def actions(
     layers: Sequence[LayerReport], findings: Sequence[Finding], path: str | None
-) -> tuple[Action, ...]:
+) -> Iterator[Action]:
     """What to do, the most urgent first; without a ``path`` there is no command to repeat."""
-    return tuple(
-        Action(text, f"memcurse inspect {shlex.quote(path)} {options}" if path and options else "")
-        for text, options in _advice(layers, findings)
-    )
 
+    def action(text: str, options: str = "") -> Action:
+        command = f"memcurse inspect {shlex.quote(path)} {options}" if path and options else ""
+        return Action(text, command)
 
-def _advice(
-    layers: Sequence[LayerReport], findings: Sequence[Finding]
-) -> Iterator[tuple[str, str]]:
-    """What to do, and the options of the command that shows it."""
     judged, instead = by_rate(layers), ""
     if judged and judged[0].layer.verdict != "ok":
         _, layer, usable = judged[0]
@@ -208,7 +195,7 @@ def _advice(
             how = f"write λ{of} as exp(-exp(ν) + iθ): that"
             if layer.dense is not None:
                 how = f"make the recurrence{of} diagonal: an LRU"
-            yield f"{how} bears {about(cured)}", "--as lru --normalize own"
+            yield action(f"{how} bears {about(cured)}", "--as lru --normalize own")
             instead = "or "
     faster = [one for one in judged if one.ratio > 1]
     if faster:
@@ -218,18 +205,18 @@ def _advice(
         if len(faster) > 1:
             names = f"the recurrent parameters of {len(faster)} layers"
         smallest = about(min(one.usable for one in faster))
-        yield f"{instead}train {names} at {smallest} or less", "--learning-rates"
+        yield action(f"{instead}train {names} at {smallest} or less", "--learning-rates")
     for finding in findings:
         if finding.severity != "info":
-            yield finding.advice, ""
+            yield action(finding.advice)
     of_layers = [finding for layer in layers for finding in layer.findings]
     for finding in of_layers:
         if finding.code.startswith("MC4") and finding.severity == "warning":
-            yield finding.advice, ""
+            yield action(finding.advice)
             break
     if any(layer.not_simulated == TOO_LARGE for layer in layers):
-        yield "run it: its memory and what a step does", "--simulate"
+        yield action("run it: its memory and what a step does", "--simulate")
     elif any(finding.code == "MC503" and finding.advice for finding in of_layers):
-        yield "look at the memory of the hidden weights", "--spectra"
+        yield action("look at the memory of the hidden weights", "--spectra")
     if any(layer.input_dependent and layer.gates is None for layer in layers):
-        yield "look at how far inputs move the gates", "--gates"
+        yield action("look at how far inputs move the gates", "--gates")

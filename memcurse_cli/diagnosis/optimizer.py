@@ -7,24 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.optimizer import AdamState
 from memcurse_cli.checkpoints.store import TensorStore
-from memcurse_cli.diagnosis.hessian import (
-    EXPLODES,
-    LARGEST_BLOCK,
-    dense_layer_hessian,
-    hessian_reason,
-    layer_hessian,
-)
+from memcurse_cli.diagnosis.hessian import LARGEST_BLOCK, dense_layer_hessian, layer_hessian, taken
 from memcurse_cli.diagnosis.operating_point import linearised_at_work
 from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.reading import split_name
-from memcurse_cli.families.recurrence import ProjectionGroup, Recurrence
+from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import (
     AdamGroup,
@@ -34,10 +26,9 @@ from memcurse_cli.schema.layer import (
     StepQuantiles,
 )
 from memcurse_cli.schema.report import UsableRate
-from memcurse_cli.theory.diagonality import DiagonalityScores, diagonality_scores
+from memcurse_cli.theory.diagonality import diagonality_scores
+from memcurse_cli.theory.linalg import Array, Floats
 from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
-
-Floats = NDArray[np.float64]
 
 BETA2, EPSILON = 0.999, 1e-8  # every library's default, where the state does not say
 
@@ -77,7 +68,9 @@ def summarise_adam(
             short = inside if inside != name else split_name(name)[1]
             size = math.prod(slot.second_moment.spec.shape)
             groups.append(_Group(AdamGroup(short, name, False, size)))
-    return tuple(_steps(one, state, store, source, settings) for one in groups)
+    return tuple(
+        replace(one.group, **_steps(one, state, store, source, settings)) for one in groups
+    )
 
 
 def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> Iterator[_Group]:
@@ -119,54 +112,45 @@ def _groups(recurrence: Recurrence, settings: Settings, *, curvature: bool) -> I
 
 def _steps(
     found: _Group, state: AdamState, store: TensorStore, source: TensorStore, settings: Settings
-) -> AdamGroup:
-    """The group with its effective steps, and how these follow its figures."""
-    group = found.group
-    held = store.aliases.get(group.tensor, group.tensor)
+) -> dict[str, Any]:
+    """The fields of a group's effective steps, and of how these follow its figures."""
+    tensor = found.group.tensor
+    held = store.aliases.get(tensor, tensor)
     slot = state.slots.get(held)
     if slot is None:
-        return structs.replace(group, reason=state.refused.get(held, "Adam has no state for it"))
-    moment: NDArray[Any] | None
+        return {"reason": state.refused.get(held, "Adam has no state for it")}
     try:
-        moment = source.load(slot.second_moment, group.tensor)
+        moment: Array = source.load(slot.second_moment, tensor)
         if found.values is not None:  # the weight was read with its layer
-            moment = align(found.values, store.read(group.tensor), moment)
+            moment = align(found.values, store.read(tensor), moment)
         elif np.iscomplexobj(moment):
             moment = np.stack([moment.real, moment.imag])
     except CheckpointError as error:
-        return structs.replace(group, reason=f"its state cannot be read: {error.what}")
+        return {"reason": f"its state cannot be read: {error.what}"}
     if moment is None:
-        return structs.replace(
-            group, reason="its scalars are not elements of the tensor in their order"
-        )
+        return {"reason": "its scalars are not elements of the tensor in their order"}
     moment = moment.reshape(-1)
     rate = settings.learning_rate if slot.learning_rate is None else slot.learning_rate
-    group = structs.replace(group, learning_rate=rate, step=slot.step)
+    fields: dict[str, Any] = {"learning_rate": rate, "step": slot.step}
     if not np.isfinite(moment).all() or np.any(moment < 0):
-        return structs.replace(group, reason="its state is not finite and positive")
-    steps = effective_steps(
-        moment,
-        rate,
-        slot.step,
-        BETA2 if slot.beta2 is None else slot.beta2,
-        EPSILON if slot.epsilon is None else slot.epsilon,
-    )
-    seen = moment > 0
-    group = structs.replace(group, without_gradient=int(np.count_nonzero(~seen)))
+        return fields | {"reason": "its state is not finite and positive"}
+    beta2 = BETA2 if slot.beta2 is None else slot.beta2
+    epsilon = EPSILON if slot.epsilon is None else slot.epsilon
+    steps, seen = effective_steps(moment, rate, slot.step, beta2, epsilon), moment > 0
+    fields["without_gradient"] = int(np.count_nonzero(~seen))
     if not seen.any():
-        return structs.replace(group, reason="no gradient has reached it")
+        return fields | {"reason": "no gradient has reached it"}
     levels = np.quantile(steps[seen], [0, 0.1, 0.5, 0.9, 1]).tolist()
-    changes: dict[str, Any] = {"effective_step": StepQuantiles(*levels)}
+    fields["effective_step"] = StepQuantiles(*levels)
     for prefix, figures in (("", found.sensitivity), ("hessian_", found.curvature)):
-        if figures is None:
-            continue
-        followed = compensation(steps[seen], figures.reshape(-1)[seen])
-        if followed is not None:
-            changes |= {prefix + name: value for name, value in followed._asdict().items()}
-    return structs.replace(group, **changes)
+        if figures is not None:
+            followed = compensation(steps[seen], figures.reshape(-1)[seen])
+            named = {} if followed is None else followed._asdict()
+            fields |= {prefix + name: value for name, value in named.items()}
+    return fields
 
 
-def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats | None:
+def align(values: Floats, weight: Array, moment: Array) -> Floats | None:
     """The elements of a state that belong to a group's scalars, in the group's order.
 
     A group may be a whole tensor, its transpose, a part of a complex one, or a run of its elements.
@@ -185,9 +169,7 @@ def align(values: Floats, weight: NDArray[Any], moment: NDArray[Any]) -> Floats 
     return found[0]
 
 
-def _views(
-    weight: NDArray[Any], moment: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _views(weight: Array, moment: Array) -> Iterator[tuple[Array, Array]]:
     """A tensor and its state as they may stand in a layer: parts, and transposes."""
     if weight.shape != moment.shape:
         return
@@ -222,37 +204,30 @@ def learning_rates(
             at_limit = group.learning_rate * (settings.step_limit / group.step_effect)
         share = None if rate is None else rate / rest
         groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
-    sharpness, reason = _sharpness(recurrence, settings)
+    sharpness: RelativeSharpness | None = None
+    reason: str | None = "a dense matrix is not split from its B and C here"
+    if recurrence.dense is None:
+        sharpness, reason = taken(_sharpness, recurrence, settings)
     return LearningRates(rest, settings.step_limit, tuple(groups), sharpness, reason)
 
 
-def _sharpness(
-    recurrence: Recurrence, settings: Settings
-) -> tuple[RelativeSharpness | None, str | None]:
-    """The Hessian over the recurrent parameters against that over B, C and D."""
-    reason = "a dense matrix is not split from its B and C here"
-    if recurrence.dense is None:
-        reason = hessian_reason(recurrence, settings) or ""
-    if not reason and not recurrence.projections:
-        reason = "it is not known how B, C and D are stored"
-    order = sum(group.size for group in recurrence.parameters)
-    order += sum(group.size for group in recurrence.projections)
-    if not reason and recurrence.channel is None and order > LARGEST_BLOCK:
-        reason = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
-    if reason:
-        return None, reason
-
-    def scores(of: Recurrence, projections: Sequence[ProjectionGroup]) -> DiagonalityScores | None:
-        blocks = layer_hessian(of, settings, projections).blocks()
-        return diagonality_scores(found.hessians for found in blocks)
-
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            recurrent = scores(recurrence, ())
-            rest = scores(replace(recurrence, parameters=()), recurrence.projections)
-    except OverflowError:
-        return None, EXPLODES
+def _sharpness(recurrence: Recurrence, settings: Settings) -> RelativeSharpness:
+    """The Hessian over the recurrent parameters against that over B, C and D; errors as `taken`."""
+    if not recurrence.projections:
+        raise ArithmeticError("it is not known how B, C and D are stored")
+    order = sum(group.size for group in (*recurrence.parameters, *recurrence.projections))
+    if recurrence.channel is None and order > LARGEST_BLOCK:
+        large = f"the order of its Hessian, {order}, is beyond the {LARGEST_BLOCK} that are formed"
+        raise ArithmeticError(large)
+    without = replace(recurrence, parameters=())
+    hessians = (
+        layer_hessian(recurrence, settings),
+        layer_hessian(without, settings, recurrence.projections),
+    )
+    recurrent, rest = (
+        diagonality_scores(found.hessians for found in hessian.blocks()) for hessian in hessians
+    )
     if recurrent is None or rest is None:
-        return None, "one of the two is zero: no parameter changes the output"
+        raise ArithmeticError("one of the two is zero: no parameter changes the output")
     ratios = rest.sharpness / recurrent.sharpness, math.sqrt(rest.trace / recurrent.trace)
-    return RelativeSharpness(recurrent.sharpness, rest.sharpness, *ratios), None
+    return RelativeSharpness(recurrent.sharpness, rest.sharpness, *ratios)

@@ -23,7 +23,7 @@ from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict
 from memcurse_cli.schema.report import Group, LayerReport, Report, step_effects
-from memcurse_cli.wording import about, duration, number, percent
+from memcurse_cli.wording import duration, number, percent
 
 # From the best to the worst; what was not judged has no place among them.
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
@@ -111,18 +111,9 @@ def _of_groups(take: Callable[[LayerReport, ParameterSummary], float | None]) ->
     return figures
 
 
-def bears(layer: LayerReport) -> str:
-    """The rate that training bears and the layer's own; empty where that is not known."""
-    if layer.usable_rate is None or layer.usable_rate.rate is None:
-        return ""
-    usable, yours = about(layer.usable_rate.rate), number(layer.learning_rate)
-    return f"training bears a rate of about {usable}, yours is {yours}"
-
-
 def _step_effect(layer: LayerReport) -> Iterator[Figure]:
-    """With the one rate that a page advises for the layer, where there is one."""
     for group, value in step_effects(layer):
-        yield Figure(value, group, "" if value is not None else _missing(layer), bears(layer))
+        yield Figure(value, group, "" if value is not None else _missing(layer))
 
 
 @_of_groups

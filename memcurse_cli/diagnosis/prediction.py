@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.settings import (
@@ -37,13 +37,12 @@ from memcurse_cli.schema.theory import (
     RingPrediction,
 )
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.moments import Moments, moments, ring_moments
+from memcurse_cli.theory.moments import moments, ring_moments
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
     NORMALIZATIONS,
     Landscape,
-    Parametrized,
     normalizing_log_gain,
     parametrize,
 )
@@ -65,14 +64,6 @@ COMPARED: dict[str, Gain] = {
     "optimal": "coupled",
 }
 OFFSETS = tuple(10 ** (exponent / 8) for exponent in range(-48, 9))  # 1e-6 to 10
-
-
-class _Magnitude(NamedTuple):
-    """|λ| as it was given, and its logarithm, which may say more than |λ| can."""
-
-    log_modulus: float
-    modulus: float
-    time_constant: float | None
 
 
 def predict(
@@ -119,20 +110,33 @@ def predict(
     moduli, radii = _several(modulus), _radii(ring)
     if radii is not None and not moduli and time_constant is None:
         moduli = tuple(dict.fromkeys(map(float, radii)))
-    magnitudes = _magnitudes(moduli, _several(time_constant))
+    log_moduli, magnitudes = _magnitudes(moduli, _several(time_constant))
     angles = _several(angle)
     if not np.isfinite(angles).all():
         what = "an angle is not finite"
         raise UsageError(what, where="angle", remedy="give radians, for example 0.5")
     settings = Settings(horizon=horizon, readout=check_readout(readout))
     settings.check_readout_has_horizon()
-    eigenvalues = [(magnitude, turn) for turn in angles for magnitude in magnitudes]
-    logs = np.array([complex(magnitude.log_modulus, turn) for magnitude, turn in eigenvalues])
-    parameters = parametrize(logs, parametrization, normalization, step_size)
+    eigenvalues = [(*magnitude, turn) for turn in angles for magnitude in magnitudes]
+    logs = np.array([complex(log_modulus, turn) for turn in angles for log_modulus in log_moduli])
+    found = parametrize(logs, parametrization, normalization, step_size)
+    one = np.ones_like(found.log_gain)
     rows: list[PredictionRow] = []
     for source in inputs:
         moment = replace(settings, autocorrelation=source).moments_of(logs)
-        rows += _rows(eigenvalues, _single_rho(source), moment, parameters)
+        states = state_second_moment(moment, found.log_gain)
+        sensitivities = parameter_sensitivity(moment, found.log_gain, one).sensitivity
+        columns = {
+            name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
+            for name, moved in found.derivatives.items()
+        }
+        for index, eigenvalue in enumerate(eigenvalues):
+            parameters = {
+                name: ParameterPrediction(*(finite(column[index]) for column in pair))
+                for name, pair in columns.items()
+            }
+            figures = finite(states[index]), finite(sensitivities[index])
+            rows.append(PredictionRow(_single_rho(source), *eigenvalue, *figures, parameters))
     mixture = None if _single_rho(inputs[0]) is not None else components_of(inputs[0])
     step = step_size if parametrization == "s4" else None
     assumed = PredictionSettings(
@@ -142,28 +146,6 @@ def predict(
     if radii is not None:
         average = _average(radii, inputs[0].variance, settings, normalization)
     return Prediction(assumed, tuple(rows), average)
-
-
-def _rows(
-    eigenvalues: list[tuple[_Magnitude, float]],
-    rho: float | None,
-    moment: Moments,
-    found: Parametrized,
-) -> Iterator[PredictionRow]:
-    states = state_second_moment(moment, found.log_gain)
-    one = np.ones_like(found.log_gain)
-    sensitivities = parameter_sensitivity(moment, found.log_gain, one).sensitivity
-    columns = {
-        name: parameter_sensitivity(moment, found.log_gain, moved.eigenvalue, moved.log_gain)
-        for name, moved in found.derivatives.items()
-    }
-    for index, (magnitude, angle) in enumerate(eigenvalues):
-        parameters = {
-            name: ParameterPrediction(*(finite(column[index]) for column in pair))
-            for name, pair in columns.items()
-        }
-        state, sensitivity = finite(states[index]), finite(sensitivities[index])
-        yield PredictionRow(rho, *magnitude[1:], angle, state, sensitivity, parameters)
 
 
 def _several(value: Numbers | None) -> tuple[float, ...]:
@@ -177,7 +159,10 @@ def _single_rho(source: Autocorrelation) -> float | None:
     return source.rhos[0] if alone else None
 
 
-def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) -> list[_Magnitude]:
+def _magnitudes(
+    moduli: tuple[float, ...], time_constants: tuple[float, ...]
+) -> tuple[list[float], list[tuple[float, float | None]]]:
+    """log|λ|, which may say more than |λ| can, and (|λ|, τ) as they were given."""
     if moduli and time_constants:
         what = "given beside a modulus"
         raise UsageError(what, where="time-constant", remedy="give one of the two")
@@ -189,13 +174,11 @@ def _magnitudes(moduli: tuple[float, ...], time_constants: tuple[float, ...]) ->
     with np.errstate(divide="ignore", over="ignore"):
         if time_constants:
             logs = -1 / np.array(time_constants)
-            return list(map(_Magnitude, logs, np.exp(logs).tolist(), time_constants))
+            return logs.tolist(), list(zip(np.exp(logs).tolist(), time_constants, strict=True))
         moduli = moduli or DEFAULT_MODULI
-        logs = np.log(np.array(moduli))
-    return [
-        _Magnitude(log, modulus, float(-1 / log) if log < 0 else None)
-        for log, modulus in zip(logs.tolist(), moduli, strict=True)
-    ]
+        found: list[float] = np.log(np.array(moduli)).tolist()
+    taus = (-1 / log if log < 0 else None for log in found)
+    return found, list(zip(moduli, taus, strict=True))
 
 
 def _radii(given: Ring | str | None) -> Ring | None:
@@ -376,7 +359,7 @@ def _view(
             value, gradient = slope.values[parameter], slope.gradient[parameter]
             way, pace = one.value - value, -gradient * (stable or 0.0)
             sgd_steps = way / pace if math.isfinite(pace) and pace * way > 0 else None
-            one = structs.replace(
+            one = replace(
                 one,
                 start=value,
                 gradient=finite(gradient),

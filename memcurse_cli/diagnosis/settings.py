@@ -13,13 +13,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
@@ -27,6 +25,7 @@ from memcurse_cli.schema.figures import Components, components_of
 from memcurse_cli.schema.report import InputAssumption
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.finite_sums import Readout
+from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import Moments, moments
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Settings(Struct, frozen=True):
     gates: bool = False  # input-dependent gates are reported as they move
     # Every layer is run, or none; None runs those that have no closed form, where that is cheap.
     simulate: bool | None = None
-    inputs: NDArray[np.float64] | None = None  # (N, T, F) to run them on, in place of drawn ones
+    inputs: Floats | None = None  # (N, T, F) to run them on, in place of drawn ones
     work: float = 2e9  # multiplications that running a layer may take
     input_scale: float = 1.0  # the RMS of a component of their input; normalised inputs have 1
 
@@ -122,7 +121,7 @@ class Settings(Struct, frozen=True):
         """R(Δ), the horizon, and where the loss that a Hessian belongs to is read."""
         return self.autocorrelation, self.horizon, self.readout or "every"
 
-    def moments_of(self, log_eigenvalues: NDArray[np.complex128]) -> Moments:
+    def moments_of(self, log_eigenvalues: Complexes) -> Moments:
         """The moments of states with these log λ, at γ = 1."""
         return moments(log_eigenvalues, *self.of_states)
 
@@ -163,17 +162,18 @@ class Settings(Struct, frozen=True):
             raise UsageError(what, where="--horizon", remedy="give inf for a sequence without end")
 
 
-def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> None:
-    """Raise `UsageError` for a name that an option does not take."""
+def require_known(name: str, known: Iterable[str], option: str, remedy: str) -> Any:
+    """The name; raises `UsageError` for one that an option does not take."""
     if name not in known:
         raise UsageError(f"'{name}' is not known", where=option, remedy=remedy)
+    return name
 
 
 def check_readout(name: str | None) -> Readout | None:
     """The readout of this name; raises `UsageError` where there is none."""
-    if name is not None:
-        require_known(name, get_args(Readout), "--readout", "give last or every")
-    return cast(Readout | None, name)
+    if name is None:
+        return None
+    return require_known(name, get_args(Readout), "--readout", "give last or every")
 
 
 def choose_autocorrelation(

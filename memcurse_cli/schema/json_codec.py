@@ -6,7 +6,7 @@ A number that does not exist is null; NaN and Infinity are never written and nev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,14 +15,12 @@ from msgspec.structs import replace
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.figures import ORDER, Component, Record
 from memcurse_cli.schema.report import (
-    NOT_KNOWN,
     LayerReport,
     Report,
     UsableRate,
+    judged,
     known_rate,
-    layer_memory,
     longest_memory,
-    rate_verdict,
     smallest_rate,
 )
 
@@ -90,41 +88,31 @@ def from_json(document: object, *, where: str = "report") -> Report:
     return decode(Report, document, where=where)
 
 
-def _in_fields_of_now(document: dict[str, Any]) -> dict[str, Any]:
+def _in_fields_of_now(document: dict[str, Any]) -> Any:
     """``memcurse.report/1`` with the fields that were renamed, and blanks for those added.
 
     What is not as that schema has it stays as it is, for the decoder to refuse.
     """
-
-    def each(whole: Any, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        """An object whose array of this name has every object in it changed."""
-        if not isinstance(whole, dict) or not isinstance(whole.get(name), list):
-            return whole
-        parts = [change(part) if isinstance(part, dict) else part for part in whole[name]]
-        return {**whole, name: parts}
-
-    def renamed(part: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-        return {**part, new: part[old]} if old in part else part
-
     assumed = document.get("input")
     rate = assumed.get("learning_rate") if isinstance(assumed, dict) else None
+    unknown = encode(UsableRate(None, None))
+    # By the name of the array that an object stands in.
+    added = {
+        "": {"usable_rate": unknown, "memory": None, "findings": [], "actions": []},
+        "layers": {"learning_rate": rate, "memory": None},
+        "parameters": {"learning_rate": rate},
+    }
+    renamed = {"stable_lr": "effect_rate", "examples": "names"}
 
-    def with_rates(part: dict[str, Any]) -> Any:
-        return each(part, "parameters", lambda group: {**group, "learning_rate": rate})
+    def now(value: Any, array: str) -> Any:
+        if isinstance(value, list):
+            return [now(element, array) for element in value]
+        if not isinstance(value, dict):
+            return value
+        fields = {renamed.get(name, name): now(held, name) for name, held in value.items()}
+        return fields | added.get(array, {})
 
-    def layer(one: dict[str, Any]) -> dict[str, Any]:
-        blank = {"learning_rate": rate, "memory": None}
-        derived = each(
-            one.get("learning_rates"), "groups", lambda of: renamed(of, "stable_lr", "effect_rate")
-        )
-        filled = with_rates({**one, **blank, "learning_rates": derived})
-        changed: dict[str, Any] = each(filled, "what_if", with_rates)
-        return changed
-
-    blank = {"usable_rate": encode(UsableRate(None, None)), "memory": None}
-    now = each({**document, **blank, "findings": [], "actions": []}, "layers", layer)
-    found: dict[str, Any] = each(now, "not_recurrent", lambda of: renamed(of, "examples", "names"))
-    return found
+    return now(document, "")
 
 
 def _judged_anew(report: Report) -> Report:
@@ -135,25 +123,13 @@ def _judged_anew(report: Report) -> Report:
             return usable
         return known_rate(usable.rate, usable.limited_by)
 
-    def judged(layer: LayerReport) -> LayerReport:
+    def anew(layer: LayerReport) -> LayerReport:
         usable = ranged(layer.usable_rate)
-        moves = layer.parameters or layer.input_dependent or layer.hidden_feedback
-        verdict = rate_verdict(usable, layer.learning_rate) if moves else "ok"
-        reason = (usable and usable.reason) or NOT_KNOWN
-        return replace(
-            layer,
-            usable_rate=usable,
-            verdict=verdict,
-            not_judged=reason if verdict == "not_judged" else None,
-            memory=layer_memory(layer.eigenvalues, layer.dense, layer.hidden_spectra),
-            # Those of a verdict by step effects.
-            findings=tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS),
-            what_if=tuple(
-                replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if
-            ),
-        )
+        findings = tuple(one for one in layer.findings if one.code not in JUDGED_BY_STEPS)
+        what_if = tuple(replace(one, usable_rate=ranged(one.usable_rate)) for one in layer.what_if)
+        return judged(replace(layer, usable_rate=usable, findings=findings, what_if=what_if))
 
-    layers = tuple(map(judged, report.layers))
+    layers = tuple(map(anew, report.layers))
     return replace(
         report,
         layers=layers,

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import (
     ORDER,
@@ -109,9 +111,9 @@ def rate_verdict(usable: UsableRate | None, learning_rate: float) -> Verdict:
 def smallest_rate(rates: Iterable[UsableRate | None]) -> UsableRate:
     """The smallest of the layers' usable rates, or why none is known."""
     all_rates = [one for one in rates if one is not None]
-    known = [(one.rate, place) for place, one in enumerate(all_rates) if one.rate is not None]
+    known = [one for one in all_rates if one.rate is not None]
     if known:
-        return all_rates[min(known)[1]]
+        return min(known, key=lambda one: one.rate or 0.0)
     reasons = (one.reason for one in all_rates if one.reason)
     return UsableRate(None, None, next(reasons, NOT_KNOWN))
 
@@ -163,16 +165,21 @@ def longest_memory(memories: Iterable[float | None]) -> float | None:
     return max(known) if known and len(known) == len(steps) else None
 
 
-def layer_memory(
-    spectrum: EigenvalueSummary,
-    dense: DenseSummary | None,
-    hidden: Sequence[HiddenSpectrum],
-    simulation: Simulation | None = None,
-) -> float | None:
-    """The steps after which a layer has forgotten to 1/e; None where it never does."""
+def judged(layer: LayerReport) -> LayerReport:
+    """A layer with the verdict and the memory that its other figures come to."""
+    usable = layer.usable_rate
+    trained = layer.parameters or layer.input_dependent or layer.hidden_feedback
+    verdict: Verdict = rate_verdict(usable, layer.learning_rate) if trained else "ok"
+    reason = (usable and usable.reason) or NOT_KNOWN
+    not_judged = reason if verdict == "not_judged" else None
+    return replace(layer, verdict=verdict, not_judged=not_judged, memory=_layer_memory(layer))
+
+
+def _layer_memory(layer: LayerReport) -> float | None:
+    simulation, dense = layer.simulation, layer.dense
     if simulation is not None:
         return None if simulation.memory is None else simulation.memory.value
-    jacobian, steps = jacobian_of(hidden), [spectrum.time_constant.max]
+    jacobian, steps = jacobian_of(layer.hidden_spectra), [layer.eigenvalues.time_constant.max]
     if dense is not None and dense.operating_point is not None:
         steps = [dense.operating_point.time_constant]
     if dense is not None and dense.memory is not None:

@@ -47,8 +47,7 @@ class Simulation(Record, frozen=True):
         "as that was followed.",
     ]
     memory: Annotated[
-        Measured | None,
-        "the larger of that and of -1 over the exponent; None where it has no end.",
+        Measured | None, "the larger of that and of -1 over the exponent; None where it has no end."
     ]
     memory_at_least: Annotated[bool, "whether the memory may be longer than was followed."]
     saturated: Annotated[
