@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from rich.text import Text
 
 from memcurse_cli.reports.grid import Column
-from memcurse_cli.reports.numbers import ABSENT, number, percent
-from memcurse_cli.reports.ranking import endless
-from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained
+from memcurse_cli.reports.numbers import number, percent
+from memcurse_cli.reports.ranking import endless, grouped
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
 from memcurse_cli.schema.report import LayerReport
 from memcurse_cli.schema.simulation import Measured, SimulatedGroup, Simulation
 
@@ -23,35 +24,22 @@ class _Group(NamedTuple):
 
 
 def _groups(layer: LayerReport) -> list[_Group]:
-    run = () if layer.simulation is None else layer.simulation.groups
-    told = [
-        (group.tensor, group.step_effect)
-        for group in layer.parameters
-        if group.step_effect is not None
-    ]
-    return [
-        _Group(one, max((effect for tensor, effect in told if tensor == one.tensor), default=None))
-        for one in run
-    ]
+    if layer.simulation is None:
+        return []
+    known = (one for one in layer.parameters if one.step_effect is not None)
+    effects = grouped((one.tensor, one.step_effect) for one in known)
+    run = layer.simulation.groups
+    return [_Group(one, max(effects.get(one.tensor, ()), default=None)) for one in run]
 
 
-def _measured(figure: Measured, write: object = number) -> str:
-    assert callable(write)
+def _measured(figure: Measured, write: Callable[..., str] = number) -> str:
     return f"{write(figure.value)} ± {write(figure.error, 2)}"
 
 
-class _Layer(NamedTuple):
-    """A layer that was run."""
-
-    run: Simulation
-    report: LayerReport
-
-
-def _memory(layer: _Layer) -> str:
-    run = layer.run
+def _memory(run: Simulation) -> str:
     if run.memory is None:
         return "chaotic" if run.chaotic else "never ends"
-    return ("≥ " if run.memory_at_least else "") + _measured(run.memory)
+    return "≥ " * run.memory_at_least + _measured(run.memory)
 
 
 LAYERS = LayerTable(
@@ -65,19 +53,13 @@ LAYERS = LayerTable(
             "E h²": "E h²: of a unit, at the last step.",
             "saturated": "saturated: units at a tanh of 0.95 or more.",
         },
-        Column("memory", _memory),
-        Column(
-            "theory", lambda one: number(one.report.eigenvalues.time_constant.max, absent="never")
-        ),
-        Column("E h²", lambda one: _measured(one.run.second_moment), leaves=1),
-        Column(
-            "saturated",
-            lambda one: ABSENT if one.run.saturated is None else percent(one.run.saturated, 2),
-            leaves=2,
-        ),
-        Column("drawn", lambda one: f"{one.run.sequences} of {one.run.steps} steps", leaves=3),
+        figure("memory", "simulation", write=_memory),
+        Column("theory", lambda one: number(one.eigenvalues.time_constant.max, absent="never")),
+        figure("E h²", "simulation.second_moment", 1, _measured),
+        figure("saturated", "simulation.saturated", 2, partial(percent, digits=2)),
+        figure("drawn", "simulation", 3, lambda run: f"{run.sequences} of {run.steps} steps"),
     ),
-    entries=lambda layer: [] if layer.simulation is None else [_Layer(layer.simulation, layer)],
+    entries=lambda layer: [layer] if layer.simulation else [],
     rank=lambda layer: endless(layer.memory),
 )
 GROUPS = LayerTable(
@@ -90,11 +72,11 @@ GROUPS = LayerTable(
             "theory": "theory: the same from the closed form; at zero input where gates move.",
         },
         Column("tensor", lambda one: one.run.name, align="left"),
-        Column("step effect", lambda one: _measured(one.run.step_effect, percent)),
-        Column("theory", lambda one: ABSENT if one.theory is None else percent(one.theory)),
+        figure("step effect", "run.step_effect", write=partial(_measured, write=percent)),
+        figure("theory", "theory", write=percent),
     ),
     entries=_groups,
-    rank=lambda layer: max((one.run.step_effect.value for one in _groups(layer)), default=0.0),
+    rank=lambda layer: max(one.run.step_effect.value for one in _groups(layer)),
     notes=lambda page: (
         f"{page.names[layer.name]} was not run: {layer.not_simulated}."
         for layer in page.layers

@@ -11,7 +11,7 @@ from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.grid import Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, quantile, setting
 from memcurse_cli.reports.ranking import endless, grouped, hidden_rank
-from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure, part_of
 from memcurse_cli.schema.layer import (
     AGREEMENT,
     JACOBIAN,
@@ -21,7 +21,6 @@ from memcurse_cli.schema.layer import (
     GateFigure,
     GateSummary,
     HiddenSpectrum,
-    StateAtWork,
 )
 from memcurse_cli.schema.report import LayerReport
 
@@ -96,12 +95,9 @@ DENSE = LayerTable(
 
 def _structures(layer: LayerReport) -> list[DenseStructure]:
     """What a dense matrix says beyond its eigenvalues, where it has a figure of that."""
-    structure = None if layer.dense is None else layer.dense.structure
-    if structure is None:
-        return []
-    worst = structure.eigenvalue_condition.max
-    known = (structure.eigenvalue_part, structure.transient_growth, worst)
-    return [structure] if any(one is not None for one in known) else []
+    structure = part_of(layer, "dense.structure")
+    told = ("eigenvalue_part", "transient_growth", "eigenvalue_condition.max")
+    return [structure] if any(part_of(structure, name) is not None for name in told) else []
 
 
 STRUCTURE = LayerTable(
@@ -157,20 +153,15 @@ HIDDEN = LayerTable(
     shown=3,
 )
 
-WorkRow = tuple[str, StateAtWork, str]
-"""What a state comes from, the state, and the singular values that only the theory has."""
 
-
-def _states(layer: LayerReport) -> list[WorkRow]:
-    """Mean field theory of one layer, and the simulation of it."""
+def _states(layer: LayerReport) -> list[tuple[str, Any, str]]:
+    """Mean field theory of one layer, with the singular values that it alone has; and a run."""
     point = layer.operating_point
     if point is None:
         return []
-    rows = (
-        ("mean field", point.predicted, _singular_values(point)),
-        ("simulated", point.simulated, ABSENT),
-    )
-    return [(source, state, values) for source, state, values in rows if state is not None]
+    predicted = "mean field", point.predicted, _singular_values(point)
+    simulated = "simulated", point.simulated, ABSENT
+    return [row for row in (predicted, simulated) if row[1] is not None]
 
 
 def _singular_values(point: GatedOperatingPoint) -> str:

@@ -38,11 +38,11 @@ NAME_COLUMN = name_column("layer", optional=True)
 
 
 def figure(
-    heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number
+    heading: str, name: str, leaves: int = 0, write: Callable[[Any], Cell | str] = number
 ) -> Column:
     """The column of a part of its entries."""
 
-    def value(entry: Any) -> str:
+    def value(entry: Any) -> Cell | str:
         found = part_of(entry, name)
         return ABSENT if found is None else write(found)
 
