@@ -31,10 +31,10 @@ from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
 from memcurse_cli.reports.terminal import simulated, steps, structure
 from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
-from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable, part_of
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.report import LayerReport, Report, simulated_group
+from memcurse_cli.schema.report import LayerReport, Report
 
 Part = dict[str, Any]
 """A part of the page, by the names that the template has for what it holds."""
@@ -121,37 +121,30 @@ def rate_bar(report: Report) -> RateBar | None:
     return max(bars, key=lambda bar: bar.yours / bar.usable, default=None)
 
 
-def _effect(parameter: ParameterSummary) -> Cell:
-    divergent = parameter.relative_sensitivity.divergent
-    return replace(figure(parameter.step_effect, percent, divergent=divergent), kind="scales")
+def _effect(effect: float | None, *, divergent: object) -> Cell:
+    return replace(figure(effect, percent, divergent=divergent), kind="scales")
 
 
 def _worst_effect(layers: Sequence[LayerReport]) -> Cell:
-    run = simulated_group(layers)
-    if run is not None:
-        return replace(figure(run[1].step_effect.value, percent), kind="scales")
-    worst = answer.worst_group(layers)
-    return figure(None) if worst is None else _effect(worst[1])
+    worst = answer.worst_step(layers)
+    return figure(None) if worst is None else _effect(worst.effect, divergent=worst.divergent)
 
 
 def _quantile(quantiles: Quantiles, level: Level) -> Cell:
     return figure(getattr(quantiles, level), divergent=quantiles.divergent)
 
 
-def _memory(memory: float | None) -> Cell:
-    return Cell(answer.steps(memory), BEYOND if memory is None else memory)
-
-
-def _rate(rate: float | None) -> Cell:
-    return Cell(answer.rate_words(rate), BEYOND if rate is None else rate)
+def _largest(value: float | None, write: Callable[[float | None], str]) -> Cell:
+    """A figure that sorts above all others where there is none."""
+    return Cell(write(value), BEYOND if value is None else value)
 
 
 OVERVIEW: Table = {
     "checkpoint": lambda one: one.checkpoint.path,
     "verdict": lambda one: verdict_cell(one.verdict),
     "your rate": lambda one: figure(one.input.learning_rate, setting),
-    "usable rate": lambda one: _rate(one.usable_rate.rate),
-    "memory": lambda one: _memory(one.memory),
+    "usable rate": lambda one: _largest(one.usable_rate.rate, answer.rate_words),
+    "memory": lambda one: _largest(one.memory, answer.steps),
     "step effect": lambda one: _worst_effect(one.layers),
 }
 LAYERS: Table = {
@@ -159,17 +152,19 @@ LAYERS: Table = {
     "verdict": lambda one: verdict_cell(one.verdict),
     "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
     "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
-    "memory": lambda one: _memory(one.memory),
+    "memory": lambda one: _largest(one.memory, answer.steps),
     "never fade": lambda one: figure(one.eigenvalues.unstable, "{:,}".format),
     "step effect": lambda one: _worst_effect([one]),
     "your rate": lambda one: figure(one.learning_rate, setting),
-    "usable rate": lambda one: _rate(one.usable_rate and one.usable_rate.rate),
+    "usable rate": lambda one: _largest(part_of(one, "usable_rate.rate"), answer.rate_words),
 }
 GROUPS: Table = {
     "parameter group": lambda one: one.name,
     "size": lambda one: figure(one.size, "{:,}".format),
     "sensitivity κ": lambda one: _quantile(one.relative_sensitivity, "p99"),
-    "step effect": _effect,
+    "step effect": lambda one: _effect(
+        one.step_effect, divergent=one.relative_sensitivity.divergent
+    ),
     "a step is": lambda one: one.direction,
     "stored": lambda one: one.dtype,
 }

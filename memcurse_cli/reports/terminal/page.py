@@ -33,7 +33,7 @@ from memcurse_cli.reports.ranking import Told, endless, figures, grouped
 from memcurse_cli.reports.terminal.layers import spectrum
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, Page, verdict_cell
 from memcurse_cli.schema.figures import ORDER
-from memcurse_cli.schema.report import LayerReport, Report, by_rate, simulated_group, smallest_rate
+from memcurse_cli.schema.report import LayerReport, Report, by_rate, smallest_rate
 
 LEAST_ROOM = 16  # for a path beside what the checkpoint holds
 ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
@@ -236,13 +236,10 @@ def _memory(layers: Sequence[LayerReport]) -> str:
 
 
 def _effect(layers: Sequence[LayerReport]) -> str:
-    simulated = simulated_group(layers)
-    if simulated is not None:
-        return f"{simulated[1].name} {percent(simulated[1].step_effect.value)}"
-    found = answer.worst_group(layers)
-    if found is None or found[1].step_effect is None:
+    worst = answer.worst_step(layers)
+    if worst is None or worst.effect is None:
         return ABSENT
-    return f"{found[1].name} {percent(found[1].step_effect)}"
+    return f"{worst.group} {percent(worst.effect)}"
 
 
 def _rate(layers: Sequence[LayerReport]) -> str:
