@@ -131,6 +131,17 @@ def says(rows: Sequence[Row], index: int) -> bool:
     return any(row[index].text not in ("", ABSENT) for row in rows)
 
 
+def parted(*parts: Iterable[Text]) -> Iterator[Text]:
+    """The parts of a page that say anything, in turn, with a blank line between them."""
+    written = False
+    for part in parts:
+        lines = [*part]
+        if lines and written:
+            yield Text()
+        yield from lines
+        written = written or bool(lines)
+
+
 def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -> Iterator[Text]:
     """A sentence for each label, which stands beside it; none where there is nothing to say."""
     for label, words in said.items() if isinstance(said, Mapping) else said:

@@ -13,7 +13,7 @@ from rich.text import Text
 from memcurse_cli.errors import UsageError
 from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words
 from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Lines, Screen
-from memcurse_cli.reports.grid import facts, paragraph
+from memcurse_cli.reports.grid import facts, paragraph, parted
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, told_once
 from memcurse_cli.reports.terminal import layers, simulated, steps, structure
@@ -38,25 +38,17 @@ def render(
 
     def lines(screen: Screen) -> Iterator[Text]:
         page = Page(screen, report, all_layers)
-        if not sections:
-            yield from headline(page)
-            yield from actions(page)
-            yield Text()
-            yield from _about(screen, report)
-        elif titled:
-            yield Text(screen.shorten(screen.clean(report.checkpoint.path), screen.width), TITLE)
-        parts = [part for name in sections or SECTIONS if (part := _section(page, name, sections))]
-        if explain and page.drawn:
-            parts.append([Text("What it means", TITLE), *page.legend()])
-        for index, part in enumerate(parts):
-            if index or titled or not sections:
-                yield Text()
-            yield from part
+        head: list[Iterable[Text]] = [headline(page), actions(page), _about(screen, report)]
+        if sections:
+            path = screen.shorten(screen.clean(report.checkpoint.path), screen.width)
+            head = [[Text(path, TITLE)]] if titled else []
+        parts = (_section(page, name, sections) for name in sections or SECTIONS)
+        return parted(*head, *parts, page.legend() if explain else ())
 
     return lines
 
 
-def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
+def _section(page: Page, name: str, asked: Sequence[str]) -> Iterator[Text]:
     """A section under its title; nothing where it has nothing to say and was not asked for."""
     title, tell = SECTIONS[name]
     lines = [*tell(page)]
@@ -65,7 +57,8 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
             lines = [*_said_of(page, "left out", page.layers, _missing)]
         why = f"Nothing to show of this checkpoint{ASKED_BY.get(name, '')}."
         lines = lines or [*page.notes([why])]
-    return [Text(title, TITLE), *lines] if lines else []
+    if lines:
+        yield from (Text(title, TITLE), *lines)
 
 
 ASKED_BY = {

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from memcurse_cli.reports.answer import short_names
-from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
+from memcurse_cli.reports.console import LABEL, NAME, TITLE, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import (
     Cell,
     Column,
@@ -115,6 +115,9 @@ class Page:
 
     def legend(self) -> Iterator[Text]:
         """What the columns of all tables mean, and how names were shortened."""
+        if not self.drawn:
+            return
+        yield Text("What it means", TITLE)
         for title, drawn in self.drawn.items():
             yield from legend(self.screen, drawn, title=title)
         cut = [f"Names: {short} is {full}." for full, short in self.names.items() if short != full]
