@@ -10,7 +10,7 @@ from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
 from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, count, percent, quantile
-from memcurse_cli.reports.ranking import grouped, layer_rank, together, worst_parameter
+from memcurse_cli.reports.ranking import Shared, grouped, layer_rank, together, worst_parameter
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
@@ -113,16 +113,13 @@ TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 LEAST_ERROR = 1e-4
 
-Entry = tuple[ParameterSummary, str]
-"""A parameter group, and the layer where it is worst."""
-
 
 def _rounding(heading: str, dtype: str, leaves: int) -> Column:
     """The error in per cent; in 8 bits only of what somebody has quantised to them."""
 
-    def value(one: Entry) -> Cell:
-        error = getattr(one[0].rounding, dtype)
-        if error is None or (heading in EIGHT_BITS and one[0].dtype not in EIGHT_BITS.values()):
+    def value(one: Shared) -> Cell:
+        error = getattr(one.first.rounding, dtype)
+        if error is None or (heading in EIGHT_BITS and one.first.dtype not in EIGHT_BITS.values()):
             return Cell(ABSENT, LABEL)
         said = percent(error, 2).removesuffix(" %") if error >= LEAST_ERROR else "<0.01"
         return Cell(said, LABEL)
@@ -141,16 +138,16 @@ PARAMETERS = SharedTable(
             "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
         },
         GUTTER_COLUMN,
-        name_column("parameter", lambda one: Cell(one[0].name, NAME)),
-        name_column("worst in", lambda one: one[1], leaves=4, optional=True),
-        Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
-        Column("effect", lambda one: effect_cell(one[0])),
-        Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
+        name_column("parameter", lambda one: Cell(one.first.name, NAME)),
+        name_column("worst in", lambda one: one.layer, leaves=4, optional=True),
+        figure("κ p99", "first.relative_sensitivity", 6, quantile("p99")),
+        figure("effect", "first", write=effect_cell),
+        Column("a step is", lambda one: one.first.direction, align="left", leaves=2),
         *map(_rounding, TYPES, TYPES.values(), (3, 5, 7)),
         *map(_rounding, EIGHT_BITS, EIGHT_BITS.values(), (8, 9, 10)),
     ),
     parts=lambda layer: layer.parameters,
     rank=effect_rank,
     more="group with smaller effects",
-    entry=lambda groups, layer: (together(groups), layer),
+    together=together,
 )

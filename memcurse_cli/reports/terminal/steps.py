@@ -21,7 +21,7 @@ from memcurse_cli.reports.numbers import (
     setting,
     span,
 )
-from memcurse_cli.reports.ranking import endless, grouped, layer_rank
+from memcurse_cli.reports.ranking import Shared, endless, grouped, layer_rank
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
@@ -40,13 +40,6 @@ from memcurse_cli.schema.theory import LandscapeView
 NAMED = 4
 REST = "everything else"
 
-Rate = tuple[Sequence[GroupRate], str]
-"""A recurrent group in all layers that have it at the same rate, and the first of these."""
-
-Stepped = tuple[Sequence[AdamGroup], str]
-"""Groups with effective steps that share a row, and the layer of the first of them, where Adam
-leaves most."""
-
 
 def _rate_to_give(rate: GroupRate) -> str:
     if rate.relative == 1 and rate.learning_rate is not None:
@@ -54,10 +47,9 @@ def _rate_to_give(rate: GroupRate) -> str:
     return number(rate.learning_rate, 2)
 
 
-def _rate_name(one: Rate) -> Cell:
-    (first, *others), _ = one
-    shared_by = f" in {count(1 + len(others), 'layer')}" if others else ""
-    return Cell(first.name + shared_by, NAME)
+def _rate_name(one: Shared) -> Cell:
+    shared_by = f" in {count(len(one.parts), 'layer')}" if len(one.parts) > 1 else ""
+    return Cell(one.first.name + shared_by, NAME)
 
 
 def rate_columns(limit: float) -> tuple[Column, ...]:
@@ -71,9 +63,9 @@ def rate_columns(limit: float) -> tuple[Column, ...]:
         },
         GUTTER_COLUMN,
         name_column("group", _rate_name),
-        name_column("tensor", lambda one: one[0][0].tensor or one[1], leaves=2),
-        Column(step, lambda one: rate_words(one[0][0].effect_rate), leaves=1),
-        Column("give", lambda one: _rate_to_give(one[0][0])),
+        name_column("tensor", lambda one: one.first.tensor or one.layer, leaves=2),
+        figure(step, "first.effect_rate", 1, rate_words),
+        figure("give", "first", write=_rate_to_give),
     )
 
 
@@ -127,12 +119,12 @@ def _to_paste(page: Page) -> Iterator[Text]:
         yield Text(f"  {screen.shorten(line, screen.width - 2)}", CODE, no_wrap=True)
 
 
-def _steps(one: Stepped, level: str) -> list[float]:
-    return [getattr(group.effective_step, level) for group in one[0]]
+def _steps(one: Shared, level: str) -> list[float]:
+    return [getattr(group.effective_step, level) for group in one.parts]
 
 
-def _correlation(one: Stepped, name: str) -> str:
-    known = [getattr(group, name) for group in one[0]]
+def _correlation(one: Shared, name: str) -> str:
+    known = [getattr(group, name) for group in one.parts]
     return rate_words(max((value for value in known if value is not None), default=None))
 
 
@@ -149,8 +141,8 @@ def _adam_rank(group: AdamGroup) -> tuple[bool, float]:
     return group.recurrent, -1.0 if left is None else left
 
 
-def _spread(one: Stepped) -> str:
-    before, after = _spreads(one[0][0])
+def _spread(group: AdamGroup) -> str:
+    before, after = _spreads(group)
     return ABSENT if after is None else f"{number(before, 2)} to {number(after, 2)}"
 
 
@@ -197,15 +189,15 @@ ADAM = SharedTable(
         },
         GUTTER_COLUMN,
         name_column(
-            "parameter", lambda one: Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL)
+            "parameter", lambda one: Cell(one.first.name, NAME if one.first.recurrent else LABEL)
         ),
-        name_column("layer", lambda one: one[1], leaves=3, optional=True),
+        name_column("layer", lambda one: one.layer, leaves=3, optional=True),
         Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
         Column("p50", lambda one: span(_steps(one, "p50"), 2)),
         Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
         Column("with κ", lambda one: _correlation(one, "correlation")),
         Column("with H", lambda one: _correlation(one, "hessian_correlation"), leaves=2),
-        Column("spread", _spread, align="left", leaves=1),
+        Column("spread", lambda one: _spread(one.first), align="left", leaves=1),
     ),
     parts=lambda layer: [group for group in layer.adam if group.effective_step is not None],
     rank=_adam_rank,
