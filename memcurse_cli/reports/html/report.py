@@ -29,12 +29,12 @@ from memcurse_cli.reports.html.page import (
 )
 from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
-from memcurse_cli.reports.terminal import simulated, steps, structure
-from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
+from memcurse_cli.reports.terminal import steps, structure
+from memcurse_cli.reports.terminal.layers import EIGHT_BITS, SIMULATED, SIMULATED_GROUPS, TYPES
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable, part_of
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, by_rate
 
 Part = dict[str, Any]
 """A part of the page, by the names that the template has for what it holds."""
@@ -60,8 +60,8 @@ def sections(
 
 
 TABS = (
-    simulated.LAYERS,
-    simulated.GROUPS,
+    SIMULATED,
+    SIMULATED_GROUPS,
     steps.WHAT_IF,
     steps.RATES,
     structure.MOVING_GATES,
@@ -111,14 +111,12 @@ class RateBar(Struct, frozen=True):
 
 def rate_bar(report: Report) -> RateBar | None:
     """That of the layer whose rate is largest against its usable one; None without one."""
-    bars = []
-    for layer in report.layers:
-        usable = layer.usable_rate
-        if usable is not None and layer.parameters and layer.verdict != "not_judged":
-            rates = layer.learning_rate, usable.rate, usable.low, usable.high
-            known = [rate for rate in rates if rate is not None and rate > 0]
-            bars += [RateBar(*known)] if len(known) == len(rates) else []
-    return max(bars, key=lambda bar: bar.yours / bar.usable, default=None)
+    for _, layer, rate in by_rate(report.layers):
+        low, high = (part_of(layer.usable_rate, end) for end in ("low", "high"))
+        rates = layer.learning_rate, rate, low, high
+        if layer.parameters and layer.verdict != "not_judged" and all(rates) and min(rates) > 0:
+            return RateBar(*rates)
+    return None
 
 
 def _effect(effect: float | None, *, divergent: object) -> Cell:
