@@ -14,9 +14,7 @@ from rich.text import Text
 from memcurse_cli.reports.console import LABEL, Screen
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT
 
-GUTTER = 9
-"""The cells of the left margin that verdicts, severities and labels stand in."""
-
+GUTTER = 9  # the cells of the left margin that verdicts, severities and labels stand in
 LEAST_NAME = 12
 
 TIE = "\ue000"

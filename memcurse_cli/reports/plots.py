@@ -18,8 +18,7 @@ from memcurse_cli.schema.hessian import HessianPicture
 Floats = NDArray[np.float64]
 
 HEIGHT = 16
-MARGIN = 7
-"""Cells left of the plot, for the numbers of the vertical axis."""
+MARGIN = 7  # cells left of the plot, for the numbers of the vertical axis
 
 STYLES = ("cyan", "magenta", "yellow", "green", "red", "blue")
 KEYS = "abcdefghijklmnopqrstuvwxyz"
@@ -166,9 +165,7 @@ def drawn_magnitudes(picture: HessianPicture, *, correlation: bool) -> tuple[Flo
 
 SHADES = " .:-=+*#%@"
 LEAST_NAMES, MOST_NAMES = 6, 12
-WIDEST = 96
-"""Cells across; a heat map grows with the terminal up to here."""
-
+WIDEST = 96  # cells across; a heat map grows with the terminal up to here
 VIRIDIS = "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6dcd59 b4de2c fde725"
 """Matplotlib's colours of that name at equal steps, which stay readable without hues."""
 
@@ -209,12 +206,11 @@ def heat_map(screen: Screen, picture: HessianPicture, *, correlation: bool) -> I
     # Every shade between the smallest and the largest value that are told apart.
     scale = Text(" " * (margin + 2), no_wrap=True)
     scale.append(f"{10 ** (math.log10(top) - decades):.1g} ", LABEL)
-    (row_of_colours,) = _colours(np.linspace(0, 1, len(SHADES))[None])
-    for shade, colour in zip(SHADES, row_of_colours, strict=True):
-        if coloured:
+    if coloured:
+        for colour in _colours(np.linspace(0, 1, len(SHADES))[None])[0]:
             scale.append("█", Style(color=colour))
-        else:
-            scale.append(shade)
+    else:
+        scale.append(SHADES)
     scale.append(f" {top:.1g}", LABEL)
     said = screen.clean(f"  {unit}")
     if len(scale) + len(said) <= screen.width:

@@ -36,8 +36,7 @@ from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quanti
 from memcurse_cli.schema.json_codec import to_json
 from memcurse_cli.schema.report import LayerReport, Report, by_rate
 
-Part = dict[str, Any]
-"""A part of the page, by the names that the template has for what it holds."""
+Part = dict[str, Any]  # a part of the page, by the names that the template has for what it holds
 
 
 def sections(
@@ -166,8 +165,7 @@ GROUPS: Table = {
     "a step is": lambda one: one.direction,
     "stored": lambda one: one.dtype,
 }
-TOO_COARSE = 0.1
-"""The error of the state that findings warn of."""
+TOO_COARSE = 0.1  # the error of the state that findings warn of
 
 
 def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Part]]:

@@ -14,8 +14,7 @@ from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.schema.figures import Component
 from memcurse_cli.schema.theory import AutocorrelationDocument
 
-LEAST_SHOWN = 1e-3
-"""The plot leaves out what is below this share of R(0)."""
+LEAST_SHOWN = 1e-3  # the plot leaves out what is below this share of R(0)
 
 AXIS = Axis(
     "lag Δ in steps, by the logarithm of 1+Δ",

@@ -32,17 +32,12 @@ from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 from memcurse_cli.reports.ranking import grouped
 from memcurse_cli.schema.figures import Component
 
-STEP = 1e-3
-"""The step of an adaptive optimizer that the closing sentence is told for."""
-
+STEP = 1e-3  # the step of an adaptive optimizer that the closing sentence is told for
 CURSED = 1.0
 HARMLESS = 0.1
 
-SPELLED_OUT_BELOW = 0.9995
-"""A modulus closer to 1 is written as 1 minus something."""
-
-BAR = 12
-"""The cells of the longest bar."""
+SPELLED_OUT_BELOW = 0.9995  # a modulus closer to 1 is written as 1 minus something
+BAR = 12  # the cells of the longest bar
 
 AXIS = Axis(
     "|λ|, by the logarithm of 1-|λ|",
