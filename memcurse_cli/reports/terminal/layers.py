@@ -173,8 +173,9 @@ class _Group(NamedTuple):
 def _groups(layer: LayerReport) -> list[_Group]:
     if layer.simulation is None:
         return []
-    known = (one for one in layer.parameters if one.step_effect is not None)
-    effects = grouped((one.tensor, one.step_effect) for one in known)
+    effects = grouped(
+        (one.tensor, one.step_effect) for one in layer.parameters if one.step_effect is not None
+    )
     run = layer.simulation.groups
     return [_Group(one, max(effects.get(one.tensor, ()), default=None)) for one in run]
 
