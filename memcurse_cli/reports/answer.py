@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 from string import digits
+from typing import NamedTuple
 
 from msgspec.structs import astuple
 
@@ -141,34 +142,46 @@ def simulated_words(report: Report) -> str:
     return f"{said}{_where(report, layer)}; {drawn}"
 
 
-def worst_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, ParameterSummary] | None:
-    """The group whose step changes the state most, as the worst of all layers that have it."""
+class WorstStep(NamedTuple):
+    """The step that changes a state most."""
+
+    layer: LayerReport
+    group: str
+    effect: float | None
+    divergent: bool  # why there is no effect
+    error: float | None = None  # of an effect that only a run tells
+
+
+def worst_step(layers: Sequence[LayerReport]) -> WorstStep | None:
+    """That of a group in all layers that have it; of layers that only running them judges first."""
+    run = simulated_group(layers)
+    if run is not None:
+        layer, tensor = run
+        measured = tensor.step_effect
+        return WorstStep(layer, tensor.name, measured.value, divergent=False, error=measured.error)
     pairs = [(layer, group) for layer in layers for group in layer.parameters]
     if not pairs:
         return None
     layer, worst = max(pairs, key=lambda pair: effect_rank(pair[1]))
-    return layer, together([group for _, group in pairs if group.name == worst.name])
+    group = together([group for _, group in pairs if group.name == worst.name])
+    return WorstStep(layer, group.name, group.step_effect, diverges(group))
 
 
 def sensitivity_words(report: Report) -> str:
     """What one step does to the state, of the most sensitive group."""
-    simulated = simulated_group(report.layers)
-    if simulated is not None:
-        layer, one = simulated
-        effect, error = (percent(of, 2) for of in (one.step_effect.value, one.step_effect.error))
-        return f"{one.name}{_where(report, layer)}: {effect} of the state per step (± {error})"
-    found = worst_group(report.layers)
-    if found is None:
+    worst = worst_step(report.layers)
+    if worst is None:
         return "nothing of the recurrence is trained"
-    layer, group = found
-    where = _where(report, layer)
-    if diverges(group):
-        return f"{group.name}{where}: diverges, no step on it is small enough"
-    if group.step_effect is None:
-        return f"{group.name}{where}: not computed"
-    signs = "" if layer.dense is None else " (independent signs)"
+    place = f"{worst.group}{_where(report, worst.layer)}"
+    if worst.effect is None:
+        why = "diverges, no step on it is small enough" if worst.divergent else "not computed"
+        return f"{place}: {why}"
+    if worst.error is not None:
+        effect, error = percent(worst.effect, 2), percent(worst.error, 2)
+        return f"{place}: {effect} of the state per step (± {error})"
+    signs = "" if worst.layer.dense is None else " (independent signs)"
     step = "Adam step" if report.input.adaptive is False else "step"
-    return f"{group.name}{where}: {percent(group.step_effect)} of the state per {step}{signs}"
+    return f"{place}: {percent(worst.effect)} of the state per {step}{signs}"
 
 
 def _where(report: Report, layer: LayerReport) -> str:

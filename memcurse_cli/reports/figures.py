@@ -127,11 +127,8 @@ def _draw_layer(
 
 
 MOST_LAYERS = 12
-HESSIAN_WIDTH, HESSIAN_HEIGHT = 8.8, 4.4
-"""Inches of one layer's row."""
-
-FAINT = 0.2
-"""Weights of eigenvectors that are all below it are drawn by the largest of them."""
+HESSIAN_WIDTH, HESSIAN_HEIGHT = 8.8, 4.4  # inches of one layer's row
+FAINT = 0.2  # weights of eigenvectors that are all below it are drawn by the largest of them
 
 
 def hessian_figure(report: HessianReport, name: str, *, correlation: bool = False) -> bytes:

@@ -14,9 +14,7 @@ from rich.text import Text
 from memcurse_cli.reports.console import LABEL, Screen
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT
 
-GUTTER = 9
-"""The cells of the left margin that verdicts, severities and labels stand in."""
-
+GUTTER = 9  # the cells of the left margin that verdicts, severities and labels stand in
 LEAST_NAME = 12
 
 TIE = "\ue000"
@@ -129,6 +127,17 @@ def draw(
 def says(rows: Sequence[Row], index: int) -> bool:
     """Whether a row has something to say in a column."""
     return any(row[index].text not in ("", ABSENT) for row in rows)
+
+
+def parted(*parts: Iterable[Text]) -> Iterator[Text]:
+    """The parts of a page that say anything, in turn, with a blank line between them."""
+    written = False
+    for part in parts:
+        lines = [*part]
+        if lines and written:
+            yield Text()
+        yield from lines
+        written = written or bool(lines)
 
 
 def facts(screen: Screen, said: Mapping[str, str] | Iterable[tuple[str, str]]) -> Iterator[Text]:

@@ -18,8 +18,7 @@ from memcurse_cli.schema.hessian import HessianPicture
 Floats = NDArray[np.float64]
 
 HEIGHT = 16
-MARGIN = 7
-"""Cells left of the plot, for the numbers of the vertical axis."""
+MARGIN = 7  # cells left of the plot, for the numbers of the vertical axis
 
 STYLES = ("cyan", "magenta", "yellow", "green", "red", "blue")
 KEYS = "abcdefghijklmnopqrstuvwxyz"
@@ -51,15 +50,14 @@ def plot(screen: Screen, axis: Axis, curves: Sequence[Curve]) -> Iterator[Text]:
     drawn = [curve for curve in curves if curve.points]
     if not drawn:
         return
-    width = max(screen.width - MARGIN - 2 - len(drawn), 10)
-    canvas = _Canvas(width, drawn)
+    canvas = _Canvas(max(screen.width - MARGIN - 2 - len(drawn), 10), drawn)
     for index, curve in enumerate(drawn):
         canvas.draw(index, curve)
     for row in range(HEIGHT):
         yield canvas.line(screen, row)
-    yield from _horizontal_axis(screen, axis, canvas)
+    yield from canvas.axis(screen, axis)
     for index, curve in enumerate(drawn):
-        key = Text(" " * (MARGIN + 1) + KEYS[index % len(KEYS)] + "  ", _style(index))
+        key = Text(" " * (MARGIN + 1) + _key(index) + "  ", _style(index))
         yield key.append(screen.clean(curve.name), LABEL)
 
 
@@ -67,16 +65,21 @@ class _Canvas:
     """A grid of cells, each of them 2 by 4 dots that belong to one curve."""
 
     def __init__(self, width: int, curves: Sequence[Curve]) -> None:
-        across = [x for curve in curves for x, _ in curve.points]
-        up = [y for curve in curves for _, y in curve.points]
+        across, up = zip(*(point for curve in curves for point in curve.points), strict=True)
         self.left, self.right = min(across), max(across)
         self.bottom, self.top = math.floor(min(up)), math.ceil(max(up))
         if self.bottom == self.top:
             self.top += 1
         self.width = width
-        self.dots = [[0] * width for _ in range(HEIGHT)]
-        self.owners = [[-1] * width for _ in range(HEIGHT)]
+        self.dots = np.zeros((HEIGHT, width), np.intp)
+        self.owners = np.full((HEIGHT, width), -1)
         self.ends: list[list[int]] = [[] for _ in range(HEIGHT)]
+        # The power of 10 that a line stands for; at most every third line has one.
+        apart = max(1, math.ceil((self.top - self.bottom) * 3 / HEIGHT))
+        self.ticks = {
+            round(self.height(exponent)) // 4: f"1e{exponent}" if exponent else "1"
+            for exponent in range(self.top, self.bottom - 1, -apart)
+        }
 
     def column(self, x: float) -> float:
         """The dot column of an exponent, from 0 to 2·width - 1."""
@@ -94,59 +97,53 @@ class _Canvas:
             for step in range(steps + 1):
                 share = step / steps
                 column, row = round(x + share * (next_x - x)), round(y + share * (next_y - y))
-                self.dots[row // 4][column // 2] |= _DOTS[column % 2][row % 4]
-                self.owners[row // 4][column // 2] = index
+                self.dots[row // 4, column // 2] |= _DOTS[column % 2][row % 4]
+                self.owners[row // 4, column // 2] = index
         self.ends[round(dots[-1][1]) // 4].append(index)
 
     def line(self, screen: Screen, row: int) -> Text:
         """One line of the plot: the vertical axis, the cells, the letters of what ends here."""
-        text = Text(no_wrap=True)
-        text.append(self._tick(row).rjust(MARGIN), LABEL)
-        text.append("|" if screen.ascii_only else "┤" if self._tick(row) else "│", LABEL)
-        for dots, owner in zip(self.dots[row], self.owners[row], strict=True):
+        tick = self.ticks.get(row, "")
+        bar = "|" if screen.ascii_only else "┤" if tick else "│"
+        text = Text(no_wrap=True).append(tick.rjust(MARGIN) + bar, LABEL)
+        for dots, owner in zip(self.dots[row].tolist(), self.owners[row].tolist(), strict=True):
             if owner < 0:
                 text.append(" ")
             elif screen.ascii_only:
-                text.append(KEYS[owner % len(KEYS)])
+                text.append(_key(owner))
             else:
                 text.append(chr(_BLANK + dots), _style(owner))
         text.append(" ")
         for index in self.ends[row]:
-            text.append(KEYS[index % len(KEYS)], _style(index))
+            text.append(_key(index), _style(index))
         text.rstrip()
         return text
 
-    def _tick(self, row: int) -> str:
-        """The power of 10 that a line stands for; at most every third line has one."""
-        decades = self.top - self.bottom
-        step = max(1, math.ceil(decades * 3 / HEIGHT))
-        for exponent in range(self.top, self.bottom - 1, -step):
-            if round(self.height(exponent)) // 4 == row:
-                return f"1e{exponent}" if exponent else "1"
-        return ""
-
-
-def _horizontal_axis(screen: Screen, axis: Axis, canvas: _Canvas) -> Iterator[Text]:
-    line = ["-" if screen.ascii_only else "─"] * canvas.width
-    labels = [" "] * (canvas.width + MARGIN + 1)
-    free = 0
-    for x, said in axis.ticks:
-        if not canvas.left - 1e-9 <= x <= canvas.right + 1e-9:
-            continue
-        column = round(canvas.column(x)) // 2
-        start = min(max(MARGIN + 1 + column - len(said) // 2, 0), len(labels) - len(said))
-        if start >= free:
-            line[column] = "+" if screen.ascii_only else "┬"
-            labels[start : start + len(said)] = said
-            free = start + len(said) + 1
-    corner = "+" if screen.ascii_only else "└"
-    yield Text(" " * MARGIN + corner + "".join(line), LABEL, no_wrap=True)
-    yield Text(screen.clean("".join(labels).rstrip()), LABEL, no_wrap=True)
-    yield Text(" " * (MARGIN + 1) + screen.clean(axis.label), LABEL)
+    def axis(self, screen: Screen, axis: Axis) -> Iterator[Text]:
+        """The horizontal axis: its line, the labels that there is room for, and its name."""
+        rule, tick, corner = "-++" if screen.ascii_only else "─┬└"
+        line, labels = [rule] * self.width, [" "] * (self.width + MARGIN + 1)
+        free = 0
+        for x, said in axis.ticks:
+            if not self.left - 1e-9 <= x <= self.right + 1e-9:
+                continue
+            column = round(self.column(x)) // 2
+            start = min(max(MARGIN + 1 + column - len(said) // 2, 0), len(labels) - len(said))
+            if start >= free:
+                line[column] = tick
+                labels[start : start + len(said)] = said
+                free = start + len(said) + 1
+        yield Text(" " * MARGIN + corner + "".join(line), LABEL, no_wrap=True)
+        yield Text(screen.clean("".join(labels).rstrip()), LABEL, no_wrap=True)
+        yield Text(" " * (MARGIN + 1) + screen.clean(axis.label), LABEL)
 
 
 def _style(index: int) -> str:
     return STYLES[index % len(STYLES)]
+
+
+def _key(index: int) -> str:
+    return KEYS[index % len(KEYS)]
 
 
 MOST_DECADES = 12
@@ -168,9 +165,7 @@ def drawn_magnitudes(picture: HessianPicture, *, correlation: bool) -> tuple[Flo
 
 SHADES = " .:-=+*#%@"
 LEAST_NAMES, MOST_NAMES = 6, 12
-WIDEST = 96
-"""Cells across; a heat map grows with the terminal up to here."""
-
+WIDEST = 96  # cells across; a heat map grows with the terminal up to here
 VIRIDIS = "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6dcd59 b4de2c fde725"
 """Matplotlib's colours of that name at equal steps, which stay readable without hues."""
 
@@ -211,12 +206,11 @@ def heat_map(screen: Screen, picture: HessianPicture, *, correlation: bool) -> I
     # Every shade between the smallest and the largest value that are told apart.
     scale = Text(" " * (margin + 2), no_wrap=True)
     scale.append(f"{10 ** (math.log10(top) - decades):.1g} ", LABEL)
-    (row_of_colours,) = _colours(np.linspace(0, 1, len(SHADES))[None])
-    for shade, colour in zip(SHADES, row_of_colours, strict=True):
-        if coloured:
+    if coloured:
+        for colour in _colours(np.linspace(0, 1, len(SHADES))[None])[0]:
             scale.append("█", Style(color=colour))
-        else:
-            scale.append(shade)
+    else:
+        scale.append(SHADES)
     scale.append(f" {top:.1g}", LABEL)
     said = screen.clean(f"  {unit}")
     if len(scale) + len(said) <= screen.width:

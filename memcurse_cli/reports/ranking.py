@@ -10,7 +10,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, get_args
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,10 +22,9 @@ from memcurse_cli.schema.figures import (
     Direction,
     ParameterSummary,
     Rounding,
-    diverges,
     effect_rank,
 )
-from memcurse_cli.schema.layer import AdamGroup, GroupRate, jacobian_of
+from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity
 
 Rank = tuple[float, ...]
@@ -37,8 +37,7 @@ def worst_parameter(layer: LayerReport) -> ParameterSummary | None:
 
 def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
     """Groups of one name in several layers as one; what was not computed in a layer is left out."""
-    computed = [one for one in parameters if one.step_effect is not None or diverges(one)]
-    computed = computed or list(parameters)
+    computed = [one for one in parameters if effect_rank(one) >= 0] or parameters
     largest = max(
         computed, key=lambda one: (one.step_effect is None, endless(one.relative_sensitivity.p99))
     )
@@ -49,7 +48,6 @@ def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
     return replace(
         max(parameters, key=effect_rank),
         relative_sensitivity=largest.relative_sensitivity,
-        step_effect=max((one.step_effect for one in computed), key=endless),
         direction=min((one.direction for one in parameters), key=get_args(Direction).index),
         rounding=Rounding(**errors),
     )
@@ -60,27 +58,36 @@ def endless(figure: float | None) -> float:
     return math.inf if figure is None else figure
 
 
-Part = TypeVar("Part", ParameterSummary, AdamGroup, GroupRate)
+class Shared(NamedTuple):
+    """Parts of layers that stand for one, the worst first, and the layer that this is of."""
+
+    parts: Sequence[Any]
+    layer: str
+
+    @property
+    def first(self) -> Any:
+        """The worst."""
+        return self.parts[0]
 
 
 def shared(
     layers: Sequence[LayerReport],
-    parts: Callable[[LayerReport], Sequence[Part]],
-    rank: Callable[[Part], Any],
-    key: Callable[[Part], object] = lambda part: part.name,
+    parts: Callable[[LayerReport], Sequence[Any]],
+    rank: Callable[[Any], Any],
+    key: Callable[[Any], object] = attrgetter("name"),
     *,
     every: bool = False,
-) -> list[tuple[list[Part], str]]:
+) -> list[Shared]:
     """The parts of layers, those of one family and key as one, or ``every`` one by itself.
 
-    The worst, whose rank is the largest, comes first, and beside them the layer that it is of.
+    The worst, whose rank is the largest, come first.
     """
     found = [(part, layer) for layer in layers for part in parts(layer)]
     found.sort(key=lambda pair: rank(pair[0]), reverse=True)
     groups = grouped(
         (id(part) if every else (layer.family, key(part)), (part, layer)) for part, layer in found
     )
-    return [([part for part, _ in same], same[0][1].name) for same in groups.values()]
+    return [Shared([part for part, _ in same], same[0][1].name) for same in groups.values()]
 
 
 def layer_rank(layer: LayerReport) -> Rank:

@@ -30,21 +30,18 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-BEYOND = 1e308
-"""What sorts above every number; JSON and scripts have no infinity."""
+BEYOND = 1e308  # what sorts above every number; JSON and scripts have no infinity
 
 
 class Cell(Struct, frozen=True):
-    """A cell: what it shows, what its column is sorted by, and the class that it is drawn in."""
+    """A cell: what it shows, what its column is sorted by, and the class that it is drawn in.
+
+    One that is sorted by a number is set to the right.
+    """
 
     text: str
     key: float | str
     kind: str = ""
-
-    @property
-    def numeric(self) -> bool:
-        """Whether it is a number, set to the right."""
-        return not isinstance(self.key, str)
 
 
 def verdict_cell(verdict: Verdict) -> Cell:

@@ -29,15 +29,14 @@ from memcurse_cli.reports.html.page import (
 )
 from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
-from memcurse_cli.reports.terminal import simulated, steps, structure
-from memcurse_cli.reports.terminal.layers import EIGHT_BITS, TYPES
-from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable
+from memcurse_cli.reports.terminal import steps, structure
+from memcurse_cli.reports.terminal.layers import EIGHT_BITS, SIMULATED, SIMULATED_GROUPS, TYPES
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable, part_of
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
-from memcurse_cli.schema.report import LayerReport, Report, simulated_group
+from memcurse_cli.schema.report import LayerReport, Report, by_rate
 
-Part = dict[str, Any]
-"""A part of the page, by the names that the template has for what it holds."""
+Part = dict[str, Any]  # a part of the page, by the names that the template has for what it holds
 
 
 def sections(
@@ -60,8 +59,8 @@ def sections(
 
 
 TABS = (
-    simulated.LAYERS,
-    simulated.GROUPS,
+    SIMULATED,
+    SIMULATED_GROUPS,
     steps.WHAT_IF,
     steps.RATES,
     structure.MOVING_GATES,
@@ -111,47 +110,38 @@ class RateBar(Struct, frozen=True):
 
 def rate_bar(report: Report) -> RateBar | None:
     """That of the layer whose rate is largest against its usable one; None without one."""
-    bars = []
-    for layer in report.layers:
-        usable = layer.usable_rate
-        if usable is not None and layer.parameters and layer.verdict != "not_judged":
-            rates = layer.learning_rate, usable.rate, usable.low, usable.high
-            known = [rate for rate in rates if rate is not None and rate > 0]
-            bars += [RateBar(*known)] if len(known) == len(rates) else []
-    return max(bars, key=lambda bar: bar.yours / bar.usable, default=None)
+    for _, layer, rate in by_rate(report.layers):
+        low, high = (part_of(layer.usable_rate, end) for end in ("low", "high"))
+        rates = layer.learning_rate, rate, low, high
+        if layer.parameters and layer.verdict != "not_judged" and all(rates) and min(rates) > 0:
+            return RateBar(*rates)
+    return None
 
 
-def _effect(parameter: ParameterSummary) -> Cell:
-    divergent = parameter.relative_sensitivity.divergent
-    return replace(figure(parameter.step_effect, percent, divergent=divergent), kind="scales")
+def _effect(effect: float | None, *, divergent: object) -> Cell:
+    return replace(figure(effect, percent, divergent=divergent), kind="scales")
 
 
 def _worst_effect(layers: Sequence[LayerReport]) -> Cell:
-    run = simulated_group(layers)
-    if run is not None:
-        return replace(figure(run[1].step_effect.value, percent), kind="scales")
-    worst = answer.worst_group(layers)
-    return figure(None) if worst is None else _effect(worst[1])
+    worst = answer.worst_step(layers)
+    return figure(None) if worst is None else _effect(worst.effect, divergent=worst.divergent)
 
 
 def _quantile(quantiles: Quantiles, level: Level) -> Cell:
     return figure(getattr(quantiles, level), divergent=quantiles.divergent)
 
 
-def _memory(memory: float | None) -> Cell:
-    return Cell(answer.steps(memory), BEYOND if memory is None else memory)
-
-
-def _rate(rate: float | None) -> Cell:
-    return Cell(answer.rate_words(rate), BEYOND if rate is None else rate)
+def _largest(value: float | None, write: Callable[[float | None], str]) -> Cell:
+    """A figure that sorts above all others where there is none."""
+    return Cell(write(value), BEYOND if value is None else value)
 
 
 OVERVIEW: Table = {
     "checkpoint": lambda one: one.checkpoint.path,
     "verdict": lambda one: verdict_cell(one.verdict),
     "your rate": lambda one: figure(one.input.learning_rate, setting),
-    "usable rate": lambda one: _rate(one.usable_rate.rate),
-    "memory": lambda one: _memory(one.memory),
+    "usable rate": lambda one: _largest(one.usable_rate.rate, answer.rate_words),
+    "memory": lambda one: _largest(one.memory, answer.steps),
     "step effect": lambda one: _worst_effect(one.layers),
 }
 LAYERS: Table = {
@@ -159,22 +149,23 @@ LAYERS: Table = {
     "verdict": lambda one: verdict_cell(one.verdict),
     "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
     "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
-    "memory": lambda one: _memory(one.memory),
+    "memory": lambda one: _largest(one.memory, answer.steps),
     "never fade": lambda one: figure(one.eigenvalues.unstable, "{:,}".format),
     "step effect": lambda one: _worst_effect([one]),
     "your rate": lambda one: figure(one.learning_rate, setting),
-    "usable rate": lambda one: _rate(one.usable_rate and one.usable_rate.rate),
+    "usable rate": lambda one: _largest(part_of(one, "usable_rate.rate"), answer.rate_words),
 }
 GROUPS: Table = {
     "parameter group": lambda one: one.name,
     "size": lambda one: figure(one.size, "{:,}".format),
     "sensitivity κ": lambda one: _quantile(one.relative_sensitivity, "p99"),
-    "step effect": _effect,
+    "step effect": lambda one: _effect(
+        one.step_effect, divergent=one.relative_sensitivity.divergent
+    ),
     "a step is": lambda one: one.direction,
     "stored": lambda one: one.dtype,
 }
-TOO_COARSE = 0.1
-"""The error of the state that findings warn of."""
+TOO_COARSE = 0.1  # the error of the state that findings warn of
 
 
 def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Part]]:

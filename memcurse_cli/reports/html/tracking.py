@@ -23,8 +23,7 @@ from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.track import unstable
 
 STEPS_DRAWN = 200
-MARKS_DRAWN = 160_000
-"""Of all curves of all layers together, some seven bytes each."""
+MARKS_DRAWN = 160_000  # of all curves of all layers together, some seven bytes each
 FEWEST_STEPS = 20
 LAYERS_BYTES = 1_500_000
 """More JSON of layers than this, and the page holds that of their summaries alone."""
@@ -145,8 +144,7 @@ LAYERS: Table = {
 """Of a layer at the first step that has it, and at the last."""
 
 LEVELS = {"90 %": "p90", "median": "p50", "shortest": "min"}
-CURVES = len(LEVELS) + 3
-"""Of a layer, beside one for each of its parameter groups."""
+CURVES = len(LEVELS) + 3  # of a layer, beside one for each of its parameter groups
 
 Curves = Mapping[str, Callable[[Any], float | None]]
 """What each curve shows of a state: infinity where it diverges, None where it is not known."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.text import Text
 
 from memcurse_cli.reports.console import TITLE, Screen
-from memcurse_cli.reports.grid import Column, cells, draw, facts
+from memcurse_cli.reports.grid import Column, cells, draw, facts, parted
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent
-from memcurse_cli.reports.plots import Axis, Curve, Point, plot
+from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.schema.figures import Component
 from memcurse_cli.schema.theory import AutocorrelationDocument
 
-LEAST_SHOWN = 1e-3
-"""The plot leaves out what is below this share of R(0)."""
+LEAST_SHOWN = 1e-3  # the plot leaves out what is below this share of R(0)
 
 AXIS = Axis(
     "lag Δ in steps, by the logarithm of 1+Δ",
@@ -27,16 +26,15 @@ def lines(estimate: AutocorrelationDocument, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
     parts = estimate.components
     oscillates = any(part.frequency > 0 for part in parts)
-    yield from facts(screen, _facts(estimate))
-    yield Text()
-    yield from plot(screen, AXIS, _curves(estimate, oscillates=oscillates))
-    yield Text()
-    cosine = "·cos(ωΔ)" if oscillates else ""
-    yield Text(screen.clean(f"R(Δ) = Σ weight·ρ^|Δ|{cosine}"), TITLE)
+    formula = "R(Δ) = Σ weight·ρ^|Δ|" + "·cos(ωΔ)" * oscillates
     columns = _columns(math.fsum(part.weight for part in parts))
-    yield from draw(screen, columns, [cells(columns, part) for part in parts], gutter=0).lines
-    yield Text()
-    yield from facts(screen, _meaning(estimate, oscillates=oscillates))
+    table = draw(screen, columns, [cells(columns, part) for part in parts], gutter=0)
+    return parted(
+        facts(screen, _facts(estimate)),
+        plot(screen, AXIS, _curves(estimate, oscillates=oscillates)),
+        [Text(screen.clean(formula), TITLE), *table.lines],
+        facts(screen, _meaning(estimate, oscillates=oscillates)),
+    )
 
 
 def _facts(estimate: AutocorrelationDocument) -> Iterator[tuple[str, str]]:
@@ -64,13 +62,13 @@ def _columns(total: float) -> list[Column]:
         Column(
             "ω", lambda part: f"{part.frequency:.6g}" if part.frequency else ABSENT, optional=True
         ),
-        Column("period", _period, optional=True),
+        Column(
+            "period",
+            lambda part: number(2 * math.pi / part.frequency) if part.frequency else ABSENT,
+            optional=True,
+        ),
         Column("share", lambda part: percent(part.weight / total)),
     ]
-
-
-def _period(part: Component) -> str:
-    return number(2 * math.pi / part.frequency) if part.frequency else ABSENT
 
 
 def _time_constant(part: Component) -> str:
@@ -132,18 +130,17 @@ def _states(estimate: AutocorrelationDocument) -> str:
 
 
 def _curves(estimate: AutocorrelationDocument, *, oscillates: bool) -> list[Curve]:
-    values, fitted = estimate.empirical.values, estimate.empirical.fitted
-    names = "empirical R(Δ)", "the mixture"
+    empirical = estimate.empirical
+    curves = {"empirical R(Δ)": empirical.values, "the mixture": empirical.fitted}
     if oscillates:  # either side of zero on one logarithmic axis
-        values, fitted = tuple(map(abs, values)), tuple(map(abs, fitted))
-        names = "empirical |R(Δ)|", "|the mixture|"
-    variance = estimate.empirical.values[0]
-    return [Curve(names[0], _points(values, variance)), Curve(names[1], _points(fitted, variance))]
-
-
-def _points(values: Sequence[float], variance: float) -> list[Point]:
-    return [
-        (math.log10(1 + lag), math.log10(value))
-        for lag, value in enumerate(values)
-        if value > LEAST_SHOWN * variance
-    ]
+        curves = {"empirical |R(Δ)|": empirical.values, "|the mixture|": empirical.fitted}
+    drawn = []
+    for name, values in curves.items():
+        heights = map(abs, values) if oscillates else values
+        points = [
+            (math.log10(1 + lag), math.log10(height))
+            for lag, height in enumerate(heights)
+            if height > LEAST_SHOWN * empirical.values[0]
+        ]
+        drawn.append(Curve(name, points))
+    return drawn

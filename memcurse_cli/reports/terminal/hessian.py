@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
 from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, TITLE, Screen
-from memcurse_cli.reports.grid import Cell, Column, facts, name_column
+from memcurse_cli.reports.grid import Cell, Column, facts, name_column, parted
 from memcurse_cli.reports.numbers import count, number, percent
 from memcurse_cli.reports.plots import heat_map
 from memcurse_cli.reports.terminal.structure import at_least
@@ -32,26 +31,21 @@ LEAST_WEIGHT = 0.05
 def lines(report: HessianReport, screen: Screen, *, correlation: bool = False) -> Iterator[Text]:
     """The page line by line."""
     checkpoint, given = report.checkpoint, report.input
-    yield Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
-    yield Text(screen.clean("─") * screen.width, LABEL)
-    said = {
-        "file": file_words(checkpoint),
-        "input": describe_input(given.autocorrelation),
-        "loss": "½ E|y - y*|² at a perfect fit",
-        "horizon": describe_horizon(given.horizon, given.readout, given.horizon_source),
-    }
-    yield from facts(screen, said)
-    yield from facts(screen, [("note", note) for note in checkpoint.notes])
-    for layer in report.layers:
-        yield Text()
-        yield Text(screen.shorten(screen.clean(layer.name), screen.width), TITLE)
-        yield from facts(screen, _facts(layer))
-        if layer.scores is not None:
-            yield from _layer(screen, layer, layer.scores, correlation)
-    for skipped in report.skipped:
-        yield Text()
-        said = {"skipped": f"{skipped.name} ({skipped.family}): {skipped.reason}"}
-        yield from facts(screen, said)
+    said = [
+        ("file", file_words(checkpoint)),
+        ("input", describe_input(given.autocorrelation)),
+        ("loss", "½ E|y - y*|² at a perfect fit"),
+        ("horizon", describe_horizon(given.horizon, given.readout, given.horizon_source)),
+        *(("note", note) for note in checkpoint.notes),
+    ]
+    path = Text(screen.shorten(screen.clean(checkpoint.path), screen.width).rstrip(), TITLE)
+    rule = Text(screen.clean("─") * screen.width, LABEL)
+    skipped = (f"{one.name} ({one.family}): {one.reason}" for one in report.skipped)
+    return parted(
+        [path, rule, *facts(screen, said)],
+        *(part for layer in report.layers for part in _layer(screen, layer, correlation)),
+        *(facts(screen, {"skipped": words}) for words in skipped),
+    )
 
 
 def _facts(layer: LayerHessianReport) -> dict[str, str]:
@@ -80,27 +74,22 @@ def _facts(layer: LayerHessianReport) -> dict[str, str]:
 
 
 def _layer(
-    screen: Screen, layer: LayerHessianReport, whole: HessianScores, correlation: bool
-) -> Iterator[Text]:
+    screen: Screen, layer: LayerHessianReport, correlation: bool
+) -> Iterator[Iterable[Text]]:
+    """The parts of a layer."""
+    name = Text(screen.shorten(screen.clean(layer.name), screen.width), TITLE)
+    yield [name, *facts(screen, _facts(layer))]
+    whole = layer.scores
+    if whole is None:
+        return
     if layer.picture is not None:
-        yield Text()
-        yield from heat_map(screen, layer.picture, correlation=correlation)
-    tables: list[tuple[Sequence[Column], Sequence[Any]]] = [
-        (
-            _group_columns(whole.trace),
-            [HessianGroup("all", "", "recurrent", whole.order, whole), *layer.groups],
-        ),
-        (_PAIR_COLUMNS, _telling_pairs(layer)),
-        (
-            _eigenvector_columns([group.name for group in layer.groups]),
-            list(enumerate(layer.eigenvectors[:EIGENVECTORS_SHOWN], 1)),
-        ),
-    ]
-    for columns, entries in tables:
-        yield Text()
-        yield from table_lines(screen, columns, entries)
-    yield Text()
-    yield from facts(screen, _meaning(layer, whole))
+        yield heat_map(screen, layer.picture, correlation=correlation)
+    groups = [HessianGroup("all", "", "recurrent", whole.order, whole), *layer.groups]
+    yield table_lines(screen, _group_columns(whole.trace), groups)
+    yield table_lines(screen, _PAIR_COLUMNS, _telling_pairs(layer))
+    columns = _eigenvector_columns([group.name for group in layer.groups])
+    yield table_lines(screen, columns, enumerate(layer.eigenvectors[:EIGENVECTORS_SHOWN], 1))
+    yield facts(screen, _meaning(layer, whole))
 
 
 def _share(fraction: float) -> str:

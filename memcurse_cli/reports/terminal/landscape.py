@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
 
 from memcurse_cli.reports.answer import describe_horizon, describe_input, rate_words
 from memcurse_cli.reports.console import NAME, VERDICT_STYLES, Screen
-from memcurse_cli.reports.grid import Cell, Column, facts, paragraph
+from memcurse_cli.reports.grid import Cell, Column, facts, paragraph, parted
 from memcurse_cli.reports.numbers import ABSENT, number, percent, setting
 from memcurse_cli.reports.plots import Axis, Curve, plot
 from memcurse_cli.reports.terminal.steps import title
@@ -85,19 +85,15 @@ def narrowest(view: LandscapeView) -> LandscapeParameter | None:
 
 def lines(report: LandscapeReport, screen: Screen) -> Iterator[Text]:
     """The page line by line."""
-    yield from facts(screen, _facts(report))
-    yield Text()
     entries = [Entry(view, *one) for view in report.views for one in enumerate(view.parameters)]
-    yield from table_lines(screen, COLUMNS, entries, note=_basins(report))
-    if report.start_modulus is not None:
-        yield Text()
-        yield from paragraph(screen, screen.sentence(_start(report), NAME))
-        yield from table_lines(screen, START_COLUMNS, entries)
-    yield Text()
     curves = [_curve(report, view) for view in report.views]
-    yield from plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1])
-    yield Text()
-    yield from paragraph(screen, screen.sentence(_conclusion(report), NAME))
+    return parted(
+        facts(screen, _facts(report)),
+        table_lines(screen, COLUMNS, entries, note=_basins(report)),
+        _way(screen, report, entries),
+        plot(screen, AXIS, [curve for curve in curves if len(curve.points) > 1]),
+        paragraph(screen, screen.sentence(_conclusion(report), NAME)),
+    )
 
 
 def _facts(report: LandscapeReport) -> Iterator[tuple[str, str]]:
@@ -120,15 +116,18 @@ def _basins(report: LandscapeReport) -> str:
     )
 
 
-def _start(report: LandscapeReport) -> str:
-    """Where training starts, and the loss there: one for all γ, or from the least to the most."""
+def _way(screen: Screen, report: LandscapeReport, entries: Sequence[Entry]) -> Iterator[Text]:
+    """Where training starts, the loss there, one or the least and the most, and the way."""
+    if report.start_modulus is None:
+        return
     losses = sorted(view.start_loss for view in report.views if view.start_loss is not None)
     ends = dict.fromkeys(map(number, (*losses[:1], *losses[-1:])))
-    said = " to ".join(ends) or "beyond any number"
-    return (
+    said = (
         f"From |λ| = {report.start_modulus:.6g}, angle {setting(report.start_angle or 0.0)} rad, "
-        f"where the loss is {said}"
+        f"where the loss is {' to '.join(ends) or 'beyond any number'}"
     )
+    yield from paragraph(screen, screen.sentence(said, NAME))
+    yield from table_lines(screen, START_COLUMNS, entries)
 
 
 def _curve(report: LandscapeReport, view: LandscapeView) -> Curve:

@@ -1,16 +1,25 @@
-"""The tables of layers and of parameter groups, and the spectra drawn in them."""
+"""The tables of layers and of parameter groups, by the theory and as they were run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from rich.text import Text
 
 from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
 from memcurse_cli.reports.grid import Cell, Column, name_column
-from memcurse_cli.reports.numbers import ABSENT, count, percent, quantile
-from memcurse_cli.reports.ranking import grouped, layer_rank, together, worst_parameter
+from memcurse_cli.reports.numbers import ABSENT, count, number, percent, quantile
+from memcurse_cli.reports.ranking import (
+    Shared,
+    endless,
+    grouped,
+    layer_rank,
+    together,
+    worst_parameter,
+)
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
@@ -28,6 +37,7 @@ from memcurse_cli.schema.figures import (
     effect_rank,
 )
 from memcurse_cli.schema.report import LayerReport
+from memcurse_cli.schema.simulation import Measured, SimulatedGroup, Simulation
 
 BINS = len(TIME_CONSTANT_EDGES) + 1
 
@@ -113,16 +123,13 @@ TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 LEAST_ERROR = 1e-4
 
-Entry = tuple[ParameterSummary, str]
-"""A parameter group, and the layer where it is worst."""
-
 
 def _rounding(heading: str, dtype: str, leaves: int) -> Column:
     """The error in per cent; in 8 bits only of what somebody has quantised to them."""
 
-    def value(one: Entry) -> Cell:
-        error = getattr(one[0].rounding, dtype)
-        if error is None or (heading in EIGHT_BITS and one[0].dtype not in EIGHT_BITS.values()):
+    def value(one: Shared) -> Cell:
+        error = getattr(one.first.rounding, dtype)
+        if error is None or (heading in EIGHT_BITS and one.first.dtype not in EIGHT_BITS.values()):
             return Cell(ABSENT, LABEL)
         said = percent(error, 2).removesuffix(" %") if error >= LEAST_ERROR else "<0.01"
         return Cell(said, LABEL)
@@ -141,16 +148,92 @@ PARAMETERS = SharedTable(
             "int8": "int8: one scale per tensor; e4m3 and e5m2: float8.",
         },
         GUTTER_COLUMN,
-        name_column("parameter", lambda one: Cell(one[0].name, NAME)),
-        name_column("worst in", lambda one: one[1], leaves=4, optional=True),
-        Column("κ p99", lambda one: quantile("p99")(one[0].relative_sensitivity), leaves=6),
-        Column("effect", lambda one: effect_cell(one[0])),
-        Column("a step is", lambda one: one[0].direction, align="left", leaves=2),
+        name_column("parameter", lambda one: Cell(one.first.name, NAME)),
+        name_column("worst in", lambda one: one.layer, leaves=4, optional=True),
+        figure("κ p99", "first.relative_sensitivity", 6, quantile("p99")),
+        figure("effect", "first", write=effect_cell),
+        Column("a step is", lambda one: one.first.direction, align="left", leaves=2),
         *map(_rounding, TYPES, TYPES.values(), (3, 5, 7)),
         *map(_rounding, EIGHT_BITS, EIGHT_BITS.values(), (8, 9, 10)),
     ),
     parts=lambda layer: layer.parameters,
     rank=effect_rank,
     more="group with smaller effects",
-    entry=lambda groups, layer: (together(groups), layer),
+    together=together,
 )
+
+
+class _Group(NamedTuple):
+    """One tensor of a layer, and the largest step effect that theory gives of it."""
+
+    run: SimulatedGroup
+    theory: float | None
+
+
+def _groups(layer: LayerReport) -> list[_Group]:
+    if layer.simulation is None:
+        return []
+    effects = grouped(
+        (one.tensor, one.step_effect) for one in layer.parameters if one.step_effect is not None
+    )
+    run = layer.simulation.groups
+    return [_Group(one, max(effects.get(one.tensor, ()), default=None)) for one in run]
+
+
+def _measured(one: Measured, write: Callable[..., str] = number) -> str:
+    return f"{write(one.value)} ± {write(one.error, 2)}"
+
+
+def _memory(run: Simulation) -> str:
+    if run.memory is None:
+        return "chaotic" if run.chaotic else "never ends"
+    return "≥ " * run.memory_at_least + _measured(run.memory)
+
+
+SIMULATED = LayerTable(
+    "Simulated",
+    explained(
+        {
+            "memory": "memory: the larger of -1/Λ₁, of the leading Lyapunov exponent, and the "
+            "last lag at which a perturbation keeps 1/e of its size, in steps; ≥ where not all "
+            "perturbations were followed to their end.",
+            "theory": "theory: the longest time constant at zero input.",
+            "E h²": "E h²: of a unit, at the last step.",
+            "saturated": "saturated: units at a tanh of 0.95 or more.",
+        },
+        figure("memory", "simulation", write=_memory),
+        Column("theory", lambda one: number(one.eigenvalues.time_constant.max, absent="never")),
+        figure("E h²", "simulation.second_moment", 1, _measured),
+        figure("saturated", "simulation.saturated", 2, partial(percent, digits=2)),
+        figure("drawn", "simulation", 3, lambda run: f"{run.sequences} of {run.steps} steps"),
+    ),
+    entries=lambda layer: [layer] if layer.simulation else [],
+    rank=lambda layer: endless(layer.memory),
+)
+SIMULATED_GROUPS = LayerTable(
+    "Simulated step effects",
+    explained(
+        {
+            "step effect": "step effect: what one step on every entry of the tensor, of random "
+            "signs, does to the state; of tensors that move one unit each, that of the unit at "
+            "the 99th percentile.",
+            "theory": "theory: the same from the closed form; at zero input where gates move.",
+        },
+        Column("tensor", lambda one: one.run.name, align="left"),
+        figure("step effect", "run.step_effect", write=partial(_measured, write=percent)),
+        figure("theory", "theory", write=percent),
+    ),
+    entries=_groups,
+    rank=lambda layer: max(one.run.step_effect.value for one in _groups(layer)),
+    notes=lambda page: (
+        f"{page.names[layer.name]} was not run: {layer.not_simulated}."
+        for layer in page.layers
+        if layer.not_simulated
+    ),
+)
+
+
+def simulated_lines(page: Page) -> Iterator[Text]:
+    """What layers that were run showed, and their tensors, beside what theory says of them."""
+    yield from SIMULATED.lines(page)
+    yield from SIMULATED_GROUPS.lines(page)

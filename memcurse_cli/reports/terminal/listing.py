@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memcurse_cli.reports.console import CODE, LABEL, NAME, TITLE, Screen
-from memcurse_cli.reports.grid import facts, paragraph
+from memcurse_cli.reports.grid import facts, paragraph, parted
 from memcurse_cli.schema.listings import FamilyDocument
 from memcurse_cli.schema.report import RuleDocument
 
@@ -43,13 +43,13 @@ def family_lines(families: Sequence[FamilyDocument], screen: Screen) -> Iterator
 
 
 FAMILY_LABELS = ("recognised by", "equation", "source")
+RULE_LABELS = ("what", "why", "equation", "change", "source")
 
 
 def rule_lines(rule: RuleDocument, screen: Screen) -> Iterator[Text]:
     """The page of one rule."""
-    yield from paragraph(
-        screen, screen.sentence(rule.title, TITLE), gutter=[(screen.clean(rule.code), CODE)]
+    title = screen.sentence(rule.title, TITLE)
+    return parted(
+        paragraph(screen, title, gutter=[(screen.clean(rule.code), CODE)]),
+        *(facts(screen, {label: getattr(rule, label)}) for label in RULE_LABELS),
     )
-    for label in ("what", "why", "equation", "change", "source"):
-        yield Text()
-        yield from facts(screen, {label: getattr(rule, label)})

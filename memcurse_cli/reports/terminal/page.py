@@ -27,13 +27,13 @@ from memcurse_cli.reports.console import (
     Screen,
     text_of,
 )
-from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph
+from memcurse_cli.reports.grid import Cell, Column, cells, draw, paragraph, parted
 from memcurse_cli.reports.numbers import ABSENT, count, percent, setting
 from memcurse_cli.reports.ranking import Told, endless, figures, grouped
 from memcurse_cli.reports.terminal.layers import spectrum
 from memcurse_cli.reports.terminal.tables import GUTTER_COLUMN, Page, verdict_cell
 from memcurse_cli.schema.figures import ORDER
-from memcurse_cli.schema.report import LayerReport, Report, by_rate, simulated_group, smallest_rate
+from memcurse_cli.schema.report import LayerReport, Report, by_rate, smallest_rate
 
 LEAST_ROOM = 16  # for a path beside what the checkpoint holds
 ACTIONS_SHOWN, REASONS_SHOWN, ROWS_SHOWN = 3, 4, 6
@@ -56,14 +56,15 @@ def render(*reports: Report) -> Lines:
 def _one(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     (report,) = reports
     page, (told, notes) = Page(screen, report), answer.reasons(report)
-    yield from headline(page)
-    yield from actions(page)
-    yield from _reasons(page, told)
-    yield from _stack(page)
-    yield from (Text(), *_figures(page), Text())
-    assumed = screen.sentence(answer.assumed_words(report.input), LABEL)
-    yield from even(screen, assumed, gutter=[("Assumed", LABEL)])
-    yield from _closing(page, told, notes)
+    return parted(
+        headline(page),
+        actions(page),
+        _reasons(page, told),
+        _depth_lines(page),
+        _stack(page),
+        _figures(page),
+        _closing(page, told, notes),
+    )
 
 
 def headline(page: Page) -> Iterator[Text]:
@@ -103,10 +104,8 @@ def _end_of(page: Page, room: int) -> str:
 def actions(page: Page) -> Iterator[Text]:
     """What to do, each with its command beside or below it, as it can be pasted."""
     screen, report = page.screen, page.report
-    if not report.actions:
-        return
-    yield Text()
-    yield Text("What to do", TITLE)
+    if report.actions:
+        yield Text("What to do", TITLE)
     for place, action in enumerate(report.actions[:ACTIONS_SHOWN], 1):
         text = _in_short(page, action.text)
         command = screen.clean(action.command)
@@ -145,7 +144,6 @@ def _reasons(page: Page, told: Sequence[Told]) -> Iterator[Text]:
         return
     screen = page.screen
     alike = grouped((one.finding.code, one) for one in told)
-    yield Text()
     yield Text("Also" if page.report.verdict == "ok" else "Why", TITLE)
     for same in [*alike.values()][:REASONS_SHOWN]:
         worst = max(same, key=lambda one: figures(one.finding))
@@ -191,16 +189,9 @@ def _spectrum(page: Page) -> Text:
 
 
 def _stack(page: Page) -> Iterator[Text]:
-    """The memory by depth, and a row for each layer or for those that read alike."""
+    """A row for each of several layers or for those that read alike."""
     if len(page.layers) < 2:
         return
-    depth = answer.by_depth(page.report)
-    if len(depth) > EACH:
-        yield Text()
-        title = Text("Memory by depth (the longest of each layer, in steps; # attention)", TITLE)
-        yield from paragraph(page.screen, title, margin=0)
-        yield from _depth_lines(page.screen, depth)
-    yield Text()
     groups = _groups(page)
     heading = "layer" if len(groups) == len(page.layers) else "layers"
     name = Column(heading, partial(_called, page), align="left", shrinks=True)
@@ -236,13 +227,10 @@ def _memory(layers: Sequence[LayerReport]) -> str:
 
 
 def _effect(layers: Sequence[LayerReport]) -> str:
-    simulated = simulated_group(layers)
-    if simulated is not None:
-        return f"{simulated[1].name} {percent(simulated[1].step_effect.value)}"
-    found = answer.worst_group(layers)
-    if found is None or found[1].step_effect is None:
+    worst = answer.worst_step(layers)
+    if worst is None or worst.effect is None:
         return ABSENT
-    return f"{found[1].name} {percent(found[1].step_effect)}"
+    return f"{worst.group} {percent(worst.effect)}"
 
 
 def _rate(layers: Sequence[LayerReport]) -> str:
@@ -257,8 +245,13 @@ GROUP_COLUMNS = (  # of layers that share a row
 )
 
 
-def _depth_lines(screen: Screen, depth: Sequence[tuple[int, LayerReport | None]]) -> Iterator[Text]:
+def _depth_lines(page: Page) -> Iterator[Text]:
     """One bar per layer on a logarithmic scale, several to a bar where there is no room."""
+    screen, depth = page.screen, answer.by_depth(page.report)
+    if len(depth) <= EACH:
+        return
+    title = Text("Memory by depth (the longest of each layer, in steps; # attention)", TITLE)
+    yield from paragraph(screen, title, margin=0)
     share = -(-len(depth) // (screen.width - 8))
     bins = [depth[start : start + share] for start in range(0, len(depth), share)]
     finite = [layer.memory for _, layer in depth if layer and layer.memory is not None]
@@ -286,7 +279,10 @@ POWERS = {1: "10", 2: "100", 3: "1k", 4: "10k", 5: "100k", 6: "1M"}
 
 
 def _closing(page: Page, told: Sequence[Told], notes: int) -> Iterator[Text]:
+    """What was assumed, what could not be read, and where there is more."""
     screen, skipped = page.screen, page.report.skipped
+    assumed = screen.sentence(answer.assumed_words(page.report.input), LABEL)
+    yield from even(screen, assumed, gutter=[("Assumed", LABEL)])
     for other in skipped[:1]:
         more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
         words = screen.sentence(f"{other.name}{more}: {other.reason}")
@@ -319,11 +315,10 @@ def _several(reports: Sequence[Report], screen: Screen) -> Iterator[Text]:
     """A line for each checkpoint, then what to do about those that need attention."""
     names = answer.short_names([report.checkpoint.path for report in reports])
     rows = [cells(SEVERAL_COLUMNS, (names[one.checkpoint.path], one)) for one in reports]
-    yield from draw(screen, SEVERAL_COLUMNS, rows).lines
-    for report in reports:
-        if report.verdict in ("watch", "cursed"):
-            page = Page(screen, report)
-            yield from (Text(), *headline(page), *actions(page))
-    yield Text()
+    pages = [Page(screen, one) for one in reports if one.verdict in ("watch", "cursed")]
     closing = Text("Each by itself: memcurse inspect FILE, or --full for all", LABEL)
-    yield from paragraph(screen, closing, margin=0)
+    return parted(
+        draw(screen, SEVERAL_COLUMNS, rows).lines,
+        *(part for page in pages for part in (headline(page), actions(page))),
+        paragraph(screen, closing, margin=0),
+    )

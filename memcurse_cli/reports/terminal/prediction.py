@@ -17,23 +17,27 @@ from memcurse_cli.diagnosis.prediction import (
 )
 from memcurse_cli.reports.answer import describe_horizon, describe_input
 from memcurse_cli.reports.console import NAME, SPECTRUM, TITLE, Screen
-from memcurse_cli.reports.grid import Cell, Column, RenderedTable, cells, draw, facts, paragraph
+from memcurse_cli.reports.grid import (
+    Cell,
+    Column,
+    RenderedTable,
+    cells,
+    draw,
+    facts,
+    paragraph,
+    parted,
+)
 from memcurse_cli.reports.numbers import DIVERGENT, number, percent, setting, span
 from memcurse_cli.reports.plots import Axis, Curve, Point, plot
 from memcurse_cli.reports.ranking import grouped
 from memcurse_cli.schema.figures import Component
 
-STEP = 1e-3
-"""The step of an adaptive optimizer that the closing sentence is told for."""
-
+STEP = 1e-3  # the step of an adaptive optimizer that the closing sentence is told for
 CURSED = 1.0
 HARMLESS = 0.1
 
-SPELLED_OUT_BELOW = 0.9995
-"""A modulus closer to 1 is written as 1 minus something."""
-
-BAR = 12
-"""The cells of the longest bar."""
+SPELLED_OUT_BELOW = 0.9995  # a modulus closer to 1 is written as 1 minus something
+BAR = 12  # the cells of the longest bar
 
 AXIS = Axis(
     "|λ|, by the logarithm of 1-|λ|",
@@ -65,18 +69,9 @@ Rows = Sequence[PredictionRow]
 def lines(prediction: Prediction, screen: Screen, *, with_plot: bool = False) -> Iterator[Text]:
     """The page line by line."""
     groups = _groups(prediction)
-    yield from facts(screen, _assumed(prediction))
-    if with_plot:
-        yield from _plots(screen, groups)
-    else:
-        for heading, rows in groups.items():
-            yield Text()
-            if heading:
-                yield Text(screen.clean(heading), TITLE)
-            yield from _tables(screen, rows)
-    yield Text()
-    for sentence in _costs(prediction, groups):
-        yield from paragraph(screen, screen.sentence(sentence, NAME))
+    costs = (screen.sentence(said, NAME) for said in _costs(prediction, groups))
+    parts = [_plots(screen, groups)] if with_plot else _tables(screen, groups)
+    return parted(facts(screen, _assumed(prediction)), *parts, paragraph(screen, *costs))
 
 
 def _assumed(prediction: Prediction) -> Iterator[tuple[str, str]]:
@@ -243,7 +238,15 @@ def _column(heading: str, value: Value, above: str = "") -> Column:
     return Column(heading, lambda row: _figure(value(row)), leaves=1, above=above)
 
 
-def _tables(screen: Screen, rows: Rows) -> Iterator[Text]:
+def _tables(screen: Screen, groups: Mapping[str, Rows]) -> Iterator[Sequence[Text]]:
+    """The tables of each group, the first below its heading."""
+    for heading, rows in groups.items():
+        first, *others = _tables_of(screen, rows)
+        yield [Text(screen.clean(heading), TITLE), *first.lines] if heading else first.lines
+        yield from (table.lines for table in others)
+
+
+def _tables_of(screen: Screen, rows: Rows) -> Iterator[RenderedTable]:
     """One table where everything fits, otherwise several, each of them led by |λ|."""
     blocks = [
         [
@@ -265,10 +268,7 @@ def _tables(screen: Screen, rows: Rows) -> Iterator[Text]:
             tables.append([Column("|λ|", _modulus)])
         tables[-1] += block
     tables[0].append(_bars(screen, rows))
-    for index, columns in enumerate(tables):
-        if index:
-            yield Text()
-        yield from table(columns).lines
+    return map(table, tables)
 
 
 def _bars(screen: Screen, rows: Rows) -> Column:
@@ -289,28 +289,27 @@ def _bars(screen: Screen, rows: Rows) -> Column:
 def _plots(screen: Screen, groups: Mapping[str, Rows]) -> Iterator[Text]:
     """All quantities of one input in one plot, or one plot per quantity for several inputs."""
     if not any(len(_points(rows, attrgetter("sensitivity"))) > 1 for rows in groups.values()):
-        yield Text()
-        said = "A plot needs two moduli below 1 with finite moments."
-        yield from paragraph(screen, screen.sentence(said))
+        yield from paragraph(screen, Text("A plot needs two moduli below 1 with finite moments."))
         return
     quantities = _quantities([row for rows in groups.values() for row in rows])
-    curves = {
+    panels = {
         label: {heading: _points(rows, value) for heading, rows in groups.items()}
         for label, value in quantities.items()
     }
-    zero = [label for label, found in curves.items() if not any(found.values())]
-    panels = {label: found for label, found in curves.items() if label not in zero}
+    zero = [label for label, found in panels.items() if not any(found.values())]
+    for label in zero:
+        del panels[label]
     if len(groups) == 1:
         panels = {"": {label: found[""] for label, found in panels.items()}}
     else:
         panels.pop(next(iter(quantities)), None)  # E|h|², which says least
+    drawn = []
     for title, found in panels.items():
-        yield Text()
-        if title:
-            yield Text(screen.clean(title), TITLE)
-        yield from plot(screen, AXIS, [Curve(name, points) for name, points in found.items()])
-    for label in zero:
-        yield from paragraph(screen, screen.sentence(f"{label} is 0 and not drawn."))
+        curves = [Curve(name, points) for name, points in found.items()]
+        heading = [Text(screen.clean(title), TITLE)] if title else []
+        drawn.append([*heading, *plot(screen, AXIS, curves)])
+    yield from parted(*drawn)
+    yield from paragraph(screen, *(screen.sentence(f"{one} is 0 and not drawn.") for one in zero))
 
 
 def _quantities(rows: Rows) -> dict[str, Value]:

@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.text import Text
 
-from memcurse_cli.errors import UsageError
+from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.reports.answer import describe_horizon, describe_input, file_words
 from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Lines, Screen
-from memcurse_cli.reports.grid import facts, paragraph
+from memcurse_cli.reports.grid import facts, paragraph, parted
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, told_once
-from memcurse_cli.reports.terminal import layers, simulated, steps, structure
+from memcurse_cli.reports.terminal import layers, steps, structure
 from memcurse_cli.reports.terminal.page import actions, headline
 from memcurse_cli.reports.terminal.tables import Page
 from memcurse_cli.schema.report import LayerReport, Report
@@ -38,25 +38,17 @@ def render(
 
     def lines(screen: Screen) -> Iterator[Text]:
         page = Page(screen, report, all_layers)
-        if not sections:
-            yield from headline(page)
-            yield from actions(page)
-            yield Text()
-            yield from _about(screen, report)
-        elif titled:
-            yield Text(screen.shorten(screen.clean(report.checkpoint.path), screen.width), TITLE)
-        parts = [part for name in sections or SECTIONS if (part := _section(page, name, sections))]
-        if explain and page.drawn:
-            parts.append([Text("What it means", TITLE), *page.legend()])
-        for index, part in enumerate(parts):
-            if index or titled or not sections:
-                yield Text()
-            yield from part
+        head: list[Iterable[Text]] = [headline(page), actions(page), _about(screen, report)]
+        if sections:
+            path = screen.shorten(screen.clean(report.checkpoint.path), screen.width)
+            head = [[Text(path, TITLE)]] if titled else []
+        parts = (_section(page, name, sections) for name in sections or SECTIONS)
+        return parted(*head, *parts, page.legend() if explain else ())
 
     return lines
 
 
-def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
+def _section(page: Page, name: str, asked: Sequence[str]) -> Iterator[Text]:
     """A section under its title; nothing where it has nothing to say and was not asked for."""
     title, tell = SECTIONS[name]
     lines = [*tell(page)]
@@ -65,7 +57,8 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> list[Text]:
             lines = [*_said_of(page, "left out", page.layers, _missing)]
         why = f"Nothing to show of this checkpoint{ASKED_BY.get(name, '')}."
         lines = lines or [*page.notes([why])]
-    return [Text(title, TITLE), *lines] if lines else []
+    if lines:
+        yield from (Text(title, TITLE), *lines)
 
 
 ASKED_BY = {
@@ -78,10 +71,7 @@ ASKED_BY = {
 def check_sections(names: Sequence[str]) -> None:
     """Raise a `UsageError` for a name that no section has."""
     for name in names:
-        if name not in SECTIONS:
-            raise UsageError(
-                f"'{name}' is not known", where="--section", remedy=f"give {', '.join(SECTIONS)}"
-            )
+        require_known(name, SECTIONS, "--section", f"give {', '.join(SECTIONS)}")
 
 
 def _about(screen: Screen, report: Report) -> Iterator[Text]:
@@ -92,17 +82,16 @@ def _about(screen: Screen, report: Report) -> Iterator[Text]:
     source = {None: "", "assumed": ", assumed: set --lr", "option": ", from --lr"}.get(
         assumed.learning_rate_source, f", from the {assumed.learning_rate_source}"
     )
-    said = {
-        "file": f"{file_words(checkpoint)}; read {read}",
-        "input": describe_input(assumed.autocorrelation),
-        "horizon": describe_horizon(assumed.horizon, assumed.readout, assumed.horizon_source),
-        "step": f"one step of Adam moves a parameter by lr = {setting(assumed.learning_rate)}"
-        f"{source}",
-    }
-    if report.device not in ("cpu", "auto"):
-        said["device"] = report.device
-    yield from facts(screen, said)
-    yield from facts(screen, [("note", note) for note in checkpoint.notes])
+    lr = f"{setting(assumed.learning_rate)}{source}"
+    said = [
+        ("file", f"{file_words(checkpoint)}; read {read}"),
+        ("input", describe_input(assumed.autocorrelation)),
+        ("horizon", describe_horizon(assumed.horizon, assumed.readout, assumed.horizon_source)),
+        ("step", f"one step of Adam moves a parameter by lr = {lr}"),
+        ("device", "" if report.device in ("cpu", "auto") else report.device),
+        *(("note", note) for note in checkpoint.notes),
+    ]
+    return facts(screen, said)
 
 
 FINDINGS_SHOWN = 12
@@ -169,7 +158,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {
     "hidden": (structure.HIDDEN.title, structure.HIDDEN.lines),
     "state": (structure.STATE_AT_WORK.title, structure.STATE_AT_WORK.lines),
     "gates": (structure.MOVING_GATES.title, structure.MOVING_GATES.lines),
-    "simulated": (simulated.LAYERS.title, simulated.lines),
+    "simulated": (layers.SIMULATED.title, layers.simulated_lines),
     "learning-rates": (steps.RATES.title, steps.learning_rate_lines),
     "adam": (steps.ADAM.title, steps.ADAM.lines),
     "what-if": (steps.WHAT_IF.title, steps.WHAT_IF.lines),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -22,7 +21,7 @@ from memcurse_cli.reports.numbers import (
     setting,
     span,
 )
-from memcurse_cli.reports.ranking import grouped, layer_rank
+from memcurse_cli.reports.ranking import Shared, endless, grouped, layer_rank
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
     LayerTable,
@@ -30,6 +29,8 @@ from memcurse_cli.reports.terminal.tables import (
     SharedTable,
     effect_cell,
     explained,
+    figure,
+    part_of,
 )
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import AdamGroup, GroupRate
@@ -39,24 +40,16 @@ from memcurse_cli.schema.theory import LandscapeView
 NAMED = 4
 REST = "everything else"
 
-Rate = tuple[Sequence[GroupRate], str]
-"""A recurrent group in all layers that have it at the same rate, and the first of these."""
-
-Stepped = tuple[Sequence[AdamGroup], str]
-"""Groups with effective steps that share a row, and the layer of the first of them, where Adam
-leaves most."""
-
 
 def _rate_to_give(rate: GroupRate) -> str:
-    if rate.learning_rate is None or rate.relative == 1:
-        return ABSENT if rate.learning_rate is None else setting(rate.learning_rate)
+    if rate.relative == 1 and rate.learning_rate is not None:
+        return setting(rate.learning_rate)
     return number(rate.learning_rate, 2)
 
 
-def _rate_name(one: Rate) -> Cell:
-    (first, *others), _ = one
-    shared_by = f" in {count(1 + len(others), 'layer')}" if others else ""
-    return Cell(first.name + shared_by, NAME)
+def _rate_name(one: Shared) -> Cell:
+    shared_by = f" in {count(len(one.parts), 'layer')}" if len(one.parts) > 1 else ""
+    return Cell(one.first.name + shared_by, NAME)
 
 
 def rate_columns(limit: float) -> tuple[Column, ...]:
@@ -70,9 +63,9 @@ def rate_columns(limit: float) -> tuple[Column, ...]:
         },
         GUTTER_COLUMN,
         name_column("group", _rate_name),
-        name_column("tensor", lambda one: one[0][0].tensor or one[1], leaves=2),
-        Column(step, lambda one: rate_words(one[0][0].effect_rate), leaves=1),
-        Column("give", lambda one: _rate_to_give(one[0][0])),
+        name_column("tensor", lambda one: one.first.tensor or one.layer, leaves=2),
+        figure(step, "first.effect_rate", 1, rate_words),
+        figure("give", "first", write=_rate_to_give),
     )
 
 
@@ -86,7 +79,8 @@ RATES = SharedTable(
     "Learning rates",
     rate_columns(0.1),
     parts=lambda layer: layer.learning_rates.groups if layer.learning_rates else (),
-    rank=lambda rate: -_order(rate),
+    # Where no rate is given, that of the limit.
+    rank=lambda one: -endless(one.effect_rate if one.learning_rate is None else one.learning_rate),
     more="group with larger rates",
     key=lambda rate: (rate.name, _rate_to_give(rate)),
     notes=_rate_notes,
@@ -125,37 +119,31 @@ def _to_paste(page: Page) -> Iterator[Text]:
         yield Text(f"  {screen.shorten(line, screen.width - 2)}", CODE, no_wrap=True)
 
 
-def _order(rate: GroupRate) -> float:
-    """The rate to give; where none is known, that of the limit."""
-    known = (one for one in (rate.learning_rate, rate.effect_rate) if one is not None)
-    return next(known, math.inf)
+def _steps(one: Shared, level: str) -> list[float]:
+    return [getattr(group.effective_step, level) for group in one.parts]
 
 
-def _steps(one: Stepped, level: str) -> list[float]:
-    return [getattr(group.effective_step, level) for group in one[0] if group.effective_step]
-
-
-def _correlation(one: Stepped, name: str) -> str:
-    known = [getattr(group, name) for group in one[0]]
+def _correlation(one: Shared, name: str) -> str:
+    known = [getattr(group, name) for group in one.parts]
     return rate_words(max((value for value in known if value is not None), default=None))
 
 
-def _left(group: AdamGroup) -> float:
-    """The spread that Adam leaves; below every other where it is not known."""
-    left = group.hessian_spread_after
-    left = group.spread_after if left is None else left
-    return -1.0 if left is None else left
+def _spreads(group: AdamGroup) -> tuple[float | None, float | None]:
+    """The spread before and after Adam's factor."""
+    if group.hessian_spread_after is None:
+        return group.spread_before, group.spread_after
+    return group.hessian_spread_before, group.hessian_spread_after
 
 
-def _spread(one: Stepped) -> str:
-    group = one[0][0]
-    for before, after in (
-        (group.hessian_spread_before, group.hessian_spread_after),
-        (group.spread_before, group.spread_after),
-    ):
-        if before is not None and after is not None:
-            return f"{number(before, 2)} to {number(after, 2)}"
-    return ABSENT
+def _adam_rank(group: AdamGroup) -> tuple[bool, float]:
+    """The largest spread that Adam leaves; below every other where it is not known."""
+    left = _spreads(group)[1]
+    return group.recurrent, -1.0 if left is None else left
+
+
+def _spread(group: AdamGroup) -> str:
+    before, after = _spreads(group)
+    return ABSENT if after is None else f"{number(before, 2)} to {number(after, 2)}"
 
 
 def _adam_notes(page: Page) -> Iterator[str]:
@@ -201,28 +189,37 @@ ADAM = SharedTable(
         },
         GUTTER_COLUMN,
         name_column(
-            "parameter", lambda one: Cell(one[0][0].name, NAME if one[0][0].recurrent else LABEL)
+            "parameter", lambda one: Cell(one.first.name, NAME if one.first.recurrent else LABEL)
         ),
-        name_column("layer", lambda one: one[1], leaves=3, optional=True),
+        name_column("layer", lambda one: one.layer, leaves=3, optional=True),
         Column("lr/√v p10", lambda one: number(min(_steps(one, "p10")), 2), leaves=6),
         Column("p50", lambda one: span(_steps(one, "p50"), 2)),
         Column("p90", lambda one: number(max(_steps(one, "p90")), 2), leaves=5),
         Column("with κ", lambda one: _correlation(one, "correlation")),
         Column("with H", lambda one: _correlation(one, "hessian_correlation"), leaves=2),
-        Column("spread", _spread, align="left", leaves=1),
+        Column("spread", lambda one: _spread(one.first), align="left", leaves=1),
     ),
     parts=lambda layer: [group for group in layer.adam if group.effective_step is not None],
-    rank=lambda group: (group.recurrent, _left(group)),
+    rank=_adam_rank,
     more="tensor",
     notes=_adam_notes,
 )
 
 
 GAINS = {"held": "", "none": "", "own": ", γ own", "coupled": ", γ coupled"}
+GAIN_NOTES = {
+    "held": "γ stands as it is, and no parameter moves it: --normalize own or coupled.",
+    "own": "γ own: γ = √(1-|λ|²) now, learnt as gamma_log on its own.",
+    "coupled": "γ coupled: γ = √(1-|λ|²), computed from λ, so that a step on λ moves it too.",
+}
 
-Version = tuple[str, Any, ParameterSummary | None]
-"""How a group is written, what has the figures of all groups together, beside the first of them,
-and the group."""
+
+class Version(NamedTuple):
+    """A parameter group as it is written somewhere."""
+
+    written: str
+    whole: Any  # what has the figures of all groups together, beside the first of them
+    group: ParameterSummary | None
 
 
 def title(version: WhatIf | LandscapeView) -> str:
@@ -236,31 +233,27 @@ def _versions(layer: LayerReport) -> list[Version]:
     found: list[Version] = []
     for one in versions:
         first, *rest = one.parameters or (None,)
-        said = title(one) if isinstance(one, WhatIf) else "now"
-        found += [(said, one, first), *(("", None, group) for group in rest)]
+        written = title(one) if isinstance(one, WhatIf) else "now"
+        found += [Version(written, one, first), *(Version("", None, group) for group in rest)]
     return found
 
 
-def _of_group(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[Version], Cell | str]:
-    """What is said of a version's group, where it has one."""
-    return lambda row: ABSENT if row[2] is None else say(row[2])
+def _whole(
+    heading: str, name: str, leaves: int, write: Callable[[float | None], str], **options: Any
+) -> Column:
+    """The column of a figure of all groups of a version, beside the first of them."""
 
+    def value(row: Version) -> str:
+        return "" if row.whole is None else write(part_of(row.whole, name))
 
-def _of_all(say: Callable[[Any], str]) -> Callable[[Version], str]:
-    """What is said of all groups of a version, beside the first of them."""
-    return lambda row: "" if row[1] is None else say(row[1])
+    return Column(heading, value, leaves=leaves, **options)
 
 
 def _what_if_notes(page: Page) -> Iterator[str]:
     layers = WHAT_IF.taken(page)[0]
     versions = [version for layer in layers for version in layer.what_if]
     gains = {version.gain for version in versions}
-    if "held" in gains:
-        yield "γ stands as it is, and no parameter moves it: --normalize own or coupled."
-    if "own" in gains:
-        yield "γ own: γ = √(1-|λ|²) now, learnt as gamma_log on its own."
-    if "coupled" in gains:
-        yield "γ coupled: γ = √(1-|λ|²), computed from λ, so that a step on λ moves it too."
+    yield from (said for gain, said in GAIN_NOTES.items() if gain in gains)
     for step_size in {one.step_size for one in versions if one.step_size is not None}:
         yield f"s4 has a step size Δ = {setting(step_size)} for all eigenvalues."
     if any(layer.dense is not None for layer in layers):
@@ -281,25 +274,15 @@ def _what_if_notes(page: Page) -> Iterator[str]:
 WHAT_IF = LayerTable(
     "What if",
     (
-        Column("written as", lambda row: row[0], align="left"),
-        name_column("parameter", _of_group(lambda one: Cell(one.name, NAME))),
-        Column("κ p99", _of_group(lambda one: quantile("p99")(one.relative_sensitivity)), leaves=3),
-        Column("effect", _of_group(effect_cell)),
-        Column(
-            "usable rate",
-            _of_all(lambda one: rate_words(one.usable_rate and one.usable_rate.rate)),
-            optional=True,
+        Column("written as", lambda row: row.written, align="left"),
+        name_column(
+            "parameter", lambda row: ABSENT if row.group is None else Cell(row.group.name, NAME)
         ),
-        Column(
-            "Adam left",
-            _of_all(lambda one: number(one.hessian and one.hessian.adam_residual)),
-            leaves=4,
-        ),
-        Column(
-            "output",
-            _of_all(lambda one: percent(one.hessian and one.hessian.output_step_effect)),
-            leaves=5,
-        ),
+        figure("κ p99", "group.relative_sensitivity", 3, quantile("p99")),
+        figure("effect", "group", write=effect_cell),
+        _whole("usable rate", "usable_rate.rate", 0, rate_words, optional=True),
+        _whole("Adam left", "hessian.adam_residual", 4, number),
+        _whole("output", "hessian.output_step_effect", 5, percent),
     ),
     entries=_versions,
     rank=layer_rank,

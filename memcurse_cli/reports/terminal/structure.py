@@ -11,7 +11,7 @@ from memcurse_cli.reports.answer import rate_words
 from memcurse_cli.reports.grid import Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, number, percent, quantile, setting
 from memcurse_cli.reports.ranking import endless, grouped, hidden_rank
-from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure
+from memcurse_cli.reports.terminal.tables import LayerTable, Page, explained, figure, part_of
 from memcurse_cli.schema.layer import (
     JACOBIAN,
     DenseStructure,
@@ -95,12 +95,9 @@ DENSE = LayerTable(
 
 def _structures(layer: LayerReport) -> list[DenseStructure]:
     """What a dense matrix says beyond its eigenvalues, where it has a figure of that."""
-    structure = None if layer.dense is None else layer.dense.structure
-    if structure is None:
-        return []
-    worst = structure.eigenvalue_condition.max
-    known = (structure.eigenvalue_part, structure.transient_growth, worst)
-    return [structure] if any(one is not None for one in known) else []
+    structure = part_of(layer, "dense.structure")
+    told = ("eigenvalue_part", "transient_growth", "eigenvalue_condition.max")
+    return [structure] if any(part_of(structure, name) is not None for name in told) else []
 
 
 STRUCTURE = LayerTable(
@@ -224,10 +221,10 @@ STATE_AT_WORK = LayerTable(
             "τ": "τ = -2/log χ: the steps in which the change itself falls to 1/e.",
         },
         Column("", lambda row: row.source, align="left"),
-        Column("E h²", lambda row: number(row.second_moment)),
+        figure("E h²", "second_moment"),
         Column("gates", lambda row: row.gates, align="left", leaves=1),
         Column("s²", lambda row: row.singular_values, optional=True, leaves=2),
-        Column("χ", lambda row: number(row.growth)),
+        figure("χ", "growth"),
         Column("τ", lambda row: number(row.time_constant, absent="no decay")),
     ),
     entries=_states,

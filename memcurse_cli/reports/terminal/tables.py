@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from memcurse_cli.reports.answer import short_names
-from memcurse_cli.reports.console import LABEL, NAME, VERDICT_STYLES, Screen
+from memcurse_cli.reports.console import LABEL, NAME, TITLE, VERDICT_STYLES, Screen
 from memcurse_cli.reports.grid import (
     Cell,
     Column,
@@ -26,7 +26,7 @@ from memcurse_cli.reports.grid import (
     paragraph,
 )
 from memcurse_cli.reports.numbers import ABSENT, count, effect, number
-from memcurse_cli.reports.ranking import shared
+from memcurse_cli.reports.ranking import Shared, shared
 from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.report import LayerReport, Report
 
@@ -38,11 +38,11 @@ NAME_COLUMN = name_column("layer", optional=True)
 
 
 def figure(
-    heading: str, name: str, leaves: int = 0, write: Callable[[Any], str] = number
+    heading: str, name: str, leaves: int = 0, write: Callable[[Any], Cell | str] = number
 ) -> Column:
     """The column of a part of its entries."""
 
-    def value(entry: Any) -> str:
+    def value(entry: Any) -> Cell | str:
         found = part_of(entry, name)
         return ABSENT if found is None else write(found)
 
@@ -115,6 +115,9 @@ class Page:
 
     def legend(self) -> Iterator[Text]:
         """What the columns of all tables mean, and how names were shortened."""
+        if not self.drawn:
+            return
+        yield Text("What it means", TITLE)
         for title, drawn in self.drawn.items():
             yield from legend(self.screen, drawn, title=title)
         cut = [f"Names: {short} is {full}." for full, short in self.names.items() if short != full]
@@ -165,14 +168,13 @@ class SharedTable(Struct, frozen=True):
     parts: Callable[[LayerReport], Sequence[Any]]  # those of a layer
     rank: Callable[[Any], Any]  # of a part: the largest stands first
     more: str  # what the parts are that are not shown
-    # what a row is about: parts that share it, and the layer of the first of them
-    entry: Callable[[list[Any], str], Any] = lambda parts, layer: (parts, layer)
+    together: Callable[[Sequence[Any]], Any] | None = None  # one part for those that share a row
     key: Callable[[Any], object] = attrgetter("name")  # what parts that share a row have in common
     notes: Callable[[Page], Iterable[str]] = lambda _: ()  # what its figures rest on
 
-    def entries(self, layer: LayerReport) -> list[Any]:
+    def entries(self, layer: LayerReport) -> list[Shared]:
         """The parts of one layer, which share a row with no other."""
-        return [self.entry([part], "") for part in self.parts(layer)]
+        return [Shared([part], "") for part in self.parts(layer)]
 
     def lines(self, page: Page, *rest: Row) -> Iterator[Text]:
         """The table of those parts that are worst, or of all, above further rows, and its notes."""
@@ -181,7 +183,8 @@ class SharedTable(Struct, frozen=True):
         rows = []
         for parts, layer in shown:
             more = f" +{len(parts) - 1}" if len(parts) > 1 else ""
-            rows.append(cells(self.columns, self.entry(parts, page.label(layer) + more)))
+            told = [self.together(parts)] if self.together else parts
+            rows.append(cells(self.columns, Shared(told, page.label(layer) + more)))
         if rows:
             yield from page.table(self.title, self.columns, [*rows, *rest], hidden)
         yield from page.notes(self.notes(page))

@@ -14,13 +14,7 @@ from pathlib import Path
 from rich.text import Text
 
 from memcurse_cli.diagnosis.model import unseen_memory
-from memcurse_cli.reports.answer import (
-    assumed_words,
-    rate_words,
-    simulated_group,
-    steps,
-    worst_group,
-)
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, worst_step
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -35,11 +29,10 @@ from memcurse_cli.reports.console import (
     writes_unicode,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, effect, percent, setting
+from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
 from memcurse_cli.reports.ranking import worst_parameter
 from memcurse_cli.reports.terminal.tables import part_of, verdict_cell
 from memcurse_cli.schema.derived import TrackedStep, Tracking
-from memcurse_cli.schema.figures import diverges
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.track import STILL, unstable
 
@@ -48,16 +41,11 @@ MOST_ROWS = 24  # more checkpoints are shown in a choice
 
 def worst_effect(layers: Sequence[LayerReport]) -> str:
     """The group whose step changes the state most, and by how much."""
-    run = simulated_group(layers)
-    if run is not None:
-        where = f"{run[0].name}: " if len(layers) > 1 else ""
-        return f"{where}{run[1].name} {percent(run[1].step_effect.value)}"
-    found = worst_group(layers)
-    if found is None:
+    worst = worst_step(layers)
+    if worst is None:
         return ABSENT
-    layer, group = found
-    where = f"{layer.name}: " if len(layers) > 1 else ""
-    return f"{where}{group.name} {effect(group.step_effect, divergent=diverges(group))}"
+    where = f"{worst.layer.name}: " if len(layers) > 1 else ""
+    return f"{where}{worst.group} {effect(worst.effect, divergent=worst.divergent)}"
 
 
 def _told(tell: Callable[[Report], Cell | str]) -> Callable[[TrackedStep], Cell | str]:
