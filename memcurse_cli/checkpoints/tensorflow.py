@@ -21,16 +21,9 @@ from memcurse_cli.checkpoints.select import (
     counted,
     select_flat,
 )
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, file_store, spec_of
+from memcurse_cli.checkpoints.store import LazyTensor, TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import (
-    Bytes,
-    Cursor,
-    File,
-    FilesBeside,
-    InlineBytes,
-    naturals,
-)
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Cursor, File, FilesBeside, naturals
 from memcurse_cli.errors import CheckpointError
 
 FOOTER_BYTES = 48
@@ -72,13 +65,13 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     footer = len(content) - FOOTER_BYTES
     if footer < 0:  # its last bytes were what told the format
         raise ValueError("it does not end as a table does")
-    handles = Cursor(InlineBytes(content[footer:-8]))
+    handles = Cursor(content[footer:-8])
     _, _, offset, size = (handles.varint() for _ in range(4))
     found: list[tuple[bytes, bytes]] = []
     # Blocks that follow one another cannot be read twice, so that no table is larger than its file.
     free = key_bytes = 0
     for _, value in _entries(_block(content[:footer], offset, size)):
-        handle = Cursor(InlineBytes(value))
+        handle = Cursor(value)
         offset, size = handle.varint(), handle.varint()
         if offset < free:
             raise ValueError("two of its blocks overlap")
@@ -93,13 +86,9 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _of_byte(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-    return value
-
-
-_TABLE = [_of_byte(value) for value in range(256)]
+_TABLE = list(range(256))
+for _ in range(8):
+    _TABLE = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in _TABLE]
 
 
 def masked_crc(content: bytes) -> int:
@@ -130,7 +119,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 - 4 * restarts
     if restarts < 0 or end < 0:
         raise ValueError("a block is too short for what it holds")
-    cursor, key = Cursor(InlineBytes(block[:end])), b""
+    cursor, key = Cursor(block[:end]), b""
     while cursor.left:
         shared, own, size = (cursor.varint() for _ in range(3))
         if shared > len(key) or own + size > cursor.left:
@@ -191,7 +180,7 @@ def _given_names(content: bytes) -> dict[str, str]:
     """The full name of each variable by its key; nodes=1, attributes=2, full_name=2, key=3."""
     return {
         attribute.text(3): attribute.text(2)
-        for node in message_of(InlineBytes(content)).inside(1)
+        for node in message_of(content).inside(1)
         for attribute in node.inside(2)
         if attribute.text(2) and attribute.text(3)
     }
@@ -201,7 +190,7 @@ class _Entry:
     """A BundleEntryProto."""
 
     def __init__(self, content: bytes) -> None:
-        message = message_of(InlineBytes(content))
+        message = message_of(content)
         self.dtype, self.sliced = message.value(1), bool(message[7])
         place = [message.value(number) for number in (3, 4, 5)]
         self.shard, self.offset, self.size = naturals(
@@ -240,9 +229,9 @@ def open_file(file: File) -> TensorStore:
             other += [] if name == OBJECT_GRAPH else [name]
         else:
             label = f"the tensor {printable(name, 60)}"
-            spec = spec_of(entry.shape, TYPES[entry.dtype])
+            spec = TensorSpec.plain(entry.shape, TYPES[entry.dtype])
             spec.require(entry.size, label)
-            tensors[name] = elements_at(shards[shard], entry.offset, spec, label)
+            tensors[name] = LazyTensor.at(shards[shard], entry.offset, spec, label)
             if entry.size:
                 claims.append((entry.shard, entry.offset, entry.offset + entry.size))
     # A small file would claim any amount by tensors that share bytes.
@@ -252,12 +241,12 @@ def open_file(file: File) -> TensorStore:
     named, notes = name_tensorflow(tensors, graph)
     notes += counted(other, "that are not numbers", "left out")
     notes += counted(parts, "that are stored in slices", "left out")
-    return file_store(file, named, notes, size=file.size + shards.size)
+    return TensorStore(file, named, notes, size=file.size + shards.size)
 
 
 def _shard_count(value: bytes) -> int:
     """How many files of elements the header says there are."""
-    header = message_of(InlineBytes(value))
+    header = message_of(value)
     if any(field.wire == LENGTH for field in header[1]):
         what = "this is a checkpoint of TensorFlow's first format, of before version 0.12"
         remedy = "load it in TensorFlow 1 and save it again with tf.train.Saver"

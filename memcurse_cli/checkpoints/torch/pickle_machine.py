@@ -214,9 +214,9 @@ class Machine(Cursor):
         if self._array_lines > MAX_ARRAY_LINES:
             raise ValueError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
         try:
-            return EscapedBytes(self._source, start, length, codec)
+            return EscapedBytes(self.source, start, length, codec)
         except UnicodeEncodeError:  # text of other letters
-            return self._source.read(start, length).decode(codec)
+            return self.source.read(start, length).decode(codec)
 
     def _integer_line(self) -> int | bool:
         line = self._line()
