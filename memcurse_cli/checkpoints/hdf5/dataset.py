@@ -10,10 +10,10 @@ https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 
 from __future__ import annotations
 
-import itertools
 import math
 import struct
 from collections.abc import Iterator
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -413,18 +413,22 @@ def chunks_of(
     if address == UNDEFINED:
         return []
     if index == TREE_1:
-        return _tree_1(file, address, len(shape))
+        listed = tree_entries(file, address, 1, f"II{len(shape) + 2}Q", _LIST)
+        entries = list(islice(listed, MAX_CHUNKS + 1))
+        if len(entries) > MAX_CHUNKS:
+            raise ValueError("its list of chunks leads back to itself")
+        return [Chunk(tuple(corner), at, n, skipped) for n, skipped, *corner, _, at in entries]
     if index == TREE_2:
         return list(_tree_2(file, address, extent, size))
     numbered = sorted(_numbered(shape, limits, extent, index))
     if index == SINGLE:
-        entries = [(address, *(chunking.single or (size, 0)))] * len(numbered)
+        places = [(address, *(chunking.single or (size, 0)))] * len(numbered)
     elif index == IMPLICIT:
-        entries = [(address + number * size, size, 0) for number, _ in numbered]
+        places = [(address + number * size, size, 0) for number, _ in numbered]
     else:
         array = (FixedArray if index == FIXED else ExtensibleArray)(file, address)
-        entries = [_decoded(array.element(number), size) for number, _ in numbered]
-    chunks = (Chunk(corner, *entry) for (_, corner), entry in zip(numbered, entries, strict=True))
+        places = [_decoded(array.element(number), size) for number, _ in numbered]
+    chunks = (Chunk(corner, *place) for (_, corner), place in zip(numbered, places, strict=True))
     return [chunk for chunk in chunks if chunk.address != UNDEFINED]
 
 
@@ -439,7 +443,7 @@ def _numbered(
         first = limits.index(UNDEFINED)
         order.insert(0, order.pop(first))
     places = (range(-(-most // n)) for most, n in zip(shape, extent, strict=True))
-    for place in itertools.product(*places):
+    for place in product(*places):
         number = 0
         for axis in order:
             number = number * grid[axis] + place[axis]
@@ -457,16 +461,6 @@ def _decoded(element: bytes, size: int) -> tuple[int, int, int]:
         raise ValueError("its list of chunks has entries of an unknown size")
     (skipped,) = unpack("I", element, len(element) - 4)
     return address, int.from_bytes(element[8:-4], "little"), skipped
-
-
-def _tree_1(file: File, root: int, rank: int) -> list[Chunk]:
-    found: list[Chunk] = []
-    entries = tree_entries(file, root, 1, f"II{rank + 2}Q", _LIST)
-    for size, skipped, *corner, _, address in entries:
-        found.append(Chunk(tuple(corner), address, size, skipped))
-        if len(found) > MAX_CHUNKS:
-            raise ValueError("its list of chunks leads back to itself")
-    return found
 
 
 def _tree_2(file: File, address: int, extent: Shape, size: int) -> Iterator[Chunk]:
@@ -677,7 +671,7 @@ class Dataset:
     def _assemble(self, spec: TensorSpec, chunking: Chunking) -> Array:
         extent, shape = chunking.extent, spec.shape
         corners = (range(0, n, c) for n, c in zip(shape, extent, strict=True))
-        missing = set(itertools.product(*corners))
+        missing = set(product(*corners))
         chunks = chunks_of(self._file, chunking, shape, self._limits, self._chunk_bytes)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")

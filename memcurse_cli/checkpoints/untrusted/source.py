@@ -102,16 +102,16 @@ class InlineBytes(Bytes):
         return bytes(self._content[offset : offset + length])
 
 
+Order = Literal["little", "big"]
+
+
 class Cursor:
     """Reads one field after another, integers in one byte order; ValueError at the end."""
 
     chunk = 1 << 12
 
     def __init__(
-        self,
-        source: Bytes | bytes | bytearray,
-        position: int = 0,
-        order: Literal["little", "big"] = "little",
+        self, source: Bytes | bytes | bytearray, position: int = 0, order: Order = "little"
     ) -> None:
         self.source = source if isinstance(source, Bytes) else InlineBytes(source)
         self._order = order
