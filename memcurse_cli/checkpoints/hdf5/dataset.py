@@ -164,15 +164,13 @@ class FractalHeap:
                 break
             if not rows:
                 return int(address + offset)
-            row, size = 0, self._start
-            while offset >= size * self._width:
-                offset -= size * self._width
-                row += 1
-                # The first two rows have blocks of the same size.
-                size = self._start << max(0, row - 1)
+            # The first two rows have blocks of the same size, so that row n holds as much as all
+            # before it.
+            row = (offset // (self._start * self._width)).bit_length()
+            size = self._start << max(0, row - 1)
             if row >= rows:
                 break
-            column, offset = divmod(offset, size)
+            column, offset = divmod(offset - (size * self._width if row else 0), size)
             # Signature, version, the heap's address and the block's own offset come first.
             entry = address + 13 + self._offset_bytes + 8 * (row * self._width + column)
             if bytes(self._file.read(address, 4)) != b"FHIB":
@@ -563,16 +561,13 @@ class ExtensibleArray(_Array):
             return self._at(start, number, self._inside)
         start += self._inside * self._width
         number -= self._inside
-        first = 0
-        for level in range(self._levels):
-            blocks, each = 1 << level // 2, self._least << (level + 1) // 2
-            if number < blocks * each:
-                break
-            number -= blocks * each
-            first += blocks
-        else:
+        # Each level has twice the elements of the one before.
+        level = (number // self._least + 1).bit_length() - 1
+        if level >= self._levels:
             raise ValueError("its list of chunks is too short")
-        block, number = divmod(number, each)
+        blocks, each = 1 << level // 2, self._least << (level + 1) // 2
+        first = sum(1 << before // 2 for before in range(level))
+        block, number = divmod(number - self._least * ((1 << level) - 1), each)
         bits, pages, pointers = None, 0, start + 8 * first
         if level >= self._direct:
             entry = start + 8 * (self._direct_blocks + level - self._direct)

@@ -64,7 +64,18 @@ class Field(NamedTuple):
         """The unsigned integers of a repeated field, packed or not."""
         if self.wire == VARINT:
             return np.array([self.value], np.uint64)
-        return decode_varints(self.read())
+        raw: Array = np.frombuffer(self.read(), np.uint8)
+        if not raw.size:
+            return np.zeros(0, np.uint64)
+        if raw[-1] >= 128:
+            raise ValueError("a list of numbers ends within one")
+        last = np.flatnonzero(raw < 128)
+        first = np.concatenate(([0], last[:-1] + 1))
+        place = np.arange(raw.size) - np.repeat(first, last - first + 1)
+        if place.max() >= 10:  # of 64 bits, seven to a byte
+            raise ValueError("a number has too many bytes")
+        parts = (raw & 127).astype(np.uint64) << (7 * place).astype(np.uint64)
+        return np.bitwise_or.reduceat(parts, first)
 
     def integers(self) -> list[int]:
         """The same as signed ones."""
@@ -135,24 +146,6 @@ def message_of(content: Bytes | bytes) -> Message:
     """The message that a whole file is."""
     reader = Reader(content)
     return Message(reader.fields(0, reader.left))
-
-
-def decode_varints(content: bytes) -> NDArray[np.uint64]:
-    """Every varint in a packed field."""
-    raw: Array = np.frombuffer(content, np.uint8)
-    last = np.flatnonzero(raw < 128)
-    if raw.size and (not last.size or last[-1] != raw.size - 1):
-        raise ValueError("a list of numbers ends within one")
-    first = np.concatenate(([0], last[:-1] + 1)).astype(np.intp)[: last.size]
-    length = last - first + 1
-    values = np.zeros(last.size, np.uint64)
-    if last.size and length.max() > 10:  # of 64 bits, seven to a byte
-        raise ValueError("a number has too many bytes")
-    for byte in range(int(length.max(initial=0))):
-        has = length > byte
-        part = (raw[first[has] + byte] & 127).astype(np.uint64)
-        values[has] |= part << np.uint64(7 * byte)
-    return values
 
 
 _DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
