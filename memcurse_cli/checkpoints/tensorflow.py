@@ -62,21 +62,20 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     bytes the handles (offset, size) of an index of meta blocks and of an index of data blocks.
     """
     content = file.whole(MAX_TABLE_BYTES, "its index")
-    footer = len(content) - FOOTER_BYTES
-    if footer < 0:  # its last bytes were what told the format
+    if len(content) < FOOTER_BYTES:  # its last bytes were what told the format
         raise ValueError("it does not end as a table does")
-    handles = Cursor(content[footer:-8])
+    table, handles = content[:-FOOTER_BYTES], Cursor(content[-FOOTER_BYTES:-8])
     _, _, offset, size = (handles.varint() for _ in range(4))
     found: list[tuple[bytes, bytes]] = []
     # Blocks that follow one another cannot be read twice, so that no table is larger than its file.
     free = key_bytes = 0
-    for _, value in _entries(_block(content[:footer], offset, size)):
+    for _, value in _entries(_block(table, offset, size)):
         handle = Cursor(value)
         offset, size = handle.varint(), handle.varint()
         if offset < free:
             raise ValueError("two of its blocks overlap")
         free = offset + size
-        for entry in _entries(_block(content[:footer], offset, size)):
+        for entry in _entries(_block(table, offset, size)):
             key_bytes += len(entry[0])
             if found and entry[0] <= found[-1][0]:
                 raise ValueError("its keys are not in order")
@@ -186,20 +185,6 @@ def _given_names(content: bytes) -> dict[str, str]:
     }
 
 
-class _Entry:
-    """A BundleEntryProto."""
-
-    def __init__(self, content: bytes) -> None:
-        message = message_of(content)
-        self.dtype, self.sliced = message.value(1), bool(message[7])
-        place = [message.value(number) for number in (3, 4, 5)]
-        self.shard, self.offset, self.size = naturals(
-            place, "a tensor has a negative size or offset"
-        )
-        sizes = [size.value(1) for shape in message.inside(2) for size in shape.inside(2)]
-        self.shape = naturals(sizes, "a tensor has a negative size or more than 64 dimensions")
-
-
 def open_file(file: File) -> TensorStore:
     """Read the index and the graph of the objects that were saved."""
     table = table_entries(file)
@@ -213,27 +198,32 @@ def open_file(file: File) -> TensorStore:
     parts: list[str] = []
     graph = b""
     for key, value in table[1:]:
-        name, entry = key.decode("utf-8", "replace"), _Entry(value)
+        # dtype=1, shape=2, shard=3, offset=4, size=5, slices=7
+        name, entry = key.decode("utf-8", "replace"), message_of(value)
+        place = [entry.value(field) for field in (3, 4, 5)]
+        number, offset, size = naturals(place, "a tensor has a negative size or offset")
+        sizes = [axis.value(1) for shape in entry.inside(2) for axis in shape.inside(2)]
+        shape = naturals(sizes, "a tensor has a negative size or more than 64 dimensions")
         if len(name) > MAX_KEY_LENGTH:
             raise ValueError(f"a key of its index has {len(name)} characters")
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
             continue
-        if entry.shard >= count:
-            raise ValueError(f"a tensor lies in file {entry.shard} of {count}")
-        shard = f"{stem}.data-{entry.shard:05d}-of-{count:05d}"
-        if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-            graph = _text(shards[shard], entry)
-        elif entry.sliced:
+        if number >= count:
+            raise ValueError(f"a tensor lies in file {number} of {count}")
+        shard = f"{stem}.data-{number:05d}-of-{count:05d}"
+        if name == OBJECT_GRAPH and size <= MAX_GRAPH_BYTES:
+            graph = _text(shards[shard], offset, size)
+        elif entry[7]:
             parts.append(name)
-        elif entry.dtype not in TYPES:
+        elif entry.value(1) not in TYPES:
             other += [] if name == OBJECT_GRAPH else [name]
         else:
             label = f"the tensor {printable(name, 60)}"
-            spec = TensorSpec.plain(entry.shape, TYPES[entry.dtype])
-            spec.require(entry.size, label)
-            tensors[name] = LazyTensor.at(shards[shard], entry.offset, spec, label)
-            if entry.size:
-                claims.append((entry.shard, entry.offset, entry.offset + entry.size))
+            spec = TensorSpec.plain(shape, TYPES[entry.value(1)])
+            spec.require(size, label)
+            tensors[name] = LazyTensor.at(shards[shard], offset, spec, label)
+            if size:
+                claims.append((number, offset, offset + size))
     # A small file would claim any amount by tensors that share bytes.
     for (shard_before, _, end), (next_shard, start, _) in pairwise(sorted(claims)):
         if shard_before == next_shard and start < end:
@@ -260,12 +250,11 @@ def _shard_count(value: bytes) -> int:
     return count
 
 
-def _text(file: Bytes, entry: _Entry) -> bytes:
+def _text(file: Bytes, offset: int, size: int) -> bytes:
     """The only text of a scalar: its length, the sum of the lengths, and its bytes."""
-    if entry.size > file.size - entry.offset:
+    if size > file.size - offset:
         raise ValueError("its graph of objects reaches beyond its file")
-    content = Cursor(file, entry.offset)
+    content = Cursor(file, offset)
     length = content.varint()
     content.take(4)
-    end = entry.offset + entry.size
-    return content.take(max(0, min(length, end - content.position)))
+    return content.take(max(0, min(length, offset + size - content.position)))
