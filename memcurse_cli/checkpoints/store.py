@@ -141,15 +141,13 @@ def assembled(spec: TensorSpec, parts: Iterable[tuple[Shape, Array]], fill: comp
 
 @dataclass
 class Transfer:
-    """The bytes and the answers of servers for one remote checkpoint, all its files together."""
+    """The bytes that were fetched for one remote checkpoint, all its files together."""
 
     size: int = 0
-    requests: int = 0
 
     def count(self, content: bytes) -> bytes:
         """Count one answer, and return it."""
         self.size += len(content)
-        self.requests += 1
         return content
 
 
