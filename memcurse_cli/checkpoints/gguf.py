@@ -20,17 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.select import MAX_TENSORS, select_flat
-from memcurse_cli.checkpoints.store import (
-    LazyTensor,
-    Shape,
-    TensorSpec,
-    TensorStore,
-    elements_at,
-    file_store,
-    spec_of,
-)
+from memcurse_cli.checkpoints.store import LazyTensor, Shape, TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File, part_of
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File
 
 Blocks = NDArray[np.uint8]
 Values = NDArray[np.float64]
@@ -50,18 +42,14 @@ def _halves(blocks: Blocks, start: int) -> Values:
     return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float64)
 
 
-def _nibbles(packed: Blocks) -> Values:
-    """Four-bit integers: the low ones of all bytes, then the high ones."""
-    return np.concatenate([packed & 0x0F, packed >> 4], axis=-1).astype(np.float64)
-
-
 def _bits(packed: Blocks, width: int) -> Blocks:
-    """Integers of ``width`` bits, (count, 8 / width, bytes): the lowest of all bytes first."""
+    """Integers of ``width`` bits, (count, 8 / width · bytes): the lowest of all bytes first."""
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    return (packed[:, None, :] >> shifts) & np.uint8((1 << width) - 1)
+    integers = (packed[:, None, :] >> shifts) & np.uint8((1 << width) - 1)
+    return integers.reshape(len(packed), -1)
 
 
-def _scaled(scale: Values, integers: Values, offset: Values | None = None) -> Values:
+def _scaled(scale: Values, integers: Blocks | Values, offset: Values | None = None) -> Values:
     """Groups of integers, each times its scale and less its offset; (count, 256)."""
     values = scale[:, :, None] * integers
     if offset is not None:
@@ -72,11 +60,10 @@ def _scaled(scale: Values, integers: Values, offset: Values | None = None) -> Va
 def _small(blocks: Blocks, *, minimum: bool = False, fifth: bool = False) -> Values:
     """32 integers of four bits, or of five, with a scale, and a minimum or none."""
     start = 4 if minimum else 2
-    integers = _nibbles(blocks[:, start + 4 * fifth :])
+    integers = _bits(blocks[:, start + 4 * fifth :], 4).astype(np.float64)
     if fifth:
         # The 32 bits of a little-endian integer, lowest first.
-        bits = np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little")
-        integers += 16.0 * bits
+        integers += 16 * np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little")
     if minimum:
         return _halves(blocks, 0) * integers + _halves(blocks, 2)
     return _halves(blocks, 0) * (integers - (16 if fifth else 8))
@@ -86,7 +73,7 @@ def _q8_0(blocks: Blocks) -> Values:
     return _halves(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
 
 
-def _with_minima(blocks: Blocks, integers: Values) -> Values:
+def _with_minima(blocks: Blocks, integers: Blocks) -> Values:
     """Eight groups of 32, with scales and minima of six bits in twelve bytes (get_scale_min_k4)."""
     scales, minima, rest = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     last_scales = (rest & 0x0F) | ((scales >> 2) & 0x30)
@@ -97,16 +84,16 @@ def _with_minima(blocks: Blocks, integers: Values) -> Values:
 
 
 def _q4_k(blocks: Blocks) -> Values:
-    return _with_minima(blocks, _nibbles(blocks[:, 16:].reshape(-1, 32)))
+    return _with_minima(blocks, _bits(blocks[:, 16:].reshape(-1, 32), 4))
 
 
 def _q5_k(blocks: Blocks) -> Values:
-    low = _nibbles(blocks[:, 48:].reshape(-1, 32)).reshape(-1, 256)
-    return _with_minima(blocks, low + 16 * _bits(blocks[:, 16:48], 1).reshape(-1, 256))
+    low = _bits(blocks[:, 48:].reshape(-1, 32), 4).reshape(-1, 256)
+    return _with_minima(blocks, low + 16 * _bits(blocks[:, 16:48], 1))
 
 
 def _q6_k(blocks: Blocks) -> Values:
-    low = _nibbles(blocks[:, :128].reshape(-1, 64)).reshape(-1, 256)
+    low = _bits(blocks[:, :128].reshape(-1, 64), 4).reshape(-1, 256)
     high = _bits(blocks[:, 128:192].reshape(-1, 32), 2).reshape(-1, 256)
     scale = _halves(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
     return _scaled(scale, (low + 16.0 * high - 32).reshape(-1, 16, 16))
@@ -115,18 +102,16 @@ def _q6_k(blocks: Blocks) -> Values:
 def _q2_k(blocks: Blocks) -> Values:
     packed = blocks[:, :16]
     scale, offset = _halves(blocks, 80) * (packed & 0x0F), _halves(blocks, 82) * (packed >> 4)
-    integers = _bits(blocks[:, 16:80].reshape(-1, 32), 2).reshape(-1, 16, 16)
-    return _scaled(scale, integers.astype(np.float64), offset)
+    return _scaled(scale, _bits(blocks[:, 16:80].reshape(-1, 32), 2).reshape(-1, 16, 16), offset)
 
 
 def _q3_k(blocks: Blocks) -> Values:
     packed = blocks[:, 96:108]
-    low = np.concatenate([packed[:, :8] & 0x0F, packed[:, :8] >> 4], axis=1)
-    high = _bits(packed[:, 8:], 2).reshape(-1, 16)
-    scale = _halves(blocks, 108) * ((low | high << 4).astype(np.float64) - 32)
-    integers = _bits(blocks[:, 32:96].reshape(-1, 32), 2).reshape(-1, 256).astype(np.float64)
+    low, high = _bits(packed[:, :8], 4), _bits(packed[:, 8:], 2)
+    scale = _halves(blocks, 108) * ((low | high << 4) - 32.0)
     # A mask bit that is not set takes four away.
-    integers -= 4.0 * (1 - _bits(blocks[:, :32], 1).reshape(-1, 256))
+    integers = _bits(blocks[:, 32:96].reshape(-1, 32), 2).reshape(-1, 256)
+    integers = integers + 4.0 * _bits(blocks[:, :32], 1) - 4
     return _scaled(scale, integers.reshape(-1, 16, 16))
 
 
@@ -174,7 +159,7 @@ def open_file(file: File) -> TensorStore:
         listed = (f"{kind} ({n} tensor{'s' if n > 1 else ''})" for kind, n in sorted(types.items()))
         if types:
             notes.insert(0, said.format(", ".join(listed)))
-    return file_store(file, selected, notes, metadata=header.metadata)
+    return TensorStore(file, selected, notes, metadata=header.metadata)
 
 
 def _dequantised(content: ByteRange, block: BlockType, shape: Shape) -> Values:
@@ -182,19 +167,17 @@ def _dequantised(content: ByteRange, block: BlockType, shape: Shape) -> Values:
     return block.decode(blocks.reshape(-1, block.bytes)).reshape(shape)
 
 
-class _Header:
+class _Header(Cursor):
     """What stands before the elements."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
-        version = file.read(4, 4)
         # A big-endian machine writes the version's low byte last.
-        self._big = version[:2] == b"\0\0"
-        self._cursor = Cursor(file, 4, "big" if self._big else "little")
-        number = self._cursor.number(4)
+        self._big = file.read(4, 4)[:2] == b"\0\0"
+        super().__init__(file, 4, "big" if self._big else "little")
+        number = self.number(4)
         if number not in (2, 3):
             raise ValueError(f"it is of version {number}; 2 and 3 are read")
-        self._count, entries = self._cursor.number(8), self._cursor.number(8)
+        self._count, entries = self.number(8), self.number(8)
         if entries > MAX_ENTRIES:
             raise ValueError(f"it claims {entries} entries of metadata, more than {MAX_ENTRIES}")
         if self._count > MAX_TENSORS:
@@ -210,13 +193,13 @@ class _Header:
         """The tensors by name, in the file's order."""
         described = []
         for _ in range(self._count):
-            name, dimensions = self._text(), self._cursor.number(4)
+            name, dimensions = self._text(), self.number(4)
             if dimensions > MAX_DIMENSIONS:
                 raise ValueError(f"tensor {printable(name, 60)} has {dimensions} dimensions")
-            shape = tuple(self._cursor.number(8) for _ in range(dimensions))[::-1]
-            described.append((name, shape, self._cursor.number(4), self._cursor.number(8)))
+            shape = tuple(self.number(8) for _ in range(dimensions))[::-1]
+            described.append((name, shape, self.number(4), self.number(8)))
         alignment = int(self.metadata.get(ALIGNMENT, "32"))
-        start = -(-self._cursor.position // alignment) * alignment
+        start = -(-self.position // alignment) * alignment
         tensors: dict[str, LazyTensor] = {}
         ranges = []
         for name, shape, kind, offset in described:
@@ -228,16 +211,15 @@ class _Header:
                 continue
             block = BLOCK_TYPES.get(kind)
             if block is None:
-                spec = spec_of(shape, PLAIN_TYPES[kind])
+                spec = TensorSpec.plain(shape, PLAIN_TYPES[kind])
+                place = start + offset
+                tensors[name] = LazyTensor.at(self.source, place, spec, label, big_endian=self._big)
             elif not shape or shape[-1] % block.length or self._big:
                 raise ValueError(f"{label} has rows that are not whole blocks of {block.name}")
             else:
                 size = math.prod(shape) // block.length * block.bytes
                 spec = TensorSpec(shape, block.name.lower(), size)
-            content = part_of(self._file, start + offset, spec.bytes, label)
-            if block is None:
-                tensors[name] = elements_at(content, 0, spec, big_endian=self._big)
-            else:
+                content = self.source.part(start + offset, size, label)
                 self.quantised[block.name] += 1
                 tensors[name] = LazyTensor(spec, partial(_dequantised, content, block, shape))
             if spec.bytes:
@@ -251,45 +233,45 @@ class _Header:
         key = self._text()
         if key in self.metadata:
             raise ValueError(f"the key {printable(key, 60)} stands twice")
-        kind = self._cursor.number(4)
+        kind = self.number(4)
         if kind == _ARRAY:
             self._skip_array(0)
             return
         if kind in _NUMBERS:
             code = f"{'>' if self._big else '<'}{_NUMBERS[kind]}"
-            (value,) = struct.unpack(code, self._cursor.take(struct.calcsize(code)))
+            (value,) = struct.unpack(code, self.take(struct.calcsize(code)))
         elif kind != _TEXT:
             raise ValueError(f"its metadata has the unknown type {kind}")
-        elif (size := self._cursor.number(8)) <= MAX_TEXT:
-            value = self._cursor.take(size).decode("utf-8", "replace")
+        elif (size := self.number(8)) <= MAX_TEXT:
+            value = self.take(size).decode("utf-8", "replace")
         else:  # such as the template of a chat
-            self._cursor.skip(size)
+            self.skip(size)
             value = f"({size} bytes of text)"
         self.metadata[key] = str(value)
         if key == ALIGNMENT and not (type(value) is int and 0 < value <= MAX_ALIGNMENT):
             raise ValueError(f"its alignment is {printable(str(value), 40)}")
 
     def _skip_array(self, depth: int) -> None:
-        kind, count = self._cursor.number(4), self._cursor.number(8)
+        kind, count = self.number(4), self.number(8)
         if kind in _NUMBERS:
-            self._cursor.skip(count * struct.calcsize(f"<{_NUMBERS[kind]}"))
+            self.skip(count * struct.calcsize(f"<{_NUMBERS[kind]}"))
             return
         if kind not in (_TEXT, _ARRAY) or depth >= MAX_ARRAY_DEPTH:
             raise ValueError(f"its metadata has the unknown type {kind}, nested {depth} deep")
         self._values += count
-        if self._values > MAX_VALUES or 8 * count > self._cursor.left:
+        if self._values > MAX_VALUES or 8 * count > self.left:
             raise ValueError(f"its metadata has an array of {count} values")
         for _ in range(count):
             if kind == _TEXT:
-                self._cursor.skip(self._cursor.number(8))
+                self.skip(self.number(8))
             else:
                 self._skip_array(depth + 1)
 
     def _text(self) -> str:
-        size = self._cursor.number(8)
+        size = self.number(8)
         if size > MAX_NAME_LENGTH:
             raise ValueError(f"it has a name of {size} bytes, more than {MAX_NAME_LENGTH}")
         try:
-            return self._cursor.take(size).decode("utf-8")
+            return self.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError("it has a name that is not UTF-8") from error

@@ -18,15 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from memcurse_cli.checkpoints.select import select_flat
-from memcurse_cli.checkpoints.store import (
-    NUMERIC_KINDS,
-    LazyTensor,
-    Shape,
-    TensorSpec,
-    TensorStore,
-    elements_at,
-    file_store,
-)
+from memcurse_cli.checkpoints.store import NUMERIC_KINDS, LazyTensor, Shape, TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.archive import Archive
 from memcurse_cli.checkpoints.untrusted.names import about, printable
 from memcurse_cli.checkpoints.untrusted.source import (
@@ -50,7 +42,7 @@ NOTES_SHOWN = 5
 def open_file(file: File) -> TensorStore:
     """Read the header; the array is named after the file."""
     name = file.path.rpartition("/")[2].removesuffix(SUFFIX) or "array"
-    return file_store(file, *arrays_of({name: file}, file.path))
+    return TensorStore(file, *arrays_of({name: file}, file.path))
 
 
 def array_names(directory: LocalDirectory) -> list[str]:
@@ -68,9 +60,7 @@ def open_arrays(directory: LocalDirectory) -> TensorStore:
     files = FilesBeside(directory)
     named = {name.removesuffix(SUFFIX): files[name] for name in names}
     tensors, notes = arrays_of(named, directory.path)
-    return TensorStore(
-        path=directory.path, format="NumPy .npy", bytes=files.size, tensors=tensors, notes=notes
-    )
+    return TensorStore(directory.path, tensors, notes, size=files.size, format="NumPy .npy")
 
 
 def arrays_of(files: Mapping[str, Bytes], where: str) -> tuple[dict[str, LazyTensor], list[str]]:
@@ -108,7 +98,7 @@ def _array(content: Bytes) -> tuple[LazyTensor | None, str]:
     spec = TensorSpec(shape, element, math.prod(shape) * dtype.itemsize)
     spec.require(content.size - offset)
     big_endian = dtype.byteorder == ">"
-    return elements_at(content, offset, spec, big_endian=big_endian, fortran=fortran), note
+    return LazyTensor.at(content, offset, spec, big_endian=big_endian, fortran=fortran), note
 
 
 def _header(content: bytes) -> tuple[Shape, bool, np.dtype[Any], int]:
@@ -136,7 +126,7 @@ def open_archive(file: File, archive: Archive) -> TensorStore:
         for name, member in archive.items()
         if name.endswith(SUFFIX)
     }
-    return file_store(file, *arrays_of(members, file.path))
+    return TensorStore(file, *arrays_of(members, file.path))
 
 
 MAX_SETTINGS_BYTES = 1 << 16
@@ -149,39 +139,40 @@ def recognises(head: bytes, file: File) -> bool:
     if start != 0:
         return start is not None
     with suppress(ValueError):
-        _, end = _leaf(file, 0)
-        return file.read(end, len(MAGIC)) == MAGIC
+        _, first = _leaf(file, 0)
+        return file.read(first.size, len(MAGIC)) == MAGIC
     return False
 
 
 def open_leaves(file: File) -> TensorStore:
     """Read every header."""
     shapes: list[Shape] = []
-    leaves: list[ByteRange] = []
+    leaves: list[Bytes] = []
     offset = _first_array(file) or 0
     while offset < file.size:
         if len(shapes) == MAX_LEAVES:
             raise ValueError(f"it has more than {MAX_LEAVES} leaves")
         with about(f"leaf {len(shapes)}:"):
-            shape, end = _leaf(file, offset)
-            if end > file.size:
-                raise ValueError("it reaches beyond the end of the file")
+            shape, leaf = _leaf(file, offset)
         shapes.append(shape)
-        leaves.append(ByteRange(file, offset, end - offset))
-        offset = end
+        leaves.append(leaf)
+        offset += leaf.size
     named = dict(zip(leaf_names(shapes), leaves, strict=True))
     tensors, notes = arrays_of(named, file.path)
     unnamed = "the file has no names: leaves are numbered, and cells are known by their shapes"
-    return file_store(file, tensors, [unnamed, *notes])
+    return TensorStore(file, tensors, [unnamed, *notes])
 
 
-def _leaf(file: File, offset: int) -> tuple[Shape, int]:
-    """The shape of the array that starts here, and where it ends."""
+def _leaf(file: File, offset: int) -> tuple[Shape, Bytes]:
+    """The array that starts here: its shape, and its bytes."""
     start = bytes(file.read(offset, min(file.size - offset, MAX_HEADER_BYTES)))
     shape, _, dtype, length = _header(start)
     if dtype.hasobject:
         raise ValueError("it is an array of Python objects")
-    return shape, offset + length + math.prod(shape) * dtype.itemsize
+    size = length + math.prod(shape) * dtype.itemsize
+    if offset + size > file.size:
+        raise ValueError("it reaches beyond the end of the file")
+    return shape, ByteRange(file, offset, size)
 
 
 def leaf_names(shapes: list[Shape]) -> list[str]:
@@ -193,8 +184,7 @@ def leaf_names(shapes: list[Shape]) -> list[str]:
     cells = 0
     for index in range(len(shapes)):
         fields = _cell(shapes[index : index + 4])
-        for place, field in enumerate(fields):
-            names[index + place] = f"cell{cells}.{field}"
+        names[index : index + len(fields)] = [f"cell{cells}.{field}" for field in fields]
         cells += bool(fields)
     return names
 

@@ -259,9 +259,14 @@ def _candidates(directory: Directory) -> list[str]:
     for name in CONVENTIONAL_NAMES:
         if name in names or (name.startswith(".") and name in directory.names):
             return [name]
-    split = _deepspeed(directory) or _saved_model(directory)
+    split = _deepspeed(directory)
     if split:
         return split
+    # TensorFlow's SavedModel: the index of its variables.
+    if {SAVED_MODEL, "variables"} <= set(directory.names) and (
+        not isinstance(directory, LocalDirectory) or directory.has(SAVED_VARIABLES)
+    ):
+        return [SAVED_VARIABLES]
     names = [name for name in names if not name.endswith(DEEPSPEED_OPTIMIZER)]
     found = [name for name in names if name.endswith(INDEX_SUFFIXES)] or [
         name for name in names if name.lower().endswith(EXTENSIONS)
@@ -318,14 +323,6 @@ def _of_deepspeed_step(directory: Directory) -> list[str]:
     else:
         return found
     raise CheckpointError(what, where=directory.path, remedy=remedy)
-
-
-def _saved_model(directory: Directory) -> list[str]:
-    """The index of a SavedModel's variables, where the folder is one."""
-    there = {SAVED_MODEL, "variables"} <= set(directory.names)
-    if isinstance(directory, LocalDirectory):
-        there = there and directory.has(SAVED_VARIABLES)
-    return [SAVED_VARIABLES] if there else []
 
 
 def _latest_of_tensorflow(directory: Directory, found: list[str]) -> list[str]:
@@ -391,12 +388,12 @@ class MemoryStore(TensorStore):
             remedy = "pass model.state_dict() or a tree of parameters"
             raise CheckpointError("the mapping holds no array", where=path, remedy=remedy)
         super().__init__(
-            path=path,
+            path,
+            selected,
+            notes,
+            size=sum(tensor.spec.bytes for tensor in found.values()),
             format="memory",
-            bytes=sum(tensor.spec.bytes for tensor in found.values()),
-            tensors=selected,
             metadata=texts(arrays),
-            notes=notes,
             contents=arrays,
         )
         _finished(self, weights=False)

@@ -278,7 +278,14 @@ def _parts(name: str, entries: Mapping[str, LazyTensor]) -> _Parts | None:
         fits = len(shape) > 1 and size in ((), (1,), ones, *along)
         return _Parts(weight, WEIGHT_NORM, (name, direction), shape, _normalise) if fits else None
     if found["kind"] == "raw":
-        return _dropped(found["module"], plain, name, entries)
+        if not _RECURRENT.fullmatch(plain):
+            return None
+        # The weight before dropout stands beside or above the module that it belongs to.
+        module = found["module"]
+        inner = f"{module}module{module[-1:] or '.'}"
+        sibling = plain.replace("_hh", "_ih")
+        own = inner if any(f"{inner}{part}" in entries for part in (plain, sibling)) else module
+        return _Parts(f"{own}{plain}", DROPPED, (name,), shape, np.asarray)
     mask = f"{weight}_mask"
     if not dot and mask in entries:
         fits = shape_of(mask) == shape
@@ -292,13 +299,11 @@ def _parts(name: str, entries: Mapping[str, LazyTensor]) -> _Parts | None:
         parts = (name, *vectors)
         return _Parts(weight, SPECTRAL_NORM, parts, shape, _divide_by_largest) if fits else None
     base = f"{folder}0{dot}base"
-    if 0 in shape:
-        return None
-    if base not in entries:
-        return _Parts(weight, ORTHOGONAL, (name,), shape, _reflected)
-    if shape[0] == shape[1] or shape_of(base) != (max(shape), max(shape)):
-        return None
-    return _Parts(weight, ORTHOGONAL, (name, base), shape, _reflected)
+    parts = (name, base) if base in entries else (name,)
+    fits = base not in entries or (
+        shape[0] != shape[1] and shape_of(base) == (max(shape), max(shape))
+    )
+    return _Parts(weight, ORTHOGONAL, parts, shape, _reflected) if fits and 0 not in shape else None
 
 
 def _normalise(norm: Array, direction: Array) -> Array:
@@ -320,18 +325,6 @@ def _divide_by_largest(weight: Array, left: Array, right: Array) -> Array:
         what = "a spectral norm of zero or one that is not finite"
         raise CheckpointError(what, remedy="the run had diverged: use an earlier checkpoint")
     return normal
-
-
-def _dropped(
-    module: str, plain: str, stored: str, entries: Mapping[str, LazyTensor]
-) -> _Parts | None:
-    """The weight before dropout, which stands beside or above the module that it belongs to."""
-    if not _RECURRENT.fullmatch(plain):
-        return None
-    inner = f"{module}module{module[-1:] or '.'}"
-    sibling = plain.replace("_hh", "_ih")
-    own = inner if any(f"{inner}{part}" in entries for part in (plain, sibling)) else module
-    return _Parts(f"{own}{plain}", DROPPED, (stored,), entries[stored].spec.shape, np.asarray)
 
 
 def _reflected(stored: Array, base: Array | None = None) -> Array:

@@ -22,8 +22,6 @@ from memcurse_cli.checkpoints.store import (
     TensorSpec,
     TensorStore,
     element_bytes,
-    elements_at,
-    file_store,
 )
 from memcurse_cli.checkpoints.untrusted.names import (
     MAX_JSON_BYTES,
@@ -68,7 +66,7 @@ def open_file(file: File) -> TensorStore:
         if spec.dtype in BITS_OF_UNREAD:
             unread.append(name)
         else:
-            tensors[name] = elements_at(file, start + begin, spec)
+            tensors[name] = LazyTensor.at(file, start + begin, spec)
     position = 0
     for begin, end, name in sorted(ranges):
         if begin != position:
@@ -80,7 +78,7 @@ def open_file(file: File) -> TensorStore:
     scaled, of_scales = with_scales(tensors)
     selected, notes = select_flat(scaled)
     notes += counted(unread, "of 6-bit numbers", "left out")
-    return file_store(
+    return TensorStore(
         file, selected, [*of_scales, *notes], metadata=metadata, listed_names=metadata
     )
 
@@ -154,12 +152,12 @@ def open_shards(file: File) -> TensorStore:
         listed |= {name: holder for name, holder in said.items() if isinstance(holder, str)}
     first = stores[names[0]]
     notes = dict.fromkeys(note for store in stores.values() for note in store.notes)
-    return file_store(
+    return TensorStore(
         file,
         tensors,
         [f"{len(names)} shards of {first.format}", *notes],
         size=file.size + sum(store.bytes for store in stores.values()),
-        beside=[opened],
+        owned=[opened],
         metadata=first.metadata,
         listed_names=listed,
     )

@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, printable
-from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File, part_of
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Directory, File
 from memcurse_cli.errors import CheckpointError
 
 Array = NDArray[Any]
@@ -95,10 +95,10 @@ class TensorSpec(Struct, frozen=True):
             needed = printable(str(self.bytes), 40)
             raise ValueError(f"{label} needs {needed} bytes for its shape and has {size}")
 
-
-def spec_of(shape: Shape, dtype: str) -> TensorSpec:
-    """The spec of a tensor whose elements are of whole bytes and not compressed."""
-    return TensorSpec(shape, dtype, math.prod(shape) * element_bytes(dtype))
+    @staticmethod
+    def plain(shape: Shape, dtype: str) -> TensorSpec:
+        """The spec of a tensor whose elements are of whole bytes and not compressed."""
+        return TensorSpec(shape, dtype, math.prod(shape) * element_bytes(dtype))
 
 
 class LazyTensor(Struct, frozen=True):
@@ -109,24 +109,24 @@ class LazyTensor(Struct, frozen=True):
     # what only entries of one stored tensor share; None where no other name can stand for it
     identity: Hashable | None = None
 
+    @staticmethod
+    def at(
+        source: Bytes,
+        offset: int,
+        spec: TensorSpec,
+        label: str = "an array",
+        *,
+        big_endian: bool = False,
+        fortran: bool = False,
+    ) -> LazyTensor:
+        """One whose elements follow one another from a byte on; ValueError beyond the end."""
+        content = source.part(offset, spec.bytes, label)
 
-def elements_at(
-    source: Bytes,
-    offset: int,
-    spec: TensorSpec,
-    label: str = "an array",
-    *,
-    big_endian: bool = False,
-    fortran: bool = False,
-) -> LazyTensor:
-    """A tensor whose elements stand one after another from a byte on; ValueError beyond the end."""
-    content = part_of(source, offset, spec.bytes, label)
+        def load() -> Array:
+            elements = content.read(0, spec.bytes)
+            return decode(elements, spec.dtype, spec.shape, big_endian, fortran)
 
-    def load() -> Array:
-        elements = content.read(0, spec.bytes)
-        return decode(elements, spec.dtype, spec.shape, big_endian, fortran)
-
-    return LazyTensor(spec, load)
+        return LazyTensor(spec, load)
 
 
 def assembled(spec: TensorSpec, parts: Iterable[tuple[Shape, Array]], fill: complex = 0) -> Array:
@@ -141,15 +141,13 @@ def assembled(spec: TensorSpec, parts: Iterable[tuple[Shape, Array]], fill: comp
 
 @dataclass
 class Transfer:
-    """The bytes and the answers of servers for one remote checkpoint, all its files together."""
+    """The bytes that were fetched for one remote checkpoint, all its files together."""
 
     size: int = 0
-    requests: int = 0
 
     def count(self, content: bytes) -> bytes:
         """Count one answer, and return it."""
         self.size += len(content)
-        self.requests += 1
         return content
 
 
@@ -157,7 +155,8 @@ class TensorStore(AbstractContextManager["TensorStore"]):
     """An open checkpoint: a mapping from tensor names to specs, with reads that are counted.
 
     Opening one reads headers only. Nothing that the file holds is ever executed. Names, metadata
-    and notes are made printable here, once for every format.
+    and notes are made printable here, once for every format. It is made of a file, which it owns
+    with what else is ``owned``, or called by a name; ``size`` is that of all where it has more.
 
     Attributes:
         path: the path as the user gave it.
@@ -182,18 +181,24 @@ class TensorStore(AbstractContextManager["TensorStore"]):
 
     def __init__(
         self,
-        *,
-        path: str,
-        bytes: int,
+        place: File | str,
         tensors: Mapping[str, LazyTensor],
+        notes: Iterable[str] = (),
+        *,
+        size: int | None = None,
         format: str = "",
         metadata: Mapping[str, str] | None = None,
-        notes: Iterable[str] = (),
-        resources: Iterable[Any] = (),
+        owned: Iterable[Any] = (),
         contents: object = None,
         listed_names: Mapping[str, str] | None = None,
     ) -> None:
-        self.path, self.format, self.bytes, self.contents = path, format, bytes, contents
+        self._resources: tuple[Any, ...] = ()
+        if isinstance(place, str):
+            self.path, self.bytes = place, size or 0
+        else:
+            self.path, self.bytes = place.path, place.size if size is None else size
+            self._resources = (place, *owned)
+        self.format, self.contents = format, contents
         self.transfer: Transfer | None = None
         self.config: Mapping[str, Any] = {}
         self.beside: Directory | None = None
@@ -203,7 +208,6 @@ class TensorStore(AbstractContextManager["TensorStore"]):
             for key, value in (metadata or {}).items()
         }
         self.listed_names = dict(listed_names or {})
-        self._resources = tuple(resources)
         self._bytes_read: dict[Hashable, int] = {}
         self.replace_entries(tensors, notes)
         self.stored = {
@@ -285,23 +289,3 @@ class TensorStore(AbstractContextManager["TensorStore"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def file_store(
-    file: File,
-    tensors: Mapping[str, LazyTensor],
-    notes: Iterable[str] = (),
-    *,
-    size: int | None = None,
-    beside: Iterable[Any] = (),
-    **more: Any,
-) -> TensorStore:
-    """The store of a file, which it owns with what is ``beside`` it; ``size`` is that of all."""
-    return TensorStore(
-        path=file.path,
-        bytes=file.size if size is None else size,
-        tensors=tensors,
-        notes=notes,
-        resources=[file, *beside],
-        **more,
-    )

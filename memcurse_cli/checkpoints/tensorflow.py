@@ -21,16 +21,9 @@ from memcurse_cli.checkpoints.select import (
     counted,
     select_flat,
 )
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, elements_at, file_store, spec_of
+from memcurse_cli.checkpoints.store import LazyTensor, TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import (
-    Bytes,
-    Cursor,
-    File,
-    FilesBeside,
-    InlineBytes,
-    naturals,
-)
+from memcurse_cli.checkpoints.untrusted.source import Bytes, Cursor, File, FilesBeside, naturals
 from memcurse_cli.errors import CheckpointError
 
 FOOTER_BYTES = 48
@@ -69,21 +62,20 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     bytes the handles (offset, size) of an index of meta blocks and of an index of data blocks.
     """
     content = file.whole(MAX_TABLE_BYTES, "its index")
-    footer = len(content) - FOOTER_BYTES
-    if footer < 0:  # its last bytes were what told the format
+    if len(content) < FOOTER_BYTES:  # its last bytes were what told the format
         raise ValueError("it does not end as a table does")
-    handles = Cursor(InlineBytes(content[footer:-8]))
+    table, handles = content[:-FOOTER_BYTES], Cursor(content[-FOOTER_BYTES:-8])
     _, _, offset, size = (handles.varint() for _ in range(4))
     found: list[tuple[bytes, bytes]] = []
     # Blocks that follow one another cannot be read twice, so that no table is larger than its file.
     free = key_bytes = 0
-    for _, value in _entries(_block(content[:footer], offset, size)):
-        handle = Cursor(InlineBytes(value))
+    for _, value in _entries(_block(table, offset, size)):
+        handle = Cursor(value)
         offset, size = handle.varint(), handle.varint()
         if offset < free:
             raise ValueError("two of its blocks overlap")
         free = offset + size
-        for entry in _entries(_block(content[:footer], offset, size)):
+        for entry in _entries(_block(table, offset, size)):
             key_bytes += len(entry[0])
             if found and entry[0] <= found[-1][0]:
                 raise ValueError("its keys are not in order")
@@ -93,13 +85,9 @@ def table_entries(file: File) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _of_byte(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-    return value
-
-
-_TABLE = [_of_byte(value) for value in range(256)]
+_TABLE = list(range(256))
+for _ in range(8):
+    _TABLE = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in _TABLE]
 
 
 def masked_crc(content: bytes) -> int:
@@ -130,7 +118,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 - 4 * restarts
     if restarts < 0 or end < 0:
         raise ValueError("a block is too short for what it holds")
-    cursor, key = Cursor(InlineBytes(block[:end])), b""
+    cursor, key = Cursor(block[:end]), b""
     while cursor.left:
         shared, own, size = (cursor.varint() for _ in range(3))
         if shared > len(key) or own + size > cursor.left:
@@ -191,24 +179,10 @@ def _given_names(content: bytes) -> dict[str, str]:
     """The full name of each variable by its key; nodes=1, attributes=2, full_name=2, key=3."""
     return {
         attribute.text(3): attribute.text(2)
-        for node in message_of(InlineBytes(content)).inside(1)
+        for node in message_of(content).inside(1)
         for attribute in node.inside(2)
         if attribute.text(2) and attribute.text(3)
     }
-
-
-class _Entry:
-    """A BundleEntryProto."""
-
-    def __init__(self, content: bytes) -> None:
-        message = message_of(InlineBytes(content))
-        self.dtype, self.sliced = message.value(1), bool(message[7])
-        place = [message.value(number) for number in (3, 4, 5)]
-        self.shard, self.offset, self.size = naturals(
-            place, "a tensor has a negative size or offset"
-        )
-        sizes = [size.value(1) for shape in message.inside(2) for size in shape.inside(2)]
-        self.shape = naturals(sizes, "a tensor has a negative size or more than 64 dimensions")
 
 
 def open_file(file: File) -> TensorStore:
@@ -224,27 +198,32 @@ def open_file(file: File) -> TensorStore:
     parts: list[str] = []
     graph = b""
     for key, value in table[1:]:
-        name, entry = key.decode("utf-8", "replace"), _Entry(value)
+        # dtype=1, shape=2, shard=3, offset=4, size=5, slices=7
+        name, entry = key.decode("utf-8", "replace"), message_of(value)
+        place = [entry.value(field) for field in (3, 4, 5)]
+        number, offset, size = naturals(place, "a tensor has a negative size or offset")
+        sizes = [axis.value(1) for shape in entry.inside(2) for axis in shape.inside(2)]
+        shape = naturals(sizes, "a tensor has a negative size or more than 64 dimensions")
         if len(name) > MAX_KEY_LENGTH:
             raise ValueError(f"a key of its index has {len(name)} characters")
         if name.startswith("\0"):  # a slice of a tensor, under a key of its own
             continue
-        if entry.shard >= count:
-            raise ValueError(f"a tensor lies in file {entry.shard} of {count}")
-        shard = f"{stem}.data-{entry.shard:05d}-of-{count:05d}"
-        if name == OBJECT_GRAPH and entry.size <= MAX_GRAPH_BYTES:
-            graph = _text(shards[shard], entry)
-        elif entry.sliced:
+        if number >= count:
+            raise ValueError(f"a tensor lies in file {number} of {count}")
+        shard = f"{stem}.data-{number:05d}-of-{count:05d}"
+        if name == OBJECT_GRAPH and size <= MAX_GRAPH_BYTES:
+            graph = _text(shards[shard], offset, size)
+        elif entry[7]:
             parts.append(name)
-        elif entry.dtype not in TYPES:
+        elif entry.value(1) not in TYPES:
             other += [] if name == OBJECT_GRAPH else [name]
         else:
             label = f"the tensor {printable(name, 60)}"
-            spec = spec_of(entry.shape, TYPES[entry.dtype])
-            spec.require(entry.size, label)
-            tensors[name] = elements_at(shards[shard], entry.offset, spec, label)
-            if entry.size:
-                claims.append((entry.shard, entry.offset, entry.offset + entry.size))
+            spec = TensorSpec.plain(shape, TYPES[entry.value(1)])
+            spec.require(size, label)
+            tensors[name] = LazyTensor.at(shards[shard], offset, spec, label)
+            if size:
+                claims.append((number, offset, offset + size))
     # A small file would claim any amount by tensors that share bytes.
     for (shard_before, _, end), (next_shard, start, _) in pairwise(sorted(claims)):
         if shard_before == next_shard and start < end:
@@ -252,12 +231,12 @@ def open_file(file: File) -> TensorStore:
     named, notes = name_tensorflow(tensors, graph)
     notes += counted(other, "that are not numbers", "left out")
     notes += counted(parts, "that are stored in slices", "left out")
-    return file_store(file, named, notes, size=file.size + shards.size)
+    return TensorStore(file, named, notes, size=file.size + shards.size)
 
 
 def _shard_count(value: bytes) -> int:
     """How many files of elements the header says there are."""
-    header = message_of(InlineBytes(value))
+    header = message_of(value)
     if any(field.wire == LENGTH for field in header[1]):
         what = "this is a checkpoint of TensorFlow's first format, of before version 0.12"
         remedy = "load it in TensorFlow 1 and save it again with tf.train.Saver"
@@ -271,12 +250,11 @@ def _shard_count(value: bytes) -> int:
     return count
 
 
-def _text(file: Bytes, entry: _Entry) -> bytes:
+def _text(file: Bytes, offset: int, size: int) -> bytes:
     """The only text of a scalar: its length, the sum of the lengths, and its bytes."""
-    if entry.size > file.size - entry.offset:
+    if size > file.size - offset:
         raise ValueError("its graph of objects reaches beyond its file")
-    content = Cursor(file, entry.offset)
+    content = Cursor(file, offset)
     length = content.varint()
     content.take(4)
-    end = entry.offset + entry.size
-    return content.take(max(0, min(length, end - content.position)))
+    return content.take(max(0, min(length, offset + size - content.position)))

@@ -10,10 +10,10 @@ https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 
 from __future__ import annotations
 
-import itertools
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from memcurse_cli.checkpoints.store import Array, Shape, TensorSpec, assembled, decode
 from memcurse_cli.checkpoints.untrusted.archive import inflate, largest_ratio
-from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, File, InlineBytes
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Bytes, Cursor, File, InlineBytes
 
 UNDEFINED = 2**64 - 1
 MAX_RECORDS = 1_000_000
@@ -33,12 +33,23 @@ _NODE_OVERHEAD = 10
 _MANAGED, _TINY = 0, 2
 
 
-def unpack(layout: str, content: bytes | bytearray, offset: int = 0) -> tuple[Any, ...]:
-    """Little-endian integers."""
-    try:
-        return struct.unpack_from(f"<{layout}", content, offset)
-    except struct.error as error:
-        raise ValueError("one of its fields ends too early") from error
+class Fields(Cursor):
+    """Little-endian integers, one after another."""
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        if count > self.left:
+            raise ValueError("one of its fields ends too early")
+        return super().take(count)
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        """The next integers."""
+        return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
+
+
+def unpack(layout: str, content: bytes, offset: int = 0) -> tuple[Any, ...]:
+    """The integers at an offset."""
+    return Fields(content, offset).unpack(layout)
 
 
 def structure(file: File, address: int, mark: bytes, layout: str, what: str) -> tuple[Any, ...]:
@@ -61,9 +72,7 @@ def tree_entries(
             raise ValueError(f"its {what} leads back to itself")
         seen.add(address)
         level, used = structure(file, address, b"TREE" + bytes([kind]), "BH", what)
-        body = bytes(file.read(address + 24, used * size))
-        for position in range(0, len(body), size):
-            entry = unpack(layout, body, position)
+        for entry in struct.iter_unpack(f"<{layout}", file.read(address + 24, used * size)):
             if level:
                 pending.append(entry[-1])
             else:
@@ -102,14 +111,13 @@ def tree_records(file: File, address: int, kind: int) -> Iterator[bytes]:
         node = bytes(file.read(place, node_size))
         if node[:4] != (b"BTIN" if level else b"BTLF"):
             raise ValueError(f"there is no node of a list at byte {place}")
-        for position in range(6, 6 + count * width, width):
-            yield node[position : position + width]
-        position = 6 + count * width
+        fields = Fields(node, 6)
+        for _ in range(count):
+            yield fields.take(width)
         for _ in range(count + 1 if level else 0):
-            (child,) = unpack("Q", node, position)
-            used = int.from_bytes(node[position + 8 : position + 8 + counted], "little")
-            pending.append((child, used, level - 1))
-            position += pointers[level]
+            child = fields.position
+            pending.append((fields.number(8), fields.number(counted), level - 1))
+            fields.position = child + pointers[level]
 
 
 class FractalHeap:
@@ -156,15 +164,13 @@ class FractalHeap:
                 break
             if not rows:
                 return int(address + offset)
-            row, size = 0, self._start
-            while offset >= size * self._width:
-                offset -= size * self._width
-                row += 1
-                # The first two rows have blocks of the same size.
-                size = self._start << max(0, row - 1)
+            # The first two rows have blocks of the same size, so that row n holds as much as all
+            # before it.
+            row = (offset // (self._start * self._width)).bit_length()
+            size = self._start << max(0, row - 1)
             if row >= rows:
                 break
-            column, offset = divmod(offset, size)
+            column, offset = divmod(offset - (size * self._width if row else 0), size)
             # Signature, version, the heap's address and the block's own offset come first.
             entry = address + 13 + self._offset_bytes + 8 * (row * self._width + column)
             if bytes(self._file.read(address, 4)) != b"FHIB":
@@ -381,40 +387,46 @@ def parse_chunking(body: bytes) -> Chunking:
     if version == 3:
         rank, address = unpack("BQ", body, 2)
         return Chunking(unpack(f"{rank}I", body, 11)[:-1], TREE_1, address)
-    flags, rank, width = unpack("BBB", body, 2)
-    position = 5 + rank * width
+    fields = Fields(body, 2)
+    flags, rank, width = fields.unpack("BBB")
     if flags & 1:
         raise ValueError("its chunks at the edge skip their filters, which h5py does not write")
     if not 0 < width <= 8 or rank > 33:
         raise ValueError("its chunks have an impossible shape")
-    sizes = [int.from_bytes(body[at : at + width], "little") for at in range(5, position, width)]
-    (index,) = unpack("B", body, position)
-    position += 1
-    single = None
+    sizes = [fields.number(width) for _ in range(rank)]
+    index, single = fields.number(1), None
     if index == SINGLE and flags & 2:
-        size, skipped = unpack("QI", body, position)
-        single = (size, skipped)
-        position += 12
+        single = (fields.number(8), fields.number(4))
     elif index != SINGLE and index not in _PARAMETERS:
         raise ValueError("its chunks are listed in an unknown way")
-    (address,) = unpack("Q", body, position + _PARAMETERS.get(index, 0))
-    return Chunking(tuple(sizes[:-1]), index, address, single)
+    fields.position += _PARAMETERS.get(index, 0)
+    return Chunking(tuple(sizes[:-1]), index, fields.number(8), single)
 
 
 def chunks_of(
     file: File, chunking: Chunking, shape: Shape, limits: Shape, size: int
 ) -> list[Chunk]:
     """Every chunk that is stored; ``size`` is the bytes of one without filters."""
-    extent, index, address, _ = chunking
+    extent, index, address = chunking[:3]
     if address == UNDEFINED:
         return []
     if index == TREE_1:
-        return _tree_1(file, address, len(shape))
+        listed = tree_entries(file, address, 1, f"II{len(shape) + 2}Q", _LIST)
+        entries = list(islice(listed, MAX_CHUNKS + 1))
+        if len(entries) > MAX_CHUNKS:
+            raise ValueError("its list of chunks leads back to itself")
+        return [Chunk(tuple(corner), at, n, skipped) for n, skipped, *corner, _, at in entries]
     if index == TREE_2:
         return list(_tree_2(file, address, extent, size))
-    entry = _entries(file, chunking, size)
     numbered = sorted(_numbered(shape, limits, extent, index))
-    chunks = (Chunk(corner, *entry(number)) for number, corner in numbered)
+    if index == SINGLE:
+        places = [(address, *(chunking.single or (size, 0)))] * len(numbered)
+    elif index == IMPLICIT:
+        places = [(address + number * size, size, 0) for number, _ in numbered]
+    else:
+        array = (FixedArray if index == FIXED else ExtensibleArray)(file, address)
+        places = [_decoded(array.element(number), size) for number, _ in numbered]
+    chunks = (Chunk(corner, *place) for (_, corner), place in zip(numbered, places, strict=True))
     return [chunk for chunk in chunks if chunk.address != UNDEFINED]
 
 
@@ -428,26 +440,12 @@ def _numbered(
         # The dimension that grows comes first, so that the others give the step.
         first = limits.index(UNDEFINED)
         order.insert(0, order.pop(first))
-    steps = [0] * len(shape)
-    step = 1
-    for axis in reversed(order):
-        steps[axis] = step
-        step *= grid[axis]
     places = (range(-(-most // n)) for most, n in zip(shape, extent, strict=True))
-    for place in itertools.product(*places):
-        number = sum(at * step for at, step in zip(place, steps, strict=True))
+    for place in product(*places):
+        number = 0
+        for axis in order:
+            number = number * grid[axis] + place[axis]
         yield number, tuple(at * n for at, n in zip(place, extent, strict=True))
-
-
-def _entries(file: File, chunking: Chunking, size: int) -> Callable[[int], tuple[int, int, int]]:
-    """What gives a chunk's address, size and skipped filters by its number."""
-    _, index, address, single = chunking
-    if index == SINGLE:
-        return lambda number: (address, *(single or (size, 0)))
-    if index == IMPLICIT:
-        return lambda number: (address + number * size, size, 0)
-    array = (FixedArray if index == FIXED else ExtensibleArray)(file, address)
-    return lambda number: _decoded(array.element(number), size)
 
 
 def _decoded(element: bytes, size: int) -> tuple[int, int, int]:
@@ -461,16 +459,6 @@ def _decoded(element: bytes, size: int) -> tuple[int, int, int]:
         raise ValueError("its list of chunks has entries of an unknown size")
     (skipped,) = unpack("I", element, len(element) - 4)
     return address, int.from_bytes(element[8:-4], "little"), skipped
-
-
-def _tree_1(file: File, root: int, rank: int) -> list[Chunk]:
-    found: list[Chunk] = []
-    entries = tree_entries(file, root, 1, f"II{rank + 2}Q", _LIST)
-    for size, skipped, *corner, _, address in entries:
-        found.append(Chunk(tuple(corner), address, size, skipped))
-        if len(found) > MAX_CHUNKS:
-            raise ValueError("its list of chunks leads back to itself")
-    return found
 
 
 def _tree_2(file: File, address: int, extent: Shape, size: int) -> Iterator[Chunk]:
@@ -573,16 +561,13 @@ class ExtensibleArray(_Array):
             return self._at(start, number, self._inside)
         start += self._inside * self._width
         number -= self._inside
-        first = 0
-        for level in range(self._levels):
-            blocks, each = 1 << level // 2, self._least << (level + 1) // 2
-            if number < blocks * each:
-                break
-            number -= blocks * each
-            first += blocks
-        else:
+        # Each level has twice the elements of the one before.
+        level = (number // self._least + 1).bit_length() - 1
+        if level >= self._levels:
             raise ValueError("its list of chunks is too short")
-        block, number = divmod(number, each)
+        blocks, each = 1 << level // 2, self._least << (level + 1) // 2
+        first = sum(1 << before // 2 for before in range(level))
+        block, number = divmod(number - self._least * ((1 << level) - 1), each)
         bits, pages, pointers = None, 0, start + 8 * first
         if level >= self._direct:
             entry = start + 8 * (self._direct_blocks + level - self._direct)
@@ -681,7 +666,7 @@ class Dataset:
     def _assemble(self, spec: TensorSpec, chunking: Chunking) -> Array:
         extent, shape = chunking.extent, spec.shape
         corners = (range(0, n, c) for n, c in zip(shape, extent, strict=True))
-        missing = set(itertools.product(*corners))
+        missing = set(product(*corners))
         chunks = chunks_of(self._file, chunking, shape, self._limits, self._chunk_bytes)
         if missing != {chunk.corner for chunk in chunks} or len(missing) != len(chunks):
             raise ValueError(f"it has {len(chunks)} chunks of the {len(missing)} that it needs")
@@ -712,22 +697,20 @@ class Dataset:
 
 def _filters(body: bytes) -> list[tuple[int, tuple[int, ...]]]:
     """The filters in the order in which they were applied, and their values."""
-    version, count = unpack("BB", body)
+    fields = Fields(body)
+    version, count = fields.unpack("BB")
     if version not in (1, 2):
         raise ValueError("its filters are of an unknown version")
-    position = 8 if version == 1 else 2
+    fields.position = 8 if version == 1 else 2
     filters: list[tuple[int, tuple[int, ...]]] = []
     for _ in range(count):
-        (identity,) = unpack("H", body, position)
+        identity = fields.number(2)
         if identity not in (DEFLATE, SHUFFLE, FLETCHER32):
             raise ValueError(f"it is compressed by filter {identity}, which needs a plug-in")
         # Version 2 leaves out the names of the filters that everyone has, and all padding.
-        if version == 1:
-            length, _, values = unpack("HHH", body, position + 2)
-            position += 8 + -(-length // 8) * 8
-        else:
-            _, values = unpack("HH", body, position + 2)
-            position += 6
-        filters.append((identity, unpack(f"{values}I", body, position)))
-        position += 4 * (values + (values % 2 if version == 1 else 0))
+        length = fields.number(2) if version == 1 else 0
+        _, values = fields.unpack("HH")
+        fields.position += -(-length // 8) * 8
+        filters.append((identity, fields.unpack(f"{values}I")))
+        fields.position += 4 * (values % 2) if version == 1 else 0
     return filters

@@ -13,6 +13,7 @@ the layer in the attribute ``name`` of its group ``vars``; older versions store
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
@@ -24,6 +25,7 @@ from memcurse_cli.checkpoints.hdf5.dataset import (
     LINK_NAMES,
     SYMBOL_TABLE,
     Dataset,
+    Fields,
     Messages,
     dense_objects,
     first_messages,
@@ -35,7 +37,7 @@ from memcurse_cli.checkpoints.hdf5.dataset import (
 )
 from memcurse_cli.checkpoints.safetensors import read_index
 from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_TENSORS, Leaf, Path, select, unique
-from memcurse_cli.checkpoints.store import LazyTensor, TensorStore, file_store
+from memcurse_cli.checkpoints.store import LazyTensor, TensorStore
 from memcurse_cli.checkpoints.untrusted.archive import Archive
 from memcurse_cli.checkpoints.untrusted.names import MAX_NAME_LENGTH, about, parse_object, printable
 from memcurse_cli.checkpoints.untrusted.source import File, InlineBytes, Part
@@ -46,7 +48,7 @@ LARGEST_HEAP = 100_000_000
 MAX_READINGS = 16
 READ_COST = 256
 _HARD, _SOFT, _EXTERNAL = 0, 1, 64
-_SYMBOL_BYTES = 40
+_SYMBOL = struct.Struct("<QQI20x")
 
 
 class Metered(Part):
@@ -125,22 +127,21 @@ class Hdf5File:
             if len(path) > MAX_DEPTH or sum(map(len, path)) > MAX_NAME_LENGTH:
                 deep = f"its groups are nested more than {MAX_DEPTH} deep"
                 raise ValueError(f"{deep}, or a name has more than {MAX_NAME_LENGTH} characters")
-            if address in self._at:
-                self._found.append((address, path, self._at[address]))
-                continue
-            with about(f"at {_shown(path)}:"):
-                messages = read_messages(self._file, address)
-                if LAYOUT in first_messages(messages):
-                    dataset = Dataset(self._file, messages)
-                    if dataset.spec is None:
-                        self._others.append(path)
+            if address not in self._at:
+                with about(f"at {_shown(path)}:"):
+                    messages = read_messages(self._file, address)
+                    if LAYOUT not in first_messages(messages):
+                        self._headers[path] = messages
+                        self.groups[path] = text_attribute(self._file, messages, "name")
+                        links = self._links(path, messages)
+                        pending += [((*path, name), child) for name, child in links]
                         continue
-                    self._at[address] = LazyTensor(dataset.spec, dataset.load, identity=dataset)
-                    self._found.append((address, path, self._at[address]))
+                    dataset = Dataset(self._file, messages)
+                if dataset.spec is None:
+                    self._others.append(path)
                     continue
-                self._headers[path] = messages
-                self.groups[path] = text_attribute(self._file, messages, "name")
-                pending += [((*path, name), child) for name, child in self._links(path, messages)]
+                self._at[address] = LazyTensor(dataset.spec, dataset.load, identity=dataset)
+            self._found.append((address, path, self._at[address]))
 
     def _links(self, path: Path, messages: Messages) -> Iterator[tuple[str, int]]:
         """The names in a group and the addresses of what they stand for."""
@@ -157,22 +158,17 @@ class Hdf5File:
                 yield from self._link(path, body)
 
     def _link(self, path: Path, body: bytes) -> Iterator[tuple[str, int]]:
-        version, flags = unpack("BB", body)
+        fields = Fields(body)
+        version, flags = fields.unpack("BB")
         if version != 1:
             raise ValueError("it has a link of an unknown version")
-        position, link = 2, _HARD
-        if flags & 8:
-            (link,) = unpack("B", body, position)
-            position += 1
-        position += (8 if flags & 4 else 0) + (1 if flags & 16 else 0)
-        width = 1 << (flags & 3)
-        length = int.from_bytes(body[position : position + width], "little")
-        position += width
-        name = _name(body[position : position + length])
+        link = fields.number(1) if flags & 8 else _HARD
+        fields.position += (8 if flags & 4 else 0) + (1 if flags & 16 else 0)
+        name = _name(fields.take(fields.number(1 << (flags & 3))))
         if link == _SOFT:
             self._soft_links.append((*path, name))
         elif link == _HARD:
-            yield name, unpack("Q", body, position + length)[0]
+            yield name, fields.number(8)
         else:
             kind = "a link to another file" if link == _EXTERNAL else "a link of an unknown kind"
             raise ValueError(f"{printable(name, 80)} is {kind}, which is not followed")
@@ -185,9 +181,8 @@ class Hdf5File:
         # The key before each child is not needed, nor the one after the last.
         for _, address in tree_entries(self._file, root, 0, "QQ", "list of names"):
             (used,) = structure(self._file, address, b"SNOD", "2xH", "list of names")
-            table = bytes(self._file.read(address + 8, _SYMBOL_BYTES * used))
-            for position in range(0, len(table), _SYMBOL_BYTES):
-                offset, child, cached = unpack("QQI", table, position)
+            table = self._file.read(address + 8, _SYMBOL.size * used)
+            for offset, child, cached in _SYMBOL.iter_unpack(table):
                 end = heap.find(b"\0", offset, offset + MAX_NAME_LENGTH + 1)
                 if end < 0:
                     raise ValueError(f"a name has no end within {MAX_NAME_LENGTH} characters")
@@ -288,7 +283,7 @@ def open_file(
     found = {CONFIG: content.attribute(CONFIG), VERSION: version}
     metadata = {key: value for key, value in found.items() if value} | dict(more or {})
     notes = [*content.notes, *notes]
-    return file_store(file, tensors, notes, size=size, metadata=metadata, contents=content)
+    return TensorStore(file, tensors, notes, size=size, metadata=metadata, contents=content)
 
 
 def open_archive(file: File, archive: Archive) -> TensorStore:
@@ -337,4 +332,4 @@ def open_shards(file: File) -> TensorStore:
         opened = shards.pop_all()
     count = "1 shard" if len(names) == 1 else f"{len(names)} shards"
     notes = [count, *dict.fromkeys(notes), *left_out]
-    return file_store(file, tensors, notes, size=size, beside=[opened])
+    return TensorStore(file, tensors, notes, size=size, owned=[opened])

@@ -14,24 +14,9 @@ from typing import Any
 import numpy as np
 
 from memcurse_cli.checkpoints.select import MAX_DEPTH, MAX_NODES, collect, name_jax
-from memcurse_cli.checkpoints.store import (
-    ELEMENT_TYPES,
-    Array,
-    LazyTensor,
-    TensorStore,
-    elements_at,
-    file_store,
-    spec_of,
-)
+from memcurse_cli.checkpoints.store import ELEMENT_TYPES, Array, LazyTensor, TensorSpec, TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
-from memcurse_cli.checkpoints.untrusted.source import (
-    ByteRange,
-    Bytes,
-    Cursor,
-    File,
-    InlineBytes,
-    naturals,
-)
+from memcurse_cli.checkpoints.untrusted.source import ByteRange, Cursor, File, naturals
 
 # A longer text is no name of a parameter, and is passed over unread.
 MAX_TEXT = 4096
@@ -41,7 +26,7 @@ ARRAY, SCALAR = 1, 3
 
 def recognises(head: bytes, file: File) -> bool:
     """A map that is not empty, and the key that follows."""
-    reader = _Reader(InlineBytes(head))
+    reader = _Reader(head, order="big")
     with suppress(ValueError):
         kind, size = reader.mark()
         return kind == "map" and size > 0 and bool(reader.key())
@@ -50,17 +35,19 @@ def recognises(head: bytes, file: File) -> bool:
 
 def open_file(file: File) -> TensorStore:
     """Read the maps and the descriptions of the arrays."""
-    reader = _Reader(file)
+    reader = _Reader(file, order="big")
     root = reader.value(0)
-    if reader.cursor.left:
-        raise ValueError(f"{reader.cursor.left} bytes follow its end")
+    if reader.left:
+        raise ValueError(f"{reader.left} bytes follow its end")
     found = collect(root, lambda node: node if isinstance(node, LazyTensor) else None)
     tensors, notes = name_jax(found)
-    return file_store(file, tensors, notes, contents=found)
+    return TensorStore(file, tensors, notes, contents=found)
 
 
 # The first and last of the marks that hold a size themselves, and what they mark.
-_SHORT = ((0x80, 0x8F, "map"), (0x90, 0x9F, "list"), (0xA0, 0xBF, "text"))
+_SHORT = (
+    (0x00, 0x7F, "value"), (0x80, 0x8F, "map"), (0x90, 0x9F, "list"), (0xA0, 0xBF, "text"),
+)  # fmt: skip
 # The others, and of how many bytes the size or the integer is that follows.
 _LONG = {
     0xDE: ("map", 2), 0xDF: ("map", 4), 0xDC: ("list", 2), 0xDD: ("list", 4),
@@ -73,34 +60,30 @@ _LONG = {
 _FIXED = {
     0xD4: ("extension", 1), 0xD5: ("extension", 2), 0xD6: ("extension", 4), 0xD7: ("extension", 8),
     0xD8: ("extension", 16), 0xCA: ("float", 4), 0xCB: ("float", 8),
+    0xC0: ("value", None), 0xC2: ("value", False), 0xC3: ("value", True),
 }  # fmt: skip
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
-class _Reader:
+class _Reader(Cursor):
     """The values of a msgpack file: arrays become `LazyTensor`, long texts stay unread."""
 
-    def __init__(self, source: Bytes) -> None:
-        self.cursor = Cursor(source, order="big")
-        self._entries = 0
+    _entries = 0
 
     def mark(self) -> tuple[str, Any]:
         """What the next value is, and its size, or a number or constant itself."""
-        code = self.cursor.number(1)
+        code = self.number(1)
         for first, last, kind in _SHORT:
             if first <= code <= last:
                 return kind, code - first
         if code in _LONG:
             kind, width = _LONG[code]
-            return kind, self.cursor.number(width, signed=kind == "value" and code >= 0xD0)
+            return kind, self.number(width, signed=kind == "value" and code >= 0xD0)
         if code in _FIXED:
             return _FIXED[code]
-        if code in _CONSTANTS:
-            return "value", _CONSTANTS[code]
         if code == 0xC1:
-            at = self.cursor.position - 1
+            at = self.position - 1
             raise ValueError(f"it has the unknown mark {code:#04x} at byte {at}")
-        return "value", code if code < 0x80 else code - 0x100
+        return "value", code - 0x100
 
     def value(self, depth: int) -> object:
         self._entries += 1
@@ -117,10 +100,10 @@ class _Reader:
             self._check_size(size)
             return [self.value(depth + 1) for _ in range(size)]
         if kind == "extension":
-            return self._extension(self.cursor.number(1, signed=True), size, depth)
+            return self._extension(self.number(1, signed=True), size, depth)
         if kind == "text" and size <= MAX_TEXT:
             return self._characters(size)
-        return self.cursor.skip(size)
+        return self.skip(size)
 
     def key(self) -> str:
         kind, size = self.mark()
@@ -132,7 +115,7 @@ class _Reader:
 
     def _characters(self, size: int) -> str:
         try:
-            return self.cursor.take(size).decode("utf-8")
+            return self.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError("it has a text that is not UTF-8") from error
 
@@ -148,16 +131,16 @@ class _Reader:
         return _joined(entries) if CHUNKED in entries else entries
 
     def _check_size(self, needed: int) -> None:
-        if needed > self.cursor.left:
-            claim = f"a map or list at byte {self.cursor.position} claims at least {needed} bytes"
-            raise ValueError(f"{claim} and the file has {self.cursor.left} left")
+        if needed > self.left:
+            claim = f"a map or list at byte {self.position} claims at least {needed} bytes"
+            raise ValueError(f"{claim} and the file has {self.left} left")
 
     def _extension(self, kind: int, size: int, depth: int) -> object:
         if kind not in (ARRAY, SCALAR):
-            return self.cursor.skip(size)
-        end = self.cursor.position + size
+            return self.skip(size)
+        end = self.position + size
         parts = self.value(depth + 1)
-        if self.cursor.position != end or not isinstance(parts, list) or len(parts) != 3:
+        if self.position != end or not isinstance(parts, list) or len(parts) != 3:
             raise ValueError("it has a malformed array")
         return _array(*parts)
 
@@ -168,9 +151,9 @@ def _array(shape: object, dtype: object, content: object) -> object:
         raise ValueError("it has an array without a type or without elements")
     if dtype not in ELEMENT_TYPES:  # text, dates, four-bit integers
         return None
-    spec = spec_of(sizes, dtype)
+    spec = TensorSpec.plain(sizes, dtype)
     spec.require(content.size, f"an array of {dtype} {printable(str(shape), 80)}")
-    return elements_at(content, 0, spec)
+    return LazyTensor.at(content, 0, spec)
 
 
 def _joined(entries: dict[str, object]) -> LazyTensor:
@@ -182,7 +165,7 @@ def _joined(entries: dict[str, object]) -> LazyTensor:
     dtype = parts[0].spec.dtype
     if any(part.spec.dtype != dtype or len(part.spec.shape) != 1 for part in parts):
         raise ValueError("it has an array whose chunks do not fit together")
-    spec = spec_of(naturals(shape, "it has a malformed array of chunks"), dtype)
+    spec = TensorSpec.plain(naturals(shape, "it has a malformed array of chunks"), dtype)
     if spec.bytes != sum(part.spec.bytes for part in parts):
         raise ValueError("it has an array whose chunks do not fill its shape")
 

@@ -17,7 +17,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from itertools import islice, product
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -38,12 +37,11 @@ from memcurse_cli.checkpoints.store import (
     Array,
     LazyTensor,
     Shape,
+    TensorSpec,
     TensorStore,
     assembled,
     decode,
     element_bytes,
-    file_store,
-    spec_of,
 )
 from memcurse_cli.checkpoints.untrusted.archive import check_ratio, decompress_zstd, inflate
 from memcurse_cli.checkpoints.untrusted.names import MAX_JSON_BYTES, about, parse_object, printable
@@ -58,7 +56,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     LocalDirectory,
     directory_here,
     naturals,
-    part_of,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -122,7 +119,7 @@ class ZarrArray:
             n > max(1, size) for n, size in zip(self._chunk, shape, strict=True)
         ):
             raise ValueError("its chunks do not fit its shape")
-        self.spec = spec_of(shape, self._encoding.dtype)
+        self.spec = TensorSpec.plain(shape, self._encoding.dtype)
 
     def _version_3(self, description: dict[str, Any]) -> _Layout:
         dtype, _ = _element_type(description.get("data_type"))
@@ -188,7 +185,7 @@ class ZarrArray:
             raise ValueError("the chunks of a shard overlap or reach beyond it")
         for start, offset, length in stored:
             # A chunk beyond the array's edge belongs to no element.
-            yield start, part_of(shard, offset, length, "a chunk of a shard")
+            yield start, shard.part(offset, length, "a chunk of a shard")
 
 
 def _grid(shape: Shape, chunk: Shape) -> Iterator[tuple[Shape, Shape]]:
@@ -381,7 +378,7 @@ class Ocdbt:
 
 def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
     """What stands between a node's header and its checksum, decompressed."""
-    header = Cursor(InlineBytes(content))
+    header = Cursor(content)
     if header.take(4) != magic:
         raise ValueError("a node or the manifest does not begin with its mark")
     length, version, compression = header.number(8), header.varint(), header.varint()
@@ -390,7 +387,7 @@ def _body(content: bytes | bytearray, magic: bytes, limit: int) -> Cursor:
     if version or compression > 1:
         raise ValueError("a node or the manifest is of an unknown version or compression")
     body = bytes(content[header.position : -_CHECKSUM_BYTES])
-    return Cursor(InlineBytes(decompress_zstd(body, limit) if compression else body))
+    return Cursor(decompress_zstd(body, limit) if compression else body)
 
 
 def _varints(cursor: Cursor, count: int) -> list[int]:
@@ -466,9 +463,19 @@ def open_file(file: File) -> TensorStore:
         keys = Ocdbt(directory).values
         find: Find = keys.get
     else:
-        keys, find = {}, partial(_stored, directory)
-    found = _without_value(_arrays(_paths(metadata) if metadata else _paths_of_keys(keys), find))
-    return file_store(file, *name_jax(found), size=_size_on_disk(directory), contents=found)
+        # The file of a key such as ``params.cell.kernel/.zarray``.
+        keys, find = {}, lambda key: DataFile(directory, key) if directory.has(key) else None
+    if metadata:
+        paths = _paths(metadata)
+    else:  # an OCDBT store alone
+        endings = (f"/{VERSION_2}", f"/{VERSION_3}")
+        names = [key.rpartition("/")[0] for key in keys if key.endswith(endings)]
+        paths = {tuple(name.split(".")): name for name in names}
+    found = _without_value(_arrays(paths, find))
+    root = directory.locate(directory.names[0]).parent
+    files = (FilePath(at, name) for at, _, names in os.walk(root) for name in names)
+    size = sum(path.lstat().st_size for path in islice(files, MAX_FILES))
+    return TensorStore(file, *name_jax(found), size=size, contents=found)
 
 
 def _located(file: File) -> tuple[LocalDirectory, dict[str, Any]]:
@@ -504,11 +511,6 @@ def _json(file: Bytes) -> dict[str, Any]:
     return parse_object(file.whole(MAX_JSON_BYTES, "its metadata"))
 
 
-def _stored(directory: LocalDirectory, key: str) -> Bytes | None:
-    """The file of a key such as ``params.cell.kernel/.zarray``."""
-    return DataFile(directory, key) if directory.has(key) else None
-
-
 def _paths(metadata: Mapping[str, Any]) -> dict[Path, str]:
     """The keys that lead to each array of the tree, and the name that it is stored under."""
     leaves = metadata.get("tree_metadata")
@@ -529,13 +531,6 @@ def _paths(metadata: Mapping[str, Any]) -> dict[Path, str]:
         if value.get("value_type") not in NO_ARRAYS:
             paths[path] = ".".join(path)
     return paths
-
-
-def _paths_of_keys(keys: Iterable[str]) -> dict[Path, str]:
-    """The same from the keys of an OCDBT store without metadata."""
-    endings = (f"/{VERSION_2}", f"/{VERSION_3}")
-    names = [key.rpartition("/")[0] for key in keys if key.endswith(endings)]
-    return {tuple(name.split(".")): name for name in names}
 
 
 def _arrays(paths: Mapping[Path, str], find: Find) -> dict[Path, LazyTensor]:
@@ -566,9 +561,3 @@ def _without_value(arrays: Mapping[Path, LazyTensor]) -> dict[Path, LazyTensor]:
         (path[:-1] if path[1:] and path[-1] == "value" and parents[path[:-1]] == 1 else path, array)
         for path, array in arrays.items()
     )
-
-
-def _size_on_disk(directory: LocalDirectory) -> int:
-    root = directory.locate(directory.names[0]).parent
-    files = (FilePath(at, name) for at, _, names in os.walk(root) for name in names)
-    return sum(path.lstat().st_size for path in islice(files, MAX_FILES))

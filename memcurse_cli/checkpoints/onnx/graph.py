@@ -21,15 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.store import (
-    Array,
-    LazyTensor,
-    TensorSpec,
-    decode,
-    element_bytes,
-    elements_at,
-    spec_of,
-)
+from memcurse_cli.checkpoints.store import Array, LazyTensor, TensorSpec, decode, element_bytes
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.checkpoints.untrusted.source import Bytes, Cursor, FilesBeside, naturals
 
@@ -58,10 +50,9 @@ class Field(NamedTuple):
         """The fields of the message that it holds."""
         return self.source.fields(self.start, self.size)
 
-    def read(self, most: int | None = None) -> bytes:
+    def read(self, most: int = 1 << 62) -> bytes:
         """Its bytes."""
-        size = self.size if most is None else min(self.size, most)
-        return bytes(self.source.file.read(self.start, size))
+        return bytes(self.source.source.read(self.start, min(self.size, most)))
 
     def text(self) -> str:
         """The text that it holds."""
@@ -73,7 +64,18 @@ class Field(NamedTuple):
         """The unsigned integers of a repeated field, packed or not."""
         if self.wire == VARINT:
             return np.array([self.value], np.uint64)
-        return decode_varints(self.read())
+        raw: Array = np.frombuffer(self.read(), np.uint8)
+        if not raw.size:
+            return np.zeros(0, np.uint64)
+        if raw[-1] >= 128:
+            raise ValueError("a list of numbers ends within one")
+        last = np.flatnonzero(raw < 128)
+        first = np.concatenate(([0], last[:-1] + 1))
+        place = np.arange(raw.size) - np.repeat(first, last - first + 1)
+        if place.max() >= 10:  # of 64 bits, seven to a byte
+            raise ValueError("a number has too many bytes")
+        parts = (raw & 127).astype(np.uint64) << (7 * place).astype(np.uint64)
+        return np.bitwise_or.reduceat(parts, first)
 
     def integers(self) -> list[int]:
         """The same as signed ones."""
@@ -108,62 +110,42 @@ class Message:
         return (Message(field.fields()) for field in self[number] if field.wire == LENGTH)
 
 
-class Reader:
+class Reader(Cursor):
     """Reads the messages in a file, or in any other bytes."""
 
-    def __init__(self, file: Bytes) -> None:
-        self.file = file
-        self._cursor = Cursor(file)
-        self._count = 0
+    count = 0  # of the fields that were read
 
     def fields(self, start: int, size: int) -> Iterator[Field]:
         """The fields of the message in a range of the file."""
         position, end = start, start + size
         while position < end:
-            self._count += 1
-            if self._count > MAX_FIELDS:
+            self.count += 1
+            if self.count > MAX_FIELDS:
                 raise ValueError(f"it has more than {MAX_FIELDS} fields")
-            self._cursor.position = position
-            tag = self._cursor.varint()
+            self.position = position
+            tag = self.varint()
             number, wire = tag >> 3, tag & 7
             value, length = 0, _WIDTHS.get(wire, 0)
             if wire == VARINT:
-                value = self._cursor.varint()
+                value = self.varint()
             elif wire == LENGTH:
-                length = self._cursor.varint()
-            position = self._cursor.position
+                length = self.varint()
+            position = self.position
             if number == 0 or wire not in (VARINT, LENGTH, *_WIDTHS):
                 raise ValueError(f"there is no field before byte {position}")
             if length > end - position:
                 what = f"a field of {length} bytes at byte {position}"
                 raise ValueError(f"{what} reaches beyond its end at {end}")
             if wire in _WIDTHS:
-                value = self._cursor.number(length)
+                value = self.number(length)
             yield Field(self, number, wire, value, position, length)
             position += length
 
 
-def message_of(content: Bytes) -> Message:
+def message_of(content: Bytes | bytes) -> Message:
     """The message that a whole file is."""
-    return Message(Reader(content).fields(0, content.size))
-
-
-def decode_varints(content: bytes) -> NDArray[np.uint64]:
-    """Every varint in a packed field."""
-    raw: Array = np.frombuffer(content, np.uint8)
-    last = np.flatnonzero(raw < 128)
-    if raw.size and (not last.size or last[-1] != raw.size - 1):
-        raise ValueError("a list of numbers ends within one")
-    first = np.concatenate(([0], last[:-1] + 1)).astype(np.intp)[: last.size]
-    length = last - first + 1
-    values = np.zeros(last.size, np.uint64)
-    if last.size and length.max() > 10:  # of 64 bits, seven to a byte
-        raise ValueError("a number has too many bytes")
-    for byte in range(int(length.max(initial=0))):
-        has = length > byte
-        part = (raw[first[has] + byte] & 127).astype(np.uint64)
-        values[has] |= part << np.uint64(7 * byte)
-    return values
+    reader = Reader(content)
+    return Message(reader.fields(0, reader.left))
 
 
 _DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
@@ -197,13 +179,13 @@ class Tensor:
         if code not in ELEMENTS:
             return
         dtype, container = ELEMENTS[code]
-        spec = spec_of(shape, dtype)
+        spec = TensorSpec.plain(shape, dtype)
         if message.value(_LOCATION) == 1:
             pairs = {entry.text(1): entry.text(2) for entry in message.inside(_EXTERNAL)}
             self.lazy = self._external(external, pairs, spec)
         elif raw:
             spec.require(raw[0].size, self._label)
-            self.lazy = elements_at(place.source.file, raw[0].start, spec)
+            self.lazy = LazyTensor.at(place.source.source, raw[0].start, spec)
         else:
             self.lazy = LazyTensor(spec, self._listed(message[container], container, spec))
 
@@ -213,7 +195,7 @@ class Tensor:
         if not all(text.isascii() and (text.isdigit() or not text) for text in (offset, length)):
             raise ValueError(f"{self._label} has no valid place in its file")
         spec.require(int(length[:20] or spec.bytes), self._label)
-        return elements_at(file, int(offset[:20] or 0), spec, self._label)
+        return LazyTensor.at(file, int(offset[:20] or 0), spec, self._label)
 
     def _listed(self, parts: list[Field], container: int, spec: TensorSpec) -> Callable[[], Array]:
         width = element_bytes(spec.dtype)

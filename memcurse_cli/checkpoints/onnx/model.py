@@ -34,11 +34,10 @@ from memcurse_cli.checkpoints.store import (
     Array,
     LazyTensor,
     Shape,
+    TensorSpec,
     TensorStore,
     element_bytes,
     element_type,
-    file_store,
-    spec_of,
     to_double,
 )
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -283,8 +282,8 @@ def open_file(file: File) -> TensorStore:
     external = FilesBeside(file.directory())
     model = _Model(file, external)
     tensors, notes = select_flat(model.tensors)
-    notes = [*model.notes, *notes]
-    return file_store(file, tensors, notes, size=file.size + external.size, metadata=model.metadata)
+    size = file.size + external.size
+    return TensorStore(file, tensors, [*model.notes, *notes], size=size, metadata=model.metadata)
 
 
 class _Model:
@@ -384,7 +383,7 @@ class _Model:
             for role, value in weights.items():
                 if len(value.shape) < 2 or value.shape[0] != len(directions):
                     raise ValueError(f"{role} of {printable(name, 80)} has no valid shape")
-                spec = spec_of(value.shape[1:], value.dtype)
+                spec = TensorSpec.plain(value.shape[1:], value.dtype)
                 part = partial(_part, value, index)
                 yield f"{layer}/{node.operator}_{role}", LazyTensor(spec, part)
 

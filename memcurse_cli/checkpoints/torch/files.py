@@ -32,8 +32,6 @@ from memcurse_cli.checkpoints.store import (
     TensorSpec,
     TensorStore,
     assembled,
-    file_store,
-    spec_of,
 )
 from memcurse_cli.checkpoints.torch.pickle_machine import (
     EscapedBytes,
@@ -67,7 +65,6 @@ from memcurse_cli.checkpoints.untrusted.source import (
     Part,
     directory_here,
     naturals,
-    part_of,
 )
 from memcurse_cli.errors import CheckpointError
 
@@ -99,7 +96,7 @@ def store_of(root: object, file: File) -> TensorStore:
     if count:
         many = "1 tensor was" if count == 1 else f"{count} tensors were"
         notes.append(f"{many} quantised to integers: the numbers are those that they stand for")
-    return file_store(file, tensors, notes, metadata=texts(root), contents=root)
+    return TensorStore(file, tensors, notes, metadata=texts(root), contents=root)
 
 
 def _deepspeed_weights(root: object) -> tuple[object, list[str]]:
@@ -488,7 +485,7 @@ def open_distributed(file: File) -> TensorStore:
     paths = mapping(metadata.get("planner_data"))
     files = FilesBeside(directory)
     contents = {_path_of(name, paths): tensor for name, tensor in _tensors(metadata, files)}
-    return file_store(file, *name_torch(contents), size=file.size + files.size, contents=contents)
+    return TensorStore(file, *name_torch(contents), size=file.size + files.size, contents=contents)
 
 
 def _joined(spec: TensorSpec, chunks: list[tuple[Shape, Shape, Part]]) -> Array:
@@ -518,7 +515,7 @@ def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[
             continue
         state, shown = _state(entry), printable(name, 60)
         shape = _shape(state.get("size"))
-        spec = spec_of(shape, _dtype(state.get("properties")))
+        spec = TensorSpec.plain(shape, _dtype(state.get("properties")))
         chunks, parts = [], state.get("chunks")
         for part in parts if isinstance(parts, list | tuple) else ():
             start, extent = (_shape(_state(part).get(key)) for key in ("offsets", "sizes"))
@@ -530,7 +527,7 @@ def _tensors(metadata: Mapping[Any, Any], files: FilesBeside) -> Iterator[tuple[
             if info is None:
                 raise ValueError(f"a chunk of {shown} is not stored")
             path, offset, length = info
-            content = part_of(files[path], offset, length, f"a chunk of {shown}")
+            content = files[path].part(offset, length, f"a chunk of {shown}")
             chunks.append((start, extent, Part(content, files[path])))
         if sum(math.prod(extent) for _, extent, _ in chunks) != math.prod(shape):
             raise ValueError(f"the chunks of {shown} do not fill it")

@@ -192,15 +192,14 @@ class Machine(Cursor):
         """The length of the line that is passed over, and as much as a short line has of it."""
         line, length, step = bytearray(), 0, 64
         while True:
-            piece = self.take(max(1, min(step, self.left)))
-            end = piece.find(b"\n")
-            length += len(piece) if end < 0 else end
+            piece, end, rest = self.take(max(1, min(step, self.left))).partition(b"\n")
+            length += len(piece)
             if length > longest:
                 raise ValueError(f"it has a line of more than {longest} bytes")
             if len(line) <= MAX_LINE_LENGTH:
-                line += piece if end < 0 else piece[:end]
-            if end >= 0:
-                self.position -= len(piece) - end - 1
+                line += piece
+            if end:
+                self.position -= len(rest)
                 return length, bytes(line)
             step = min(2 * step, self.chunk)
 
@@ -214,9 +213,9 @@ class Machine(Cursor):
         if self._array_lines > MAX_ARRAY_LINES:
             raise ValueError(f"its long lines have more than {MAX_ARRAY_LINES} bytes")
         try:
-            return EscapedBytes(self._source, start, length, codec)
+            return EscapedBytes(self.source, start, length, codec)
         except UnicodeEncodeError:  # text of other letters
-            return self._source.read(start, length).decode(codec)
+            return self.source.read(start, length).decode(codec)
 
     def _integer_line(self) -> int | bool:
         line = self._line()

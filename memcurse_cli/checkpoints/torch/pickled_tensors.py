@@ -23,8 +23,6 @@ from memcurse_cli.checkpoints.store import (
     TensorSpec,
     decode,
     element_bytes,
-    elements_at,
-    spec_of,
 )
 from memcurse_cli.checkpoints.torch.pickle_machine import Constructor, EscapedBytes, Global, Record
 from memcurse_cli.checkpoints.untrusted.names import printable
@@ -99,9 +97,9 @@ class PickledArray:
         elements = held_bytes(content, "an array")
         fault = "it has an array whose shape is not made of natural numbers"
         sizes = naturals(shape if isinstance(shape, list | tuple) else (shape,), fault)
-        spec = spec_of(sizes, dtype.name)
+        spec = TensorSpec.plain(sizes, dtype.name)
         spec.require(elements.size, "an array")
-        self.tensor = elements_at(
+        self.tensor = LazyTensor.at(
             elements, 0, spec, big_endian=dtype.big_endian, fortran=fortran is True
         )
         return self
@@ -227,7 +225,7 @@ def view(
         return -array if negative else array
 
     identity = (storage, element, start, sizes, steps, conjugate, negative)
-    return LazyTensor(spec_of(sizes, element), load, identity)
+    return LazyTensor(TensorSpec.plain(sizes, element), load, identity)
 
 
 def _naturals(values: object) -> Shape:

@@ -48,6 +48,14 @@ class Bytes(ABC):
             raise ValueError(f"{what} has {self.size} bytes, more than {most}")
         return self.first(most)
 
+    def part(self, offset: int, size: int, label: str) -> ByteRange:
+        """Those that a file claims for something; ValueError where they reach beyond the end."""
+        end = offset + size
+        if end > self.size:
+            reached = printable(str(end), 40)
+            raise ValueError(f"{label} lies at bytes {offset} to {reached} of {self.size}")
+        return ByteRange(self, offset, size)
+
 
 def naturals(values: object, fault: str, count: int | None = None) -> tuple[int, ...]:
     """A shape, a stride or a place that a file claims; ValueError of ``fault`` where it is none.
@@ -84,15 +92,6 @@ class ByteRange(Bytes):
         return self._source.read(self._offset + offset, length)
 
 
-def part_of(source: Bytes, offset: int, size: int, label: str) -> ByteRange:
-    """The bytes that a file claims for something; ValueError where they reach beyond its end."""
-    end = offset + size
-    if end > source.size:
-        reached = printable(str(end), 40)
-        raise ValueError(f"{label} lies at bytes {offset} to {reached} of {source.size}")
-    return ByteRange(source, offset, size)
-
-
 class InlineBytes(Bytes):
     """Bytes that are in memory already."""
 
@@ -103,15 +102,19 @@ class InlineBytes(Bytes):
         return bytes(self._content[offset : offset + length])
 
 
+Order = Literal["little", "big"]
+
+
 class Cursor:
     """Reads one field after another, integers in one byte order; ValueError at the end."""
 
     chunk = 1 << 12
 
     def __init__(
-        self, source: Bytes, position: int = 0, order: Literal["little", "big"] = "little"
+        self, source: Bytes | bytes | bytearray, position: int = 0, order: Order = "little"
     ) -> None:
-        self._source, self._order = source, order
+        self.source = source if isinstance(source, Bytes) else InlineBytes(source)
+        self._order = order
         self._chunk = memoryview(b"")
         self._start, self._index = position, 0
 
@@ -129,7 +132,7 @@ class Cursor:
     @property
     def left(self) -> int:
         """How many bytes follow."""
-        return self._source.size - self.position
+        return self.source.size - self.position
 
     def take(self, count: int) -> bytes:
         """The next bytes."""
@@ -137,8 +140,8 @@ class Cursor:
         if end > len(self._chunk):
             start, left = self.position, self.left
             if count > left:
-                raise ValueError(f"it ends at byte {self._source.size}, in the middle of a field")
-            self._chunk = memoryview(self._source.read(start, min(left, max(count, self.chunk))))
+                raise ValueError(f"it ends at byte {self.source.size}, in the middle of a field")
+            self._chunk = memoryview(self.source.read(start, min(left, max(count, self.chunk))))
             self._start, self._index, end = start, 0, count
         piece = self._chunk[self._index : end]
         self._index = end
@@ -162,8 +165,8 @@ class Cursor:
         """Pass over the next bytes, and return them unread."""
         if count > self.left:
             wanted = f"the {count} bytes that follow byte {self.position}"
-            raise ValueError(f"it ends at byte {self._source.size}, before {wanted}")
-        skipped = ByteRange(self._source, self.position, count)
+            raise ValueError(f"it ends at byte {self.source.size}, before {wanted}")
+        skipped = ByteRange(self.source, self.position, count)
         self.position += count
         return skipped
 
