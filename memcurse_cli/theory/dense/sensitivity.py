@@ -605,12 +605,7 @@ def _sum_over_times(
 
 def powers(matrix: NDArray[Any], drive: NDArray[Any], count: int) -> NDArray[Any]:
     """(count, n, inputs) A^k B of (n, n) A, or of its (n, 1) diagonal."""
-    return _answers(matrix, drive, _once(count))
-
-
-def _once(horizon: int) -> Floats:
-    """(T,) what an innovation leaves in white noise: itself."""
-    return np.asarray(np.arange(horizon) == 0, np.float64)
+    return _answers(matrix, drive, np.eye(1, count)[0])
 
 
 def _answers(matrix: NDArray[Any], drive: NDArray[Any], echo: Floats) -> NDArray[Any]:
