@@ -37,7 +37,8 @@ class Factors(NamedTuple):
 
     def some(self, chosen: Integers) -> Factors:
         """Some of them."""
-        return Factors(*(one[..., chosen] for one in self))
+        states, left, right, scalars = (one[chosen] for one in self[:4])
+        return Factors(states, left, right, scalars, self.weight[:, chosen])
 
 
 def assemble(
@@ -88,38 +89,6 @@ class Entries(Struct, frozen=True):
     input: Integers  # (e,) the input whose unit vector is ``right``, or -1 for the row of γB
     derivative: Complexes  # (e,) λ', the weight of s
     rate: Complexes  # (e,) η, the weight of h
-
-    @classmethod
-    def of(cls, layer: LayerHessian) -> Entries:
-        """Collect them; a column of D names the input of all, or of a channel of its own."""
-        channels = layer.channels
-        parts: list[tuple[NDArray[Any], ...]] = []
-        size = 0
-        for one in layer.jacobians:
-            absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
-            if rate is None:
-                rate = np.zeros(one.scalar.size, np.complex128)
-            moved, derivative = one.eigenvalue, one.eigenvalue_derivative
-            scalar = one.scalar + size
-            parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
-            size += one.size
-        for group in layer.projections:
-            row, column, rate = group.row, group.column, group.derivative
-            absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
-            if group.matrix == "B":
-                channel, moved, output, given = channels[row], row, absent, column
-                rate = rate * np.exp(layer.log_gain[row])
-            elif group.matrix == "C":
-                channel, moved, output, given = channels[column], column, row, absent
-            else:
-                channel, given = np.zeros_like(column), column
-                if layer.channel is not None:
-                    channel, given = given, channel
-                moved, output = np.full(row.size, channels.size), row
-                rate = rate / (2.0 if layer.conjugate_pairs else 1.0)
-            parts.append((group.scalar + size, channel, moved, output, given, still, rate))
-            size += group.size
-        return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 class Unit(Struct, frozen=True):
@@ -246,8 +215,35 @@ class LayerHessian(Struct, frozen=True, dict=True):
 
     @cached_property
     def entries(self) -> Entries:
-        """What every scalar does."""
-        return Entries.of(self)
+        """What every scalar does; a column of D names the input of all, or of a channel alone."""
+        parts: list[tuple[NDArray[Any], ...]] = []
+        channels, size = self.channels, 0
+        groups: list[ParameterJacobian | ProjectionJacobian] = [*self.jacobians, *self.projections]
+        for one in groups:
+            count = one.scalar.size
+            absent, still = np.full(count, -1), np.zeros(count, np.complex128)
+            output, given, derivative = absent, absent, still
+            if isinstance(one, ParameterJacobian):
+                moved, derivative, rate = one.eigenvalue, one.eigenvalue_derivative, still
+                if one.log_gain_derivative is not None:
+                    rate = one.log_gain_derivative
+                channel = channels[moved]
+            elif one.matrix == "B":
+                moved, given = one.row, one.column
+                rate = one.derivative * np.exp(self.log_gain[moved])
+                channel = channels[moved]
+            elif one.matrix == "C":
+                moved, output, rate = one.column, one.row, one.derivative
+                channel = channels[moved]
+            else:
+                moved, output = np.full(count, channels.size), one.row
+                rate = one.derivative / (2.0 if self.conjugate_pairs else 1.0)
+                channel, given = np.zeros_like(one.column), one.column
+                if self.channel is not None:
+                    channel, given = given, channel
+            parts.append((one.scalar + size, channel, moved, output, given, derivative, rate))
+            size += one.size
+        return Entries(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     @cached_property
     def components(self) -> list[list[Unit]]:
