@@ -44,9 +44,10 @@ class Factors(NamedTuple):
 def assemble(
     pairs: PairMoments, weights: tuple[Complexes, Complexes], rows: Factors, columns: Factors
 ) -> Floats:
-    """(k, rows, columns) the real part of the moments of two states, weighted.
+    """(k, N, n) the real part of the moments of two states, weighted, by the scalars of both.
 
-    The weights are the scalar products of the vectors over outputs, and of those over inputs.
+    The weights are the scalar products of the vectors over outputs, and of those over inputs. What
+    two tables leave of each other, they do to the last digit only if each is summed before.
     """
     table = _joint(pairs)
     blocks, size, width = len(table), rows.states.size, columns.states.size
@@ -54,13 +55,13 @@ def assemble(
     step = max(1, ASSEMBLED // max(1, blocks * width))
     for start in range(0, size, step):
         some = rows.some(np.arange(start, min(start + step, size)))
-        found = table[:, some.states[:, None], columns.states]
-        found *= weights[0][:, some.left[:, None], columns.left]
+        found = weights[0][:, some.left[:, None], columns.left]
         found *= weights[1][:, some.right[:, None], columns.right]
-        found *= some.weight[:, :, None]
+        found *= table[:, some.states[:, None], columns.states]
         found *= columns.weight[:, None, :]
+        found *= some.weight[:, :, None]
         matrix[:, start : start + step] = found.real
-    return matrix
+    return sum_ties(sum_ties(matrix, columns.scalars, 2), rows.scalars, 1)
 
 
 def _joint(pairs: PairMoments) -> Complexes:
@@ -293,15 +294,14 @@ class LayerHessian(Struct, frozen=True, dict=True):
         """(k, N, N) the Hessians of units of one pattern, and (k,) their E|Re[C h]|²."""
         count = batch[0].eigenvalues.size
         (left, right), factors = self.vectors(batch), self.factors(batch)
-        matrix, output = np.zeros(()), np.zeros(())
+        hessians, output = np.zeros(()), np.zeros(())
         own = (slice(None), slice(0, count), slice(0, count))
         for table, turn in zip(self.tables(self.logs(batch)), TURNS, strict=True):
             weights = _gram(left, turn(left)), _gram(right, turn(right))
             columns = factors._replace(weight=turn(factors.weight))
-            matrix = matrix + assemble(table, weights, factors, columns)
+            hessians = hessians + assemble(table, weights, factors, columns)
             seen = weights[0][own] * weights[1][own] * table.hh[own]
             output = output + seen.real.sum(axis=(1, 2))
-        hessians = sum_ties(sum_ties(matrix, factors.scalars, 1), factors.scalars, 2)
         return 0.5 * self.factor * (hessians + np.swapaxes(hessians, 1, 2)), self.factor * output
 
     def logs(self, batch: Sequence[Unit]) -> Complexes:
@@ -424,16 +424,18 @@ class LargeBlock(Struct, frozen=True, dict=True):
                 np.unique(one, return_inverse=True) for one in (place, columns.left, columns.right)
             )
             columns = columns._replace(
-                states=kind * places.size + place, left=in_left, right=in_right
+                states=kind * places.size + place,
+                left=in_left,
+                right=in_right,
+                scalars=order[columns.scalars],
             )
-            matrix = np.zeros(())
+            summed = np.zeros(())
             for pairs, turn in zip(layer.tables(layer.logs([unit]), places), TURNS, strict=True):
                 weights = _gram(left, turn(left[:, lefts])), _gram(right, turn(right[:, rights]))
                 turned = columns._replace(weight=turn(columns.weight))
-                matrix = matrix + assemble(pairs, weights, rows, turned)
-            summed = sum_ties(sum_ties(matrix, rows.scalars, 1), order[columns.scalars], 2)
+                summed = summed + assemble(pairs, weights, rows, turned)[0]
             rows_found = np.searchsorted(self.scalars, unit.numbers)
-            found[np.ix_(rows_found, wanted)] += layer.factor * summed[0]
+            found[np.ix_(rows_found, wanted)] += layer.factor * summed
         return found
 
 
