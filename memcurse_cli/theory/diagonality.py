@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -106,9 +107,8 @@ class DiagonalityTally:
             values, vectors = (np.asarray(part, np.float64) for part in np.linalg.eigh(hessians))
             self._spectra.append(values.ravel())
 
-            def pairs(index: int) -> list[Eigenpair]:
-                every = values[index, ::-1], vectors[index, :, ::-1]
-                return top_eigenpairs(lambda _: every, values.shape[1])
+            def solve(index: int, count: int) -> tuple[Floats, Floats]:
+                return values[index, ::-1], vectors[index, :, ::-1]
 
         else:
             self.complete = False
@@ -119,15 +119,14 @@ class DiagonalityTally:
                     break
                 self._residual = max(self._residual, float(largest(scaled[index], 1)[0][0]))
 
-            def pairs(index: int) -> list[Eigenpair]:
-                return top_eigenpairs(
-                    lambda count: largest(hessians[index], count), hessians.shape[1]
-                )
+            def solve(index: int, count: int) -> tuple[Floats, Floats]:
+                return largest(hessians[index], count)
 
         for index in np.argsort(-norms).tolist():
             if len(self.top) == TOP and norms[index] <= self.top[-1].value:
                 break
-            self._take(pairs(index), scalars, index)
+            pairs = top_eigenpairs(partial(solve, index), hessians.shape[1])
+            self._take(pairs, None if scalars is None else scalars[index])
 
     def add_factored(self, block: FactoredBlock) -> None:
         """A block not formed: lower bounds, with errors from what is left of the traces."""
@@ -150,14 +149,14 @@ class DiagonalityTally:
 
             pairs = top_eigenpairs(spanned, len(gram), plain.error)
             sharpest = pairs[0].value if pairs else 0.0
-            self._take(pairs, block.scalars[None], 0)
+            self._take(pairs, block.scalars)
         self._sharpest_possible = max(self._sharpest_possible, sharpest + plain.error)
         steepest = int(np.argmax(diagonal))
         if diagonal[steepest] > sharpest:  # no eigenvalue is below what one coordinate has
-            alone = np.zeros((diagonal.size, 1))
+            alone = np.zeros(diagonal.size)
             alone[steepest] = 1
-            pairs = top_eigenpairs(lambda _: (diagonal[[steepest]], alone), 1)
-            self._take(pairs, block.scalars[None], 0)
+            pair = Eigenpair(float(diagonal[steepest]), alone, shares=alone, dimension=1)
+            self._take([pair], block.scalars)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
         if scaled.factor.size:
@@ -188,9 +187,8 @@ class DiagonalityTally:
             adam_residual_error=max(0.0, self._residual_possible - self._residual),
         )
 
-    def _take(self, pairs: list[Eigenpair], scalars: Integers | None, index: int) -> None:
-        own = None if scalars is None else scalars[index]
-        found = [replace(pair, scalars=own) for pair in pairs]
+    def _take(self, pairs: list[Eigenpair], scalars: Integers | None) -> None:
+        found = [replace(pair, scalars=scalars) for pair in pairs]
         self.top = heapq.nlargest(TOP, [*self.top, *found], key=lambda pair: pair.value)
 
 

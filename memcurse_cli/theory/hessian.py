@@ -27,71 +27,50 @@ TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
 
 
 class Factors(NamedTuple):
-    """Entries of k units of one pattern, each adding κ Re[left · rightᵀ (λ' s_i + η h_i)]."""
+    """What k units of one pattern move: each adds κ Re[w z left · rightᵀ], z an s or an h."""
 
-    places: Integers  # (e,) the eigenvalue within the unit
-    left: Integers  # (e,) the vector over the outputs
-    right: Integers  # (e,) the vector over the inputs
-    derivative: Complexes  # (k, e) λ'
-    rate: Complexes  # (k, e) η
+    states: Integers  # (f,) z: the s of every eigenvalue of the unit, and then every h
+    left: Integers  # (f,) the vector over the outputs
+    right: Integers  # (f,) the vector over the inputs
+    scalars: Integers  # (f,) whose share it is
+    weight: Complexes  # (k, f) w
 
-    def seen(self, turn: Callable[[Complexes], Complexes]) -> Factors:
-        """The same with both weights conjugated, or as they are."""
-        return self._replace(derivative=turn(self.derivative), rate=turn(self.rate))
+    def some(self, chosen: Integers) -> Factors:
+        """Some of them."""
+        states, left, right, scalars = (one[chosen] for one in self[:4])
+        return Factors(states, left, right, scalars, self.weight[:, chosen])
 
 
 def assemble(
     pairs: PairMoments, weights: tuple[Complexes, Complexes], rows: Factors, columns: Factors
 ) -> Floats:
-    """(k, rows, columns) the real part of the four moments' weighted sum, for pairs of entries.
+    """(k, N, n) the real part of the moments of two states, weighted, by the scalars of both.
 
-    The weights are the scalar products of the vectors over outputs, and of those over inputs.
+    The weights are the scalar products of the vectors over outputs, and of those over inputs. What
+    two tables leave of each other, they do to the last digit only if each is summed before.
     """
-    ss, sh, hs, hh = pairs
-    # Every vector is that of the entry's own eigenvalue.
-    own = all(
-        np.array_equal(one.places, one.left) and np.array_equal(one.places, one.right)
-        for one in (rows, columns)
-    )
-    if own:
-        size, width = ss.shape[1:]
-        weight = weights[0][:, :size, :width] * weights[1][:, :size, :width]
-        ss, sh, hs, hh = (weight * table for table in pairs)
-    blocks, size = rows.derivative.shape
-    width = columns.places.size
-    sides = ((columns.derivative, ss, hs), (columns.rate, sh, hh))
+    table = _joint(pairs)
+    blocks, size, width = len(table), rows.states.size, columns.states.size
     matrix = np.empty((blocks, size, width))
     step = max(1, ASSEMBLED // max(1, blocks * width))
     for start in range(0, size, step):
-        part = slice(start, min(start + step, size))
-        found = np.zeros((blocks, part.stop - part.start, width), np.complex128)
-        for right, by_derivative, by_rate in sides:
-            active = _active(right)
-            for left, table in ((rows.derivative, by_derivative), (rows.rate, by_rate)):
-                chosen = _active(left[:, part])
-                if chosen.size == 0 or active.size == 0:
-                    continue
-                places = rows.places[part][chosen, None], columns.places[active]
-                product = table[:, *places] * right[:, None, active]
-                product *= left[:, part][:, chosen, None]
-                if (chosen.size, active.size) == found.shape[1:]:
-                    found += product
-                else:
-                    found[:, chosen[:, None], active] += product
-        if not own:
-            found *= weights[0][:, rows.left[part, None], columns.left]
-            found *= weights[1][:, rows.right[part, None], columns.right]
-        matrix[:, part] = found.real
-    return matrix
+        some = rows.some(np.arange(start, min(start + step, size)))
+        found = weights[0][:, some.left[:, None], columns.left]
+        found *= weights[1][:, some.right[:, None], columns.right]
+        found *= table[:, some.states[:, None], columns.states]
+        found *= columns.weight[:, None, :]
+        found *= some.weight[:, :, None]
+        matrix[:, start : start + step] = found.real
+    return sum_ties(sum_ties(matrix, columns.scalars, 2), rows.scalars, 1)
 
 
-def _active(weights: Complexes) -> Integers:
-    """The entries that have a weight in any of the units."""
-    return np.flatnonzero(weights.any(axis=0))
+def _joint(pairs: PairMoments) -> Complexes:
+    """(..., 2m, 2m) the moments of every s, then of every h."""
+    return np.block([[pairs.ss, pairs.sh], [pairs.hs, pairs.hh]])
 
 
 def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
-    """Sum the entries of each scalar along an axis."""
+    """Sum what each scalar moves along an axis."""
     count = int(scalars.max()) + 1
     if count == scalars.size and np.array_equal(scalars, np.arange(count)):
         return matrix
@@ -112,38 +91,6 @@ class Entries(Struct, frozen=True):
     derivative: Complexes  # (e,) λ', the weight of s
     rate: Complexes  # (e,) η, the weight of h
 
-    @classmethod
-    def of(cls, layer: LayerHessian) -> Entries:
-        """Collect them; a column of D names the input of all, or of a channel of its own."""
-        channels = layer.channels
-        parts: list[tuple[NDArray[Any], ...]] = []
-        size = 0
-        for one in layer.jacobians:
-            absent, rate = np.full(one.scalar.size, -1), one.log_gain_derivative
-            if rate is None:
-                rate = np.zeros(one.scalar.size, np.complex128)
-            moved, derivative = one.eigenvalue, one.eigenvalue_derivative
-            scalar = one.scalar + size
-            parts.append((scalar, channels[moved], moved, absent, absent, derivative, rate))
-            size += one.size
-        for group in layer.projections:
-            row, column, rate = group.row, group.column, group.derivative
-            absent, still = np.full(row.size, -1), np.zeros(row.size, np.complex128)
-            if group.matrix == "B":
-                channel, moved, output, given = channels[row], row, absent, column
-                rate = rate * np.exp(layer.log_gain[row])
-            elif group.matrix == "C":
-                channel, moved, output, given = channels[column], column, row, absent
-            else:
-                channel, given = np.zeros_like(column), column
-                if layer.channel is not None:
-                    channel, given = given, channel
-                moved, output = np.full(row.size, channels.size), row
-                rate = rate / (2.0 if layer.conjugate_pairs else 1.0)
-            parts.append((group.scalar + size, channel, moved, output, given, still, rate))
-            size += group.size
-        return cls(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
-
 
 class Unit(Struct, frozen=True):
     """One channel: the eigenvalues that meet in its outputs, and the entries that move them."""
@@ -156,6 +103,11 @@ class Unit(Struct, frozen=True):
     right: Integers  # (e,) its vector over the inputs: below m a row of γB, from m on a unit
     scalars: Integers  # (e,) each entry's scalar within the unit
     numbers: Integers  # (N,) the scalars of the unit, ascending
+
+    @property
+    def states(self) -> int:
+        """How many states it has: an m+1st where an entry is of the input itself."""
+        return max(self.eigenvalues.size, int(self.places.max()) + 1)
 
     @property
     def pattern(self) -> tuple[bytes, ...]:
@@ -264,8 +216,35 @@ class LayerHessian(Struct, frozen=True, dict=True):
 
     @cached_property
     def entries(self) -> Entries:
-        """What every scalar does."""
-        return Entries.of(self)
+        """What every scalar does; a column of D names the input of all, or of a channel alone."""
+        parts: list[tuple[NDArray[Any], ...]] = []
+        channels, size = self.channels, 0
+        groups: list[ParameterJacobian | ProjectionJacobian] = [*self.jacobians, *self.projections]
+        for one in groups:
+            count = one.scalar.size
+            absent, still = np.full(count, -1), np.zeros(count, np.complex128)
+            output, given, derivative = absent, absent, still
+            if isinstance(one, ParameterJacobian):
+                moved, derivative, rate = one.eigenvalue, one.eigenvalue_derivative, still
+                if one.log_gain_derivative is not None:
+                    rate = one.log_gain_derivative
+                channel = channels[moved]
+            elif one.matrix == "B":
+                moved, given = one.row, one.column
+                rate = one.derivative * np.exp(self.log_gain[moved])
+                channel = channels[moved]
+            elif one.matrix == "C":
+                moved, output, rate = one.column, one.row, one.derivative
+                channel = channels[moved]
+            else:
+                moved, output = np.full(count, channels.size), one.row
+                rate = one.derivative / (2.0 if self.conjugate_pairs else 1.0)
+                channel, given = np.zeros_like(one.column), one.column
+                if self.channel is not None:
+                    channel, given = given, channel
+            parts.append((one.scalar + size, channel, moved, output, given, derivative, rate))
+            size += one.size
+        return Entries(size, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     @cached_property
     def components(self) -> list[list[Unit]]:
@@ -313,26 +292,23 @@ class LayerHessian(Struct, frozen=True, dict=True):
 
     def _matrices(self, batch: Sequence[Unit]) -> tuple[Floats, Floats]:
         """(k, N, N) the Hessians of units of one pattern, and (k,) their E|Re[C h]|²."""
-        unit = batch[0]
-        count = unit.eigenvalues.size
-        left, right = self.vectors(batch)
-        factors = self.factors(batch)
-        matrix = np.zeros((len(batch), unit.entries.size, unit.entries.size))
-        output = np.zeros(len(batch))
+        count = batch[0].eigenvalues.size
+        (left, right), factors = self.vectors(batch), self.factors(batch)
+        hessians, output = np.zeros(()), np.zeros(())
         own = (slice(None), slice(0, count), slice(0, count))
         for table, turn in zip(self.tables(self.logs(batch)), TURNS, strict=True):
             weights = _gram(left, turn(left)), _gram(right, turn(right))
-            matrix += assemble(table, weights, factors, factors.seen(turn))
+            columns = factors._replace(weight=turn(factors.weight))
+            hessians = hessians + assemble(table, weights, factors, columns)
             seen = weights[0][own] * weights[1][own] * table.hh[own]
-            output += seen.real.sum(axis=(1, 2))
-        hessians = self.factor * sum_ties(sum_ties(matrix, unit.scalars, 1), unit.scalars, 2)
-        return 0.5 * (hessians + np.swapaxes(hessians, 1, 2)), self.factor * output
+            output = output + seen.real.sum(axis=(1, 2))
+        return 0.5 * self.factor * (hessians + np.swapaxes(hessians, 1, 2)), self.factor * output
 
     def logs(self, batch: Sequence[Unit]) -> Complexes:
         """(k, m or m+1) log λ of each unit; the input itself is the state of λ = 0."""
         unit = batch[0]
         logs = self.log_eigenvalues[np.stack([one.eigenvalues for one in batch])]
-        if np.any(unit.places == unit.eigenvalues.size):
+        if unit.states > unit.eigenvalues.size:
             nothing = np.full((len(batch), 1), complex(-np.inf))
             logs = np.concatenate([logs, nothing], axis=1)
         return logs
@@ -351,10 +327,19 @@ class LayerHessian(Struct, frozen=True, dict=True):
         return _with_units(left), _with_units(right)
 
     def factors(self, batch: Sequence[Unit]) -> Factors:
-        """The entries of units of one pattern."""
-        entry, unit = np.stack([one.entries for one in batch]), batch[0]
-        weights = self.entries.derivative[entry], self.entries.rate[entry]
-        return Factors(unit.places, unit.left, unit.right, *weights)
+        """What units of one pattern move, by s first."""
+        unit, entry = batch[0], np.stack([one.entries for one in batch])
+        derivative, rate = self.entries.derivative[entry], self.entries.rate[entry]
+        by_rate = rate.any(axis=0)
+        moving = np.flatnonzero(derivative.any(axis=0) | ~by_rate), np.flatnonzero(by_rate)
+        both = np.concatenate(moving)
+        return Factors(
+            np.concatenate([unit.places[moving[0]], unit.states + unit.places[moving[1]]]),
+            unit.left[both],
+            unit.right[both],
+            unit.scalars[both],
+            np.concatenate([derivative[:, moving[0]], rate[:, moving[1]]], axis=1),
+        )
 
 
 class LargeBlock(Struct, frozen=True, dict=True):
@@ -409,53 +394,48 @@ class LargeBlock(Struct, frozen=True, dict=True):
 
     def _squares(self, unit: Unit) -> Floats:
         """(e,) the square of each entry alone, without the factor."""
-        batch = [unit]
-        logs = np.moveaxis(self.hessian.logs(batch), 0, 1)  # every eigenvalue a unit of its own
-        left, right = (vectors[0] for vectors in self.hessian.vectors(batch))
-        factors = self.hessian.factors(batch)
-        derivative, rate = factors.derivative[0], factors.rate[0]
-        total = np.zeros(unit.entries.size)
-        for table, turn in zip(self.hessian.tables(logs), TURNS, strict=True):
-            ss, sh, hs, hh = (part[unit.places, 0, 0] for part in table)
+        layer, entry = self.hessian, unit.entries
+        logs = np.moveaxis(layer.logs([unit]), 0, 1)  # every eigenvalue a unit of its own
+        left, right = (vectors[0] for vectors in layer.vectors([unit]))
+        weight = np.stack([layer.entries.derivative[entry], layer.entries.rate[entry]], axis=1)
+        total = np.zeros(entry.size)
+        for pairs, turn in zip(layer.tables(logs), TURNS, strict=True):
             by_left, by_right = (np.sum(one * turn(one), axis=1) for one in (left, right))
-            moments = derivative * (turn(derivative) * ss + turn(rate) * sh)
-            moments += rate * (turn(derivative) * hs + turn(rate) * hh)
+            table = _joint(pairs)[unit.places]
+            moments = np.einsum("ea,eab,eb->e", weight, table, turn(weight))
             total += (by_left[unit.left] * by_right[unit.right] * moments).real
         return total
 
     def columns(self, chosen: Integers) -> Floats:
         """(N, b) some columns of the block, by their place in it."""
-        found = np.zeros((self.scalars.size, chosen.size))
+        layer, found = self.hessian, np.zeros((self.scalars.size, chosen.size))
         numbers = self.scalars[chosen]
         for unit in self.units:
             wanted = np.flatnonzero(np.isin(numbers, unit.numbers))
             if wanted.size == 0:
                 continue
-            local = np.searchsorted(unit.numbers, numbers[wanted])
             order = np.full(unit.numbers.size, -1)
-            order[local] = np.arange(local.size)
-            entries = np.flatnonzero(order[unit.scalars] >= 0)
-            places, place = np.unique(unit.places[entries], return_inverse=True)
-            batch = [unit]
-            tables = self.hessian.tables(self.hessian.logs(batch), places)
-            left, right = self.hessian.vectors(batch)
-            lefts, left_place = np.unique(unit.left[entries], return_inverse=True)
-            rights, right_place = np.unique(unit.right[entries], return_inverse=True)
-            rows = self.hessian.factors(batch)
-            columns = rows._replace(
-                places=place,
-                left=left_place,
-                right=right_place,
-                derivative=rows.derivative[:, entries],
-                rate=rows.rate[:, entries],
+            order[np.searchsorted(unit.numbers, numbers[wanted])] = np.arange(wanted.size)
+            rows, (left, right) = layer.factors([unit]), layer.vectors([unit])
+            columns = rows.some(np.flatnonzero(order[rows.scalars] >= 0))
+            # Of all states and vectors there may be too many to meet each other.
+            kind, place = np.divmod(columns.states, unit.states)
+            (places, place), (lefts, in_left), (rights, in_right) = (
+                np.unique(one, return_inverse=True) for one in (place, columns.left, columns.right)
             )
-            matrix = np.zeros((1, unit.entries.size, entries.size))
-            for table, turn in zip(tables, TURNS, strict=True):
+            columns = columns._replace(
+                states=kind * places.size + place,
+                left=in_left,
+                right=in_right,
+                scalars=order[columns.scalars],
+            )
+            summed = np.zeros(())
+            for pairs, turn in zip(layer.tables(layer.logs([unit]), places), TURNS, strict=True):
                 weights = _gram(left, turn(left[:, lefts])), _gram(right, turn(right[:, rights]))
-                matrix += assemble(table, weights, rows, columns.seen(turn))
-            summed = sum_ties(sum_ties(matrix, unit.scalars, 1), order[unit.scalars[entries]], 2)
+                turned = columns._replace(weight=turn(columns.weight))
+                summed = summed + assemble(pairs, weights, rows, turned)[0]
             rows_found = np.searchsorted(self.scalars, unit.numbers)
-            found[np.ix_(rows_found, wanted)] += self.hessian.factor * summed[0]
+            found[np.ix_(rows_found, wanted)] += layer.factor * summed
         return found
 
 

@@ -246,6 +246,7 @@ def partial_cholesky(
     among them pivots are chosen one by one, and those that earlier ones explain are left.
     """
     from scipy.linalg import solve_triangular
+    from scipy.linalg.lapack import dpstrf
 
     order = diagonal.size
     rank = min(rank, order)
@@ -260,9 +261,13 @@ def partial_cholesky(
         best = best[residual[best] > 0]
         done = factor[:, :found]
         left = columns(best) - done @ done[best].T
-        lower, chosen = _pivot(left[best], GREED * float(outside.max()))
-        if chosen.size == 0:
+        # A candidate below a share of the best one outside has to wait.
+        least = max(GREED * outside.max(), ROUNDING * np.diag(left[best]).max(initial=0))
+        lower, pivots, count, _ = dpstrf(left[best], least, lower=1)
+        if count == 0:
             break
+        chosen = pivots[:count] - 1
+        lower = lower[:count, :count]
         new = solve_triangular(lower, left[:, chosen].T, lower=True, check_finite=False).T
         factor[:, found : found + chosen.size] = new
         residual -= np.einsum("ij,ij->i", new, new)
@@ -270,24 +275,3 @@ def partial_cholesky(
         residual[best[chosen]] = 0
         found += chosen.size
     return PartialCholesky(factor[:, :found], residual)
-
-
-def _pivot(matrix: Floats, least: float) -> tuple[Floats, Integers]:
-    """The lower factor of the candidates that have at least that pivot, and which they are."""
-    size = len(matrix)
-    lower = np.zeros((size, size))
-    left = np.diag(matrix).copy()
-    smallest = ROUNDING * float(left.max(initial=0))
-    chosen: list[int] = []
-    for step in range(size):
-        pivot = int(np.argmax(left))
-        if left[pivot] <= smallest or (chosen and left[pivot] < least):
-            break
-        root = np.sqrt(left[pivot])
-        column = (matrix[:, pivot] - lower[:, :step] @ lower[pivot, :step]) / root
-        lower[:, step] = column
-        left -= column**2
-        left[pivot] = -np.inf
-        chosen.append(pivot)
-    kept = np.array(chosen, np.intp)
-    return np.tril(lower[kept, : kept.size]), kept

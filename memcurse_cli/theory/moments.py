@@ -24,7 +24,8 @@ from memcurse_cli.theory.linalg import (
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
 MOST_LAGS = 2**21  # beyond which a sum over lags takes minutes
-SLOW = 1.0  # -log|λ|² below which it is the variable of a ring, as |λ|² no longer tells it from 0
+FINEST = 1e-18  # -log|λ|² that nothing tells from 0
+NOTHING = 745.0  # e^-745 is the smallest number
 
 
 class Moments(NamedTuple):
@@ -288,22 +289,20 @@ def ring_moments(
             return StateMoments(math.inf, math.inf)
         if log_inner == log_outer:
             return StateMoments(*outermost.tolist())
-        total = np.zeros(2)
-        lower, slow = math.exp(2 * log_inner), math.exp(-SLOW)
-        if lower < slow:
-            upper = min(slow, math.exp(2 * log_outer))
-            total += _integral(lambda square: at(0.5 * np.log(square)) / scale, lower, upper)
-        if -2 * log_outer < SLOW:
-            decays = -2 * log_outer, min(SLOW, -2 * log_inner)
-            total += _integral(lambda decay: math.exp(-decay) * at(-0.5 * decay) / scale, *decays)
-        area = math.exp(2 * log_outer) * -math.expm1(2 * (log_inner - log_outer))
+        from scipy.integrate import quad_vec  # slow to import, and only rings need it
+
+        least = -2 * log_outer
+
+        def share(place: float) -> Floats:
+            decay = FINEST * math.sinh(place)
+            width = FINEST * math.cosh(place) * math.exp(least - decay)
+            return width * at(-0.5 * decay) / scale
+
+        # Over the decades of -log|λ|², on either side of the unit circle.
+        ends = (math.asinh(end / FINEST) for end in (least, min(-2 * log_inner, least + NOTHING)))
+        total, *_ = quad_vec(share, *ends, epsrel=1e-11, epsabs=0, norm="max")
+        area = -math.expm1(2 * (log_inner - log_outer))  # over r_max²
         return StateMoments(*(scale * total / area).tolist())
-
-
-def _integral(function: Callable[[float], Floats], lower: float, upper: float) -> Floats:
-    from scipy.integrate import quad_vec  # slow to import, and only rings need it
-
-    return np.asarray(quad_vec(function, lower, upper, epsrel=1e-11, epsabs=0, norm="max")[0])
 
 
 def empirical_moments(log_eigenvalue: float, values: Floats) -> StateMoments:

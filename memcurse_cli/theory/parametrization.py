@@ -226,7 +226,7 @@ def parametrize(
             raise UsageError(what, where=option, remedy="leave the angle at 0")
 
     turned_back = chosen.derivatives(log_eigenvalues, step_size)
-    phase, moved = _phase(log_eigenvalues), {}
+    phase, moved = np.exp(1j * log_eigenvalues.imag), {}
     for name, (radial, tangential) in turned_back.items():
         value = np.empty_like(log_eigenvalues)
         value.real, value.imag = radial, tangential
@@ -262,7 +262,7 @@ def normalizing_log_gain(log_eigenvalues: Complexes) -> Complexes:
 
 def normalizing_rate(log_eigenvalues: Complexes, eigenvalue_derivative: Complexes) -> Floats:
     """d log γ/dω of γ = √(1-|λ|²) computed from λ: -Re[λ̄ λ'] / (1-|λ|²)."""
-    product = _eigenvalue(log_eigenvalues).conj() * eigenvalue_derivative
+    product = np.exp(log_eigenvalues).conj() * eigenvalue_derivative
     # What only turns λ leaves a rounding behind that 1-|λ|² would enlarge.
     radial = np.where(np.abs(product.real) > ROUNDING * np.abs(product), product.real, 0.0)
     return np.asarray(radial / np.expm1(2 * log_eigenvalues.real))
@@ -276,7 +276,7 @@ def _zero_order_hold(
     to_one = one_minus_exp(log_eigenvalues)
     with np.errstate(divide="ignore"):  # log γ = -inf at λ = 0
         log_gain = np.log(to_one / -log_eigenvalues) + np.log(step_size)
-    weight = -_eigenvalue(log_eigenvalues) / to_one  # λ / (λ-1)
+    weight = -np.exp(log_eigenvalues) / to_one  # λ / (λ-1)
     with np.errstate(over="ignore"):
         real_share = 1 / (1 + 1j * (log_eigenvalues.imag / log_eigenvalues.real))  # Re A / A
     return log_gain, {
@@ -284,14 +284,6 @@ def _zero_order_hold(
         "log_A_real": weight * log.real - real_share,
         "A_imag": 1j * step_size * (weight - 1 / log_eigenvalues),
     }
-
-
-def _eigenvalue(log_eigenvalues: Complexes) -> Complexes:
-    return np.asarray(np.exp(log_eigenvalues.real) * _phase(log_eigenvalues))
-
-
-def _phase(log_eigenvalues: Complexes) -> Complexes:
-    return np.asarray(np.exp(1j * log_eigenvalues.imag))
 
 
 def _finite(log_eigenvalues: Complexes) -> Complexes:

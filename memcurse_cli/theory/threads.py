@@ -18,19 +18,18 @@ OPENBLAS = "OPENBLAS_NUM_THREADS"
 THREAD_SETTINGS = ("OMP_NUM_THREADS", OPENBLAS, "MKL_NUM_THREADS")
 """The variables by which a user says how many; then nothing is changed here."""
 
-_scope: ContextVar[list[ExitStack] | None] = ContextVar("scope", default=None)
+_scope: ContextVar[ExitStack | None] = ContextVar("scope", default=None)
 
 
 @contextmanager
 def threads_by_order() -> Iterator[None]:
     """A block in which each call of `use_threads_for` holds, for the whole process, to the next."""
-    limits: list[ExitStack] = []
-    token = _scope.set(limits)
-    try:
-        yield
-    finally:
-        _scope.reset(token)
-        _lift(limits)
+    with ExitStack() as limit:
+        token = _scope.set(limit)
+        try:
+            yield
+        finally:
+            _scope.reset(token)
 
 
 def use_threads_for(order: int) -> None:
@@ -38,20 +37,13 @@ def use_threads_for(order: int) -> None:
 
     Nothing is done outside `threads_by_order`, and where the environment says how many.
     """
-    limits = _scope.get()
-    if limits is None or (not limits and any(map(os.environ.get, THREAD_SETTINGS))):
+    limit = _scope.get()
+    if limit is None:
         return
     if order >= THREADED_ORDER:
-        _lift(limits)
-    elif not limits:
-        stack = ExitStack()
-        stack.enter_context(_one_thread())
-        limits.append(stack)
-
-
-def _lift(limits: list[ExitStack]) -> None:
-    while limits:
-        limits.pop().close()
+        limit.close()
+    elif not any(map(os.environ.get, THREAD_SETTINGS)):  # nor is the limit there already
+        limit.enter_context(_one_thread())
 
 
 @contextmanager

@@ -212,8 +212,9 @@ def test_a_ring_over_a_finite_sequence_is_a_sum_of_powers(outer: float) -> None:
         assert tuple(found) == pytest.approx((held, moved), rel=1e-10)
 
 
-def test_a_normalized_ring_keeps_the_variance_and_costs_less() -> None:
-    low, high = 0.81, 0.998
+@pytest.mark.parametrize("left", [2e-3, 2**-26])
+def test_a_normalized_ring_keeps_the_variance_and_costs_less(left: float) -> None:
+    low, high = 0.81, 1 - left
     found = ring_moments(0.5 * np.log(low), 0.5 * np.log(high), 2.0, log_gain=normalizing_log_gain)
     assert found.second_moment == pytest.approx(2, rel=1e-12)
     moved = [2 / (1 - square) + np.log(1 - square) for square in (low, high)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -168,7 +169,7 @@ class HorizonHessian:
         return None if pairs is None else float(np.sum(pairs[0] ** 2))
 
     def top(self, count: int) -> tuple[Floats, Floats]:
-        """(k,) largest eigenvalues and (k, n, n) eigenvectors, from JᵀJ."""
+        """(k,) largest eigenvalues, descending, and (n², k) unit eigenvectors, from JᵀJ."""
         pairs = self._gram_pairs
         assert pairs is not None
         values, coefficients, root = pairs
@@ -176,10 +177,9 @@ class HorizonHessian:
         vectors = []
         for weights in coefficients[:, kept].T:
             seen = (root.T @ weights.reshape(len(root), -1)).reshape(self._steps, *self._channels)
-            vector = self._returned(seen)
+            vector = self._returned(seen).ravel()
             vectors.append(vector / np.linalg.norm(vector))
-        size = self._left.shape[2]
-        return values[kept], np.array(vectors).reshape(-1, size, size)
+        return values[kept], np.array(vectors).T
 
     @property
     def _channels(self) -> tuple[int, int]:
@@ -261,14 +261,13 @@ class DenseHessian(Struct, frozen=True, dict=True):
         return np.asarray(0.5 * (matrix + matrix.T))
 
     def top(self, count: int) -> tuple[Floats, Floats]:
-        """The largest eigenvalues, descending, and eigenvectors (count, n, n) of norm 1, or fewer.
+        """The largest eigenvalues, descending, and (n², count) unit eigenvectors, or fewer.
 
         Raises ArithmeticError: the Lanczos iteration has not converged.
         """
         if self.squared_norm is not None and isinstance(self.operator, HorizonHessian):
             return self.operator.top(count)
-        values, vectors = largest_eigenpairs(self._applied, self.order, count)
-        return values, np.ascontiguousarray(vectors.T).reshape(-1, *self.diagonal.shape)
+        return largest_eigenpairs(self._applied, self.order, count)
 
     def _applied(self, flat: Floats) -> Floats:
         return self.apply(flat.reshape(self.diagonal.shape)).ravel()
@@ -321,18 +320,11 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
     """
     if not hessian.trace > 0:
         return None
-
-    def solve(count: int) -> tuple[Floats, Floats]:
-        values, vectors = hessian.top(count)
-        return values, vectors.reshape(len(vectors), -1).T
-
-    pairs = top_eigenpairs(solve, hessian.order, most=LARGEST_EIGENSPACE)
+    pairs = top_eigenpairs(hessian.top, hessian.order, most=LARGEST_EIGENSPACE)
     pairs = [pair for pair in pairs if pair.value > FLAT * pairs[0].value]
     squared_norm, error = hessian.squared_norm, 0.0
     if squared_norm is None:
-        values = np.array([pair.value for pair in pairs])
-        flat = np.array([pair.vector for pair in pairs])
-        squared_norm, error = _squared_norm(hessian, values, flat)
+        squared_norm, error = _squared_norm(hessian, pairs)
     diagonality = float(np.sum(hessian.diagonal**2)) / squared_norm
     within = DEVIATIONS * error / squared_norm + ROUNDING
     if not (1 - within) / hessian.order <= diagonality <= 1 + within:
@@ -349,7 +341,7 @@ def dense_hessian_scores(hessian: DenseHessian) -> tuple[DiagonalityScores, list
     return scores, pairs
 
 
-def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[float, float]:
+def _squared_norm(hessian: DenseHessian, top: Sequence[Eigenpair]) -> tuple[float, float]:
     """‖H‖_F² = Σ μ² over the top + E‖H z‖² off them, and the standard error of the mean.
 
     From H itself where that is small, else over random signs z (Meyer et al. 2021, Hutch++).
@@ -358,11 +350,11 @@ def _squared_norm(hessian: DenseHessian, values: Floats, flat: Floats) -> tuple[
     if order <= FORMED_ORDER and order * cost <= FORMED_FLOPS:
         return float(np.sum(hessian.to_matrix() ** 2)), 0.0
     generator = np.random.default_rng(0)  # the same report every time
-    draws = []
+    vectors, draws = np.array([pair.vector for pair in top]), []
     for _ in range(PROBES):
         probe = generator.choice([-1.0, 1.0], size=hessian.order)
-        probe -= flat.T @ (flat @ probe)
+        probe -= vectors.T @ (vectors @ probe)
         draws.append(float(np.sum(hessian.apply(probe.reshape(hessian.diagonal.shape)) ** 2)))
     rest = float(np.mean(draws))
     error = float(np.std(draws, ddof=1)) / math.sqrt(PROBES)
-    return float(np.sum(values**2)) + rest, error
+    return sum(pair.value**2 for pair in top) + rest, error

@@ -547,16 +547,17 @@ def total_within_horizon(system: DenseSystem) -> tuple[Floats, float]:
     """(n,) E h_i² and Σ_ij E‖dh/dA_ij‖² alone, in the eigenbasis, where powers are those of λ."""
     basis, lags = system.basis, np.arange(system.steps, dtype=np.float64)
     vectors, drive = basis.vector_products(), basis.row_products(system.readin)
-    second_moment = np.zeros(basis.vectors.shape[0])
+    eigenvalues = np.exp(basis.logs)[:, None]
+    second_moment, ones = np.zeros(len(system.matrix)), np.ones_like(eigenvalues)
     states = []
     for weight, rho, echo in echoes(system.autocorrelation, lags):
-        answers = _modal_answers(basis.logs, echo)
+        answers = _answers(eigenvalues, ones, echo)[..., 0]
         shared = answers * innovations(lags, rho, system.steps, system.read_at)[:, None]
         covariance = drive * (shared.T @ np.stack([answers.conj(), answers]))
         modal = basis.columns.T * basis.combine_vectors(covariance)
         second_moment += weight * (basis.weight @ modal.real)
         states.append((weight, rho, _traces(basis, answers, vectors, drive)))
-    unforced = _modal_answers(basis.logs, _once(system.steps))  # λ^k
+    unforced = powers(eigenvalues, ones, system.steps)[..., 0]  # λ^k
     observed = _traces(basis, unforced, vectors, basis.row_products())
     total = _sum_over_times(observed, states, system.read_at)
     return second_moment, float(total[0, 0])
@@ -602,32 +603,20 @@ def _sum_over_times(
     return total / horizon if read_at == "every" else total
 
 
-def powers(matrix: Floats, drive: Floats, count: int) -> Floats:
-    """(count, n, inputs) A^k B."""
-    return _answers(matrix, drive, _once(count))
+def powers(matrix: NDArray[Any], drive: NDArray[Any], count: int) -> NDArray[Any]:
+    """(count, n, inputs) A^k B of (n, n) A, or of its (n, 1) diagonal."""
+    return _answers(matrix, drive, np.eye(1, count)[0])
 
 
-def _once(horizon: int) -> Floats:
-    """(T,) what an innovation leaves in white noise: itself."""
-    return np.asarray(np.arange(horizon) == 0, np.float64)
-
-
-def _answers(matrix: Floats, drive: Floats, echo: Floats) -> Floats:
+def _answers(matrix: NDArray[Any], drive: NDArray[Any], echo: Floats) -> NDArray[Any]:
     """(T, n, inputs) Z_k, the answer to an innovation k steps ago of which the input holds e_k."""
-    answers = np.empty((echo.size, *drive.shape))
+    answers = np.zeros((echo.size, *drive.shape), drive.dtype)
+    multiply = np.matmul if len(matrix) == matrix.shape[1] else np.multiply
     for lag, held in enumerate(echo.tolist()):
-        answers[lag] = matrix @ answers[lag - 1] if lag else 0.0
+        if lag:
+            answers[lag] = multiply(matrix, answers[lag - 1])
         if held != 0:
             answers[lag] += held * drive
-    return answers
-
-
-def _modal_answers(logs: Complexes, echo: Floats) -> Complexes:
-    """(T, h) Σ_{l<=k} e_l λ^(k-l)."""
-    eigenvalues = np.exp(logs)
-    answers = np.full((echo.size, logs.size), echo[0], np.complex128)
-    for lag in range(1, echo.size):
-        answers[lag] = eigenvalues * answers[lag - 1] + echo[lag]
     return answers
 
 

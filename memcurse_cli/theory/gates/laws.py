@@ -178,7 +178,22 @@ class GateValues(NamedTuple):
     squared_complement: Array | None = None
 
 
-class GateLaw(Struct, frozen=True):
+class OfUnits(Struct, frozen=True):
+    """What holds of n units, by values that all share and arrays with one of each."""
+
+    def take(self, units: Units) -> Self:
+        """The same of some of the units."""
+        taken: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                taken[name] = value[units]
+            elif isinstance(value, OfUnits):
+                taken[name] = value.take(units)
+        return replace(self, **taken) if taken else self
+
+
+class GateLaw(OfUnits, frozen=True):
     """λ and γ of n units as functions of one pre-activation each."""
 
     @property
@@ -189,17 +204,6 @@ class GateLaw(Struct, frozen=True):
     @abstractmethod
     def __call__(self, z: Array) -> GateValues:
         """The gates at pre-activations (…, n), or (…, n, 1) for rows of units that share one."""
-
-    def take(self, units: Units) -> Self:
-        """The law of some of the units, with what it has of each."""
-        taken: dict[str, Any] = {}
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                taken[name] = value[units]
-            elif isinstance(value, GateLaw):
-                taken[name] = value.take(units)
-        return replace(self, **taken) if taken else self
 
 
 class Keep(GateLaw, frozen=True):

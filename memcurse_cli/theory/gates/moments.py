@@ -10,7 +10,14 @@ import numpy as np
 from msgspec import Struct
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation, Decay
-from memcurse_cli.theory.gates.laws import Exponential, GateLaw, JointLaw, JointValues, Units, Write
+from memcurse_cli.theory.gates.laws import (
+    Exponential,
+    GateLaw,
+    JointLaw,
+    JointValues,
+    OfUnits,
+    Write,
+)
 from memcurse_cli.theory.linalg import Array, Floats, Integers, array_namespace, may_be_traced
 from memcurse_cli.theory.moments import moments
 
@@ -25,15 +32,11 @@ CHUNK = 1 << 17  # nodes or draws times units held at once; a few such arrays fi
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
-class Preactivation(Struct, frozen=True):
+class Preactivation(OfUnits, frozen=True):
     """z ~ N(b, σ²) of n units."""
 
     mean: Array  # (n,) b
     spread: Array  # (n,) σ ≥ 0
-
-    def take(self, units: Units) -> Preactivation:
-        """Those of some of the units."""
-        return Preactivation(self.mean[units], self.spread[units])
 
     def at(self, nodes: Floats) -> Array:
         """z = b + σu of every unit at every node, which is a first axis before those of units."""
@@ -417,7 +420,7 @@ STEPS = 2000  # of a chain; the second half counts
 SEED = 11
 
 
-class JointPreactivations(Struct, frozen=True):
+class JointPreactivations(OfUnits, frozen=True):
     """Pre-activations of n units, each of one Gaussian: (n, gates) and (n, gates, gates)."""
 
     mean: Floats
@@ -433,10 +436,6 @@ class JointPreactivations(Struct, frozen=True):
     def still(self) -> JointPreactivations:
         """All held at their means."""
         return JointPreactivations(self.mean, np.zeros_like(self.covariance))
-
-    def take(self, units: Units) -> JointPreactivations:
-        """Those of some of the units."""
-        return JointPreactivations(self.mean[units], self.covariance[units])
 
     def at(self, normal: Floats) -> Floats:
         """(…, n, gates) from normal draws (…, n, gates), or (…, 1, gates) for all."""
