@@ -98,7 +98,7 @@ def _bilinear(z: Complexes) -> DiscreteModes:
 class Part(Struct, frozen=True):
     """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
-    The arrays of entries broadcast against each other.
+    The arrays of entries broadcast against each other and the modes, to which axes may be added.
     """
 
     role: str
@@ -106,23 +106,19 @@ class Part(Struct, frozen=True):
     scalar: Integers  # index of the scalar in the flattened ones
     z_slope: NDArray[Any]  # dz/dω
     log_step_slope: NDArray[Any] | float = 0.0  # d log(γ/g)/dω, as of the step size itself
-    mode: Integers | None = None  # that an entry moves; None where each moves that of its place
     name: str = ""  # the group's, where a tensor holds several; else the role
     keeps_stable: bool = False  # as of `ParameterGroup`, also where it moves Re z
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes."""
-        mode = self.mode
-        if mode is None:
-            mode = np.arange(modes.log_gain.size).reshape(modes.log_gain.shape)
         return layer.group(
             self.role,
             self.stored,
-            modes.eigenvalue_slope.ravel()[mode] * self.z_slope,
-            modes.log_gain_slope.ravel()[mode] * self.z_slope + self.log_step_slope,
+            modes.eigenvalue_slope * self.z_slope,
+            modes.log_gain_slope * self.z_slope + self.log_step_slope,
             name=self.name,
             scalar=self.scalar,
-            eigenvalue=mode,
+            eigenvalue=np.arange(modes.log_gain.size).reshape(modes.log_gain.shape),
             # |λ| < 1 where Re z < 0.
             keeps_stable=self.keeps_stable or not np.any(self.z_slope.real),
         )
@@ -232,29 +228,21 @@ S4_VERSIONS = (
 )
 
 
-class Diagonal(Struct, frozen=True):
-    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω."""
-
-    values: Complexes
-    parts: tuple[Part, ...]
-    stable: bool  # its real part is negative whatever the parameters
-
-    def rearranged(self, arrange: Callable[[NDArray[Any]], NDArray[Any]]) -> Diagonal:
-        """The same in other axes, or that of channels of which each uses one of the rows."""
-        parts = (
-            replace(each, scalar=arrange(each.scalar), z_slope=arrange(each.z_slope))
-            for each in self.parts
-        )
-        return Diagonal(arrange(self.values), tuple(parts), self.stable)
-
-
 class Modes(NamedTuple):
-    """The continuous modes of a layer."""
+    """The continuous modes of a layer, or the diagonal of its A, as modes of a step size of one."""
 
     z: Complexes  # (channels, modes), Δ a
-    log_step: Complexes | float  # log(z/a), (channels, 1 or modes)
     parts: Sequence[Part]  # what moves them
     stable: bool  # Re z < 0 whatever the parameters
+    log_step: Complexes | float = 0.0  # log(z/a), (channels, 1 or modes)
+
+    def rearranged(self, arrange: Callable[[NDArray[Any]], NDArray[Any]]) -> Modes:
+        """The same in other axes, or that of channels of which each uses one of the rows."""
+        parts = [
+            replace(each, scalar=arrange(each.scalar), z_slope=arrange(each.z_slope))
+            for each in self.parts
+        ]
+        return self._replace(z=arrange(self.z), parts=parts)
 
     def recurrence(self, layer: Layer, discrete: DiscreteModes, **fields: Any) -> Recurrence:
         """The layer of its discrete modes, with further fields of `Layer.recurrence`."""
@@ -314,18 +302,15 @@ class Step(Struct, frozen=True):
         """Whether the modes of a channel share their step size."""
         return self.stored.size == len(self.stored)
 
-    def part(self, rate: Complexes) -> Part:
-        """What Δ moves of the modes with these rates (channels, modes)."""
+    def modes(self, diagonal: Modes, *, first: bool = False) -> Modes:
+        """Those of the channels' rows of A, of which what moves Δ comes last or first."""
+        delta, rate = self.parameter.value, diagonal.z
         index = np.arange(self.stored.size).reshape(self.stored.shape)
         slope = rate * self.parameter.slope
-        return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
-
-    def modes(self, diagonal: Diagonal) -> Modes:
-        """Those of the channels' rows of A, of which what moves Δ comes last."""
-        delta, rate = self.parameter.value, diagonal.values
-        scaled = (replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
-        parts, stable = (*scaled, self.part(rate)), diagonal.stable and self.positive
-        return Modes(delta * rate, self.parameter.log, parts, stable)
+        own = [Part(self.role, self.stored, index, slope, self.parameter.log_slope)]
+        scaled = [replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts]
+        parts, stable = own + scaled if first else scaled + own, diagonal.stable and self.positive
+        return Modes(delta * rate, parts, stable, self.parameter.log)
 
 
 def read_diagonal(
@@ -338,7 +323,7 @@ def read_diagonal(
     largest: float = math.inf,
     relu_offset: float = RELU_OFFSET,
     names: tuple[str, str] = ("", ""),
-) -> Diagonal:
+) -> Modes:
     """``A = ± f(real) ± i g(imag)``, with Re A held at ``largest`` where it is beyond.
 
     Two ``roles``, of which the second may be missing, or twice that of one complex tensor.
@@ -361,17 +346,17 @@ def read_diagonal(
     parts[0] = replace(parts[0], z_slope=parts[0].z_slope * (values.real < largest))
     values.real = np.minimum(values.real, largest)
     stable = largest < 0 or (signs[0] < 0 and transforms[0] != "none")
-    return Diagonal(values, tuple(parts), stable)
+    return Modes(values, parts, stable)
 
 
-def read_version(layer: Layer, version: Version) -> Diagonal:
+def read_version(layer: Layer, version: Version) -> Modes:
     """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A."""
     if version.real == version.imag:
         values = layer.pairs(version.real, (None, None))
         both = np.stack([np.ones(values.shape), 1j * np.ones(values.shape)])
         scalar = 2 * np.arange(values.size).reshape(values.shape)
         part = Part(version.real, as_scalars(values), np.stack([scalar, scalar + 1]), both)
-        return Diagonal(values, (part,), stable=False)
+        return Modes(values, (part,), stable=False)
     roles = version.real, version.imag
     transforms = [
         layer.choose(each, silent=each not in version.transforms)
@@ -415,11 +400,11 @@ def mapped(shapes: Shapes) -> bool:
 
 def read_mapped(
     layer: Layer, real: str, imag: str, largest: float = math.inf
-) -> tuple[Diagonal, Step]:
+) -> tuple[Modes, Step]:
     """A (N, H), by the roles of its parts, and log_step (1, H) of a layer mapped over channels."""
     diagonal = read_diagonal(layer, (real, imag), (None, None), largest=largest)
     diagonal = diagonal.rearranged(np.transpose)
-    logarithm = layer.real("log_step", (1, len(diagonal.values))).T
+    logarithm = layer.real("log_step", (1, len(diagonal.z))).T
     return diagonal, Step("log_step", apply_transform(logarithm, "exp"), logarithm)
 
 

@@ -121,12 +121,11 @@ def _read_gated(layer: Layer) -> Modes:
     transforms = ("exp", "exp" if exponential else "none")
     roles = ("Lambda_real", "Lambda_imag")
     diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
-    size = diagonal.values.size
+    size = diagonal.z.size
     layer.require("C_real", (None, size))
     channels = layer.shape("C_real")[0]
     require_eigenvalues(channels * size, layer.names["C_real"])
-    z = np.broadcast_to(diagonal.values, (channels, size))
-    return Modes(z, 0.0, diagonal.parts, stable=True)
+    return diagonal._replace(z=np.broadcast_to(diagonal.z, (channels, size)))
 
 
 def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
@@ -140,7 +139,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
         roles = ("Lambda_log_neg_re", "Lambda_log_im" if exponential else "Lambda_im")
         transforms = ("exp", "exp" if exponential else "none")
         diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
-    rate = diagonal.values
+    rate = diagonal.z
     one_axis = len(layer.shape("log_dt")) == 1
     stored = layer.real("log_dt", (None,) if one_axis else (None, 2))
     require_eigenvalues(len(stored) * rate.size, layer.names["log_dt"])
@@ -159,7 +158,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
     for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
         one = stored[:, column].copy()
         untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
-    return Modes(z, np.log(z / rate), untied, diagonal.stable)
+    return Modes(z, untied, diagonal.stable, np.log(z / rate))
 
 
 def _discrete(layer: Layer, z: Complexes, method: str) -> DiscreteModes:
@@ -251,14 +250,12 @@ class S4D(LayoutFamily):
         version = next(each for each in S4D_VERSIONS if {each.step, each.real} <= names.keys())
         method = layer.choose(DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL)
         diagonal = read_version(layer, version)
-        systems, count = diagonal.values.shape
+        systems, count = diagonal.z.shape
         step = read_step(layer, version, count)
         require_eigenvalues(step.channels * count, names[version.step])
         system = system_of_channel(systems, step.channels, names[version.real])
         diagonal = diagonal.rearranged(lambda rows: rows[..., system, :])
-        modes = step.modes(diagonal)
-        *moved, own = modes.parts
-        modes = modes._replace(parts=(own, *moved))
+        modes = step.modes(diagonal, first=True)
         z, discrete = modes.z, _discrete(layer, modes.z, method)
         # Every kernel but the softmax's is doubled, and the real one's too.
         pairs, doubled = version.imag in names, method != "dss"
@@ -381,7 +378,7 @@ class S5(LayoutFamily):
         roles = ("Lambda_re", "Lambda_im")
         held = roles if split else ("Lambda", "Lambda")
         diagonal = read_diagonal(layer, held, (None,), largest=largest, names=roles)
-        size = diagonal.values.size
+        size = diagonal.z.size
         # log Δ is stored with a last axis of one in JAX.
         column = len(layer.shape("log_step")) == 2
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
