@@ -99,13 +99,19 @@ class DenseLinearRNN(LayoutFamily):
     layouts = (_states(2, B=slice(None), B_re=slice(None), B_real=slice(None)),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        size = layer.shape("A")[0]
+        *heads, size, _ = shape = layer.shape("A")
+        matrix, units = layer.real("A", shape), slice(None)
+        if heads:
+            head = int(layer.match.layer.rpartition(_HEAD)[2])
+            matrix, units = matrix[head], slice(head * size, (head + 1) * size)
+        readin, readout = (layer.matrix(role, math.prod((*heads, size))) for role in ("B", "C"))
         return dense_layer(
             layer,
             "A",
-            layer.real("A", (size, size)),
-            readin=layer.matrix("B", size),
-            readout=layer.matrix("C", size),
+            matrix,
+            readin=None if readin is None else readin[units],
+            readout=None if readout is None else readout[:, units],
+            heads=math.prod(heads),
         )
 
 
@@ -140,21 +146,6 @@ class BlockDiagonalRNN(DenseLinearRNN):
             for match in super().find(tensors)
             for head in range(tensors[match.tensors["A"]].shape[0])
         ]
-
-    def _recurrence(self, layer: Layer) -> Recurrence:
-        heads, size, _ = shape = layer.shape("A")
-        head = int(layer.match.layer.rpartition(_HEAD)[2])
-        units = slice(head * size, (head + 1) * size)
-        readin = layer.matrix("B", heads * size)
-        readout = layer.matrix("C", heads * size)
-        return dense_layer(
-            layer,
-            "A",
-            layer.real("A", shape)[head],
-            readin=None if readin is None else readin[units],
-            readout=None if readout is None else readout[:, units],
-            heads=heads,
-        )
 
 
 _MEMORY_ALONE = (
