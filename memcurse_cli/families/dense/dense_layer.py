@@ -237,11 +237,7 @@ class LowRankRNN(LayoutFamily):
         units, rank = m.shape
         leak = layer.positive(LEAK, most=1, default="0.2")
         scale = leak / units if layer.choose(CONNECTIVITY) == "mean" else leak
-        with np.errstate(over="ignore", invalid="ignore"):
-            overlap = scale * (n.T @ m)
-        if not np.isfinite(overlap).all():
-            raise misfit(_DEFECTIVE, layer.names["m"], "use a checkpoint from another step")
-        values, right = np.linalg.eig(overlap)
+        values, right = np.linalg.eig(scale * (n.T @ m))
         order = np.lexsort((values.imag, values.real))
         values, right = values[order], right[:, order]
         left = left_eigenvectors(right, layer.names["m"], _DEFECTIVE)

@@ -496,7 +496,6 @@ class Parcae(LayoutFamily):
         # Both factors may overflow alone where their product does not.
         decay = np.exp(np.minimum(rate + log_step, np.log(LARGEST_DECAY)))
         slopes = -decay * np.exp(-decay)
-        require_finite(slopes, layer.names["rate"], "the decay")
         return layer.recurrence(
             -decay,
             (

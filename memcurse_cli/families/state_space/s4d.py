@@ -93,53 +93,46 @@ class DSS(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
-        if "param_D" in names:
-            version, modes = "exp", _read_gated(layer)
-        else:
+        form = next(form for form in _FORMS if names.keys() == {*form})
+        version = "exp"
+        if "param_D" not in names:
             default = "exp" if "Lambda_log_neg_re" in names else "softmax"
             version = layer.choose(VERSION, default=default, silent="Lambda_re" in names)
-            if "Lambda_re" in names:
-                diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
-                modes = step.modes(diagonal)
-            else:
-                modes = _read_torch(layer, clipped=version.startswith("clip"))
+        if "Lambda_re" in names:
+            diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
+            modes = step.modes(diagonal)
+        else:
+            modes = _read_shared(layer, form[:2], clipped=version.startswith("clip"))
         discrete = _discrete(layer, modes.z, "dss" if version == "softmax" else ZERO_ORDER_HOLD)
         if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
             still = np.zeros(modes.z.shape, dtype=np.complex128)
             discrete = replace(discrete, log_gain=still, log_gain_slope=still)
             parts = [replace(part, log_step_slope=0.0) for part in modes.parts]
             modes = modes._replace(log_step=0.0, parts=parts)
-        form = next(form for form in _FORMS if names.keys() == {*form})
         readout, direct, along = _read_readout(layer, modes.z.shape)
         tensors = [names[role] for role in form if role != "param_D"]
         return modes.kernel(layer, discrete, readout, direct, along, tensors=tensors)
 
 
-def _read_gated(layer: Layer) -> Modes:
-    """Λ (N), shared by the channels, at a step size of one."""
-    exponential = layer.choose(EXPONENTIAL_FREQUENCY) == "true"
-    transforms = ("exp", "exp" if exponential else "none")
-    roles = ("Lambda_real", "Lambda_imag")
-    diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
-    size = diagonal.z.size
-    layer.require("C_real", (None, size))
-    channels = layer.shape("C_real")[0]
-    require_eigenvalues(channels * size, layer.names["C_real"])
-    return diagonal._replace(z=np.broadcast_to(diagonal.z, (channels, size)))
-
-
-def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
-    """Λ (N), shared by the channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` where log_dt is (H, 2)."""
+def _read_shared(layer: Layer, roles: tuple[str, ...], *, clipped: bool) -> Modes:
+    """Λ (N) of all channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` of log_dt (H, 2), Λ itself in GSS."""
     if "Lambda" in layer.names:
         largest = _CLIPPED_REAL_PART if clipped else math.inf
         names = f"Lambda[{REAL}]", f"Lambda[{IMAGINARY}]"
         diagonal = read_diagonal(layer, ("Lambda",) * 2, (None,), largest=largest, names=names)
     else:
-        exponential = "Lambda_log_im" in layer.names
-        roles = ("Lambda_log_neg_re", "Lambda_log_im" if exponential else "Lambda_im")
+        real, imag = roles
+        exponential = imag == "Lambda_log_im"
+        if imag == "Lambda_imag":
+            exponential = layer.choose(EXPONENTIAL_FREQUENCY) == "true"
         transforms = ("exp", "exp" if exponential else "none")
-        diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
+        diagonal = read_diagonal(layer, (real, imag), (None,), transforms, signs=(-1, 1j))
     rate = diagonal.z
+    if "C_real" in layer.names:
+        layer.require("C_real", (None, rate.size))
+        channels = layer.shape("C_real")[0]
+        require_eigenvalues(channels * rate.size, layer.names["C_real"])
+        return diagonal._replace(z=np.broadcast_to(rate, (channels, rate.size)))
     one_axis = len(layer.shape("log_dt")) == 1
     stored = layer.real("log_dt", (None,) if one_axis else (None, 2))
     require_eigenvalues(len(stored) * rate.size, layer.names["log_dt"])
