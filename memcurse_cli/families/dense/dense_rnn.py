@@ -252,11 +252,10 @@ class OrthogonalRNN(LayoutFamily):
                 parts = pattern.fullmatch(name)
                 if parts is None:
                     continue
-                flat = pattern is _EXPRNN
-                base = f"{name.rpartition('.')[0]}.base" if flat else f"{name[:-8]}0.base"
+                role, last = ("upper", "base") if pattern is _EXPRNN else ("lower", "0.base")
+                base = f"{name.rpartition('.')[0]}.{last}"
                 if base not in tensors or tensors[base].shape != spec.shape:
                     continue
-                role = "upper" if flat else "lower"
                 roles = {role: name, "base": base} | _readin(tensors, parts, spec.shape[0])
                 suffix = parts["weight"].partition("weight_hh")[2].lstrip("_")
                 layer = ".".join(part for part in (parts["module"].rstrip("."), suffix) if part)

@@ -17,7 +17,7 @@ from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Assumption, Layer, Shapes
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_eigenvalues
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
@@ -231,7 +231,7 @@ S4_VERSIONS = (
 class Modes(NamedTuple):
     """The continuous modes of a layer, or the diagonal of its A, as modes of a step size of one."""
 
-    z: Complexes  # (channels, modes), Δ a
+    z: Complexes  # Δ a, (channels, modes) or (modes,) where every mode sees every input
     parts: Sequence[Part]  # what moves them
     stable: bool  # Re z < 0 whatever the parameters
     log_step: Complexes | float = 0.0  # log(z/a), (channels, 1 or modes)
@@ -250,6 +250,7 @@ class Modes(NamedTuple):
             discrete.log_eigenvalue,
             [part.group(layer, discrete) for part in self.parts],
             log_gain=discrete.log_gain + self.log_step,
+            channels=len(self.z) if self.z.ndim > 1 else None,
             stable_by_construction=self.stable,
             **fields,
         )
@@ -268,14 +269,13 @@ class Modes(NamedTuple):
         ``direct`` is the tensor of D, and ``along`` moves B and C. A C of twice the outputs of D
         has a second half that runs backward.
         """
-        channels, outputs = len(self.z), len(readout)
+        outputs = len(readout)
         shape = () if direct is None else layer.store.tensors[direct].shape
         both = len(shape) == 2 and outputs == 2 * shape[0]
-        own = layer.direct(direct, outputs, channels, channels=True)
+        own = layer.direct(direct, outputs, len(self.z), channels=True)
         return self.recurrence(
             layer,
             discrete,
-            channels=channels,
             readout=readout,
             projections=() if both else (*along, *own),
             also=(BOTH_DIRECTIONS,) if both else (),
@@ -291,16 +291,6 @@ class Step(Struct, frozen=True):
     stored: Floats  # (channels, 1 or modes)
     positive: bool = True  # Δ > 0 whatever the parameters
     rescaled: float = 1.0  # the factor on Δ that it holds
-
-    @property
-    def channels(self) -> int:
-        """The number of channels H."""
-        return len(self.stored)
-
-    @property
-    def tied(self) -> bool:
-        """Whether the modes of a channel share their step size."""
-        return self.stored.size == len(self.stored)
 
     def modes(self, diagonal: Modes, *, first: bool = False) -> Modes:
         """Those of the channels' rows of A, of which what moves Δ comes last or first."""
@@ -349,7 +339,28 @@ def read_diagonal(
     return Modes(values, parts, stable)
 
 
-def read_version(layer: Layer, version: Version) -> Modes:
+def read_kernel(
+    layer: Layer, version: Version, role: str, states: int = 1
+) -> tuple[Modes, Step, int]:
+    """The diagonal of A and the step size of every channel, and how many systems they share.
+
+    Channel h uses row ``h mod systems`` of a ``role``, as of what is read of A, where each mode
+    has so many ``states``. Raises a TensorError: these do not divide, or are too many.
+    """
+    diagonal = _read_version(layer, version)
+    systems, modes = diagonal.z.shape
+    step = _read_step(layer, version, modes)
+    channels = len(step.stored)
+    require_eigenvalues(states * channels * modes, layer.names[version.step])
+    if channels % systems:
+        what = f"its {systems} systems do not divide the {channels} channels of the step size"
+        remedy = "check that the layer's tensors belong together"
+        raise misfit(what, layer.names[role], remedy)
+    system = np.arange(channels) % systems
+    return diagonal.rearranged(lambda rows: rows[..., system, :]), step, systems
+
+
+def _read_version(layer: Layer, version: Version) -> Modes:
     """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A."""
     if version.real == version.imag:
         values = layer.pairs(version.real, (None, None))
@@ -367,7 +378,7 @@ def read_version(layer: Layer, version: Version) -> Modes:
     return read_diagonal(layer, roles, (None, None), transforms, signs=signs, relu_offset=offset)
 
 
-def read_step(layer: Layer, version: Version, modes: int) -> Step:
+def _read_step(layer: Layer, version: Version, modes: int) -> Step:
     """Δ of shape (H,), (H, 1) or (H, modes)."""
     shape = layer.shape(version.step)
     untied = len(shape) == 2 and shape[1] == modes
@@ -411,12 +422,3 @@ def read_mapped(
 def as_scalars(values: Complexes) -> Floats:
     """The real and imaginary parts in the order of a last axis of pairs."""
     return np.stack([values.real, values.imag], axis=-1).ravel()
-
-
-def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
-    """(channels,) which row of A and B each channel uses: ``h mod systems``, which must divide."""
-    if channels % systems:
-        what = f"its {systems} systems do not divide the {channels} channels of the step size"
-        remedy = "check that the layer's tensors belong together"
-        raise misfit(what, tensor, remedy)
-    return np.arange(channels) % systems

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
+from memcurse_cli.families.reading import IMAGINARY, REAL
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BILINEAR,
@@ -30,10 +30,8 @@ from memcurse_cli.families.state_space.discretization import (
     as_scalars,
     discretise,
     mapped,
+    read_kernel,
     read_mapped,
-    read_step,
-    read_version,
-    system_of_channel,
 )
 from memcurse_cli.theory.linalg import eigendecompose
 
@@ -103,12 +101,9 @@ class S4DPLR(LayoutFamily):
             each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
         )
         method = layer.choose(DISCRETIZATION)
-        diagonal = read_version(layer, version)
-        systems, modes = diagonal.z.shape
-        step = read_step(layer, version, modes)
-        channels = step.channels
-        require_eigenvalues(2 * channels * modes, names[version.step])
-        system = system_of_channel(systems, channels, names["w" if first else "P"])
+        diagonal, step, systems = read_kernel(layer, version, "w" if first else "P", states=2)
+        channels, modes = diagonal.z.shape
+        tied = step.stored.shape[1] == 1
 
         def spread(rows: NDArray[Any]) -> NDArray[Any]:
             """(…, modes, channels, 1) of (…, rows, modes)."""
@@ -131,20 +126,19 @@ class S4DPLR(LayoutFamily):
             q = spread(stored["Q"].conj() if first else stored["Q"])
         # With one Δ per channel the A of a system is decomposed for the first channel that has it,
         # and scaled; otherwise diag(Δ) A is, for every channel.
-        row, solved = np.arange(channels), slice(None)
-        if step.tied and not first:
-            row, solved = system, slice(systems)
+        solved = slice(systems if tied and not first else channels)
+        row = np.arange(channels) % solved.stop
         delta = step.parameter.value
         spectrum = decompose(
             layer,
             diagonal.z[:, solved],
             p[..., solved, :],
             None if q is None else q[..., solved, :],
-            weight=spread(np.ones((1, modes)) if step.tied else delta)[:, solved],
+            weight=spread(np.ones((1, modes)) if tied else delta)[:, solved],
         )
         rate = spectrum.values[row]
         parts = []
-        if not step.tied:
+        if not tied:
             moved = rate * spectrum.along_diagonal(spread(step.parameter.slope / delta**2))
             index = np.arange(delta.size).reshape(delta.shape)
             parts.append(Part(step.role, step.stored, spread(index), moved))
@@ -157,7 +151,7 @@ class S4DPLR(LayoutFamily):
             scalar = np.stack([index, index + 1])
             parts.append(Part(role, as_scalars(values), scalar, moved.take(row, axis=-2)))
         continuous = Modes(rate, parts, diagonal.stable and step.positive and q is None)
-        if step.tied:
+        if tied:
             continuous = step.modes(continuous, first=True)
         readin: Complexes | None = None
         if "B" in names:
@@ -168,7 +162,6 @@ class S4DPLR(LayoutFamily):
             layer,
             discretise(continuous.z, method),
             tensors=tensors,
-            channels=channels,
             readin=readin,
             also=(*([_TRAINABLE] if trainable else []), _EIGENVALUES_ONLY.format(_NO_READOUT)),
         )
@@ -211,7 +204,6 @@ class AnnotatedS4(LayoutFamily):
         return continuous.recurrence(
             layer,
             discretise(continuous.z, BILINEAR),
-            channels=channels,
             readin=spectrum.project(b).reshape(-1, 1),
             also=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
         )

@@ -29,11 +29,9 @@ from memcurse_cli.families.state_space.discretization import (
     discretise,
     mapped,
     read_diagonal,
+    read_kernel,
     read_mapped,
-    read_step,
-    read_version,
     step_factor,
-    system_of_channel,
 )
 
 KERNEL_LENGTH = Assumption(
@@ -242,12 +240,8 @@ class S4D(LayoutFamily):
         names = layer.names
         version = next(each for each in S4D_VERSIONS if {each.step, each.real} <= names.keys())
         method = layer.choose(DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL)
-        diagonal = read_version(layer, version)
-        systems, count = diagonal.z.shape
-        step = read_step(layer, version, count)
-        require_eigenvalues(step.channels * count, names[version.step])
-        system = system_of_channel(systems, step.channels, names[version.real])
-        diagonal = diagonal.rearranged(lambda rows: rows[..., system, :])
+        diagonal, step, systems = read_kernel(layer, version, version.real)
+        channels, count = diagonal.z.shape
         modes = step.modes(diagonal, first=True)
         z, discrete = modes.z, _discrete(layer, modes.z, method)
         # Every kernel but the softmax's is doubled, and the real one's too.
@@ -255,9 +249,10 @@ class S4D(LayoutFamily):
         readin = np.ones((z.size, 1), dtype=np.complex128)
         along: tuple[ProjectionGroup, ...] = ()
         if "B" in names:
+            # Channels of a system share its row.
+            system = np.arange(channels) % systems
             rows = layer.pairs("B", (1, systems, count), paired=pairs)
             readin = rows[0, system].reshape(-1, 1)
-            # Channels of a system share its row.
             shared = (system[:, None] * count + np.arange(count)).ravel()
             along = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
@@ -273,7 +268,7 @@ class S4D(LayoutFamily):
             "conjugate_pairs": doubled and pairs,
         }
         if "C" not in names:
-            return modes.recurrence(layer, discrete, channels=step.channels, **fields)
+            return modes.recurrence(layer, discrete, **fields)
         readout = layer.pairs("C", (None, *z.shape), paired=pairs).reshape(-1, z.size) * heard
         along += tuple(
             replace(each, derivative=each.derivative * heard[each.column])
