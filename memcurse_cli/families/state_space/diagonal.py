@@ -297,9 +297,7 @@ class MultiHeadedEMA(LayoutFamily):
     """``h[t] = λ h[t-1] + γ β x[t]``, ``y = Σ_heads η h``, one state per head and channel.
 
     ``λ = (1 - σ(alphas)) σ(dampen_factors)`` and ``γ = σ(alphas)`` are those of a head, and one
-    scalar moves the λ of all channels. With α = alphas and δ = dampen_factors,
-
-        dλ/dα = -λ σ(α),    dλ/dδ = λ σ(-δ),    d log γ/dα = σ(-α)
+    scalar moves the λ of all channels.
     """
 
     name = "multi_headed_ema"

@@ -26,7 +26,7 @@ from memcurse_cli.families.recurrence import (
     ProjectionGroup,
     Recurrence,
 )
-from memcurse_cli.theory.gates.laws import log_softplus, softplus
+from memcurse_cli.theory.gates.laws import LOGISTIC, softplus
 
 ZERO_ORDER_HOLD = "zoh"
 BILINEAR = "bilinear"
@@ -132,33 +132,24 @@ class PositiveParameter(Struct, frozen=True):
     log: Complexes  # log f(p); complex, since ``none`` lets a step size be negative
     log_slope: Floats  # d log f/dp
 
-    def times(self, factor: float) -> PositiveParameter:
-        """The same of ``factor f(p)``, for a positive factor."""
-        log = self.log + math.log(factor)
-        return PositiveParameter(self.value * factor, self.slope * factor, log, self.log_slope)
-
 
 def apply_transform(
-    parameter: Floats, transform: str, *, relu_offset: float = RELU_OFFSET
+    p: Floats, transform: str, *, relu_offset: float = RELU_OFFSET, factor: float = 1.0
 ) -> PositiveParameter:
-    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
-    p = np.asarray(parameter, dtype=np.float64)
+    """``factor f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
     if transform == "exp":
-        log = np.minimum(p, _LARGEST_EXPONENT)
-        value, log_slope = np.exp(log), np.ones_like(p)
+        value = slope = np.exp(np.minimum(p, _LARGEST_EXPONENT))
     elif transform == "softplus":
-        value, log = softplus(p), log_softplus(p)
-        log_slope = np.exp(-softplus(-p) - log)
+        value, slope = softplus(p), LOGISTIC(p).value
     elif transform == "sigmoid":
-        log = -softplus(-p)
-        value, log_slope = np.exp(log), np.exp(-softplus(p))
+        value, _, slope = LOGISTIC(p)
+    elif transform == "relu":
+        value, slope = np.maximum(p, 0.0) + relu_offset, (p > 0).astype(np.float64)
     else:
-        slope, value = np.ones_like(p), p
-        if transform == "relu":
-            slope, value = (p > 0).astype(np.float64), np.maximum(p, 0.0) + relu_offset
-        floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value).astype(np.complex128)
-        return PositiveParameter(value, slope, np.log(floored), slope / floored.real)
-    return PositiveParameter(value, value * log_slope, log.astype(np.complex128), log_slope)
+        value, slope = p, np.ones_like(p)
+    value, slope = factor * value, factor * slope
+    floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value).astype(np.complex128)
+    return PositiveParameter(value, slope, np.log(floored), slope / floored.real)
 
 
 BOTH_DIRECTIONS = (
@@ -391,10 +382,10 @@ def _read_step(layer: Layer, version: Version, modes: int) -> Step:
     if version.step == "inv_dt" and layer.choose(FAST_STEP, silent=True) == "true":
         bounded = np.clip(stored, -_STEEPEST, _STEEPEST)
         parameter, steepness = np.sinh(bounded), np.cosh(bounded)
-    step = apply_transform(parameter, transform)
-    step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
     factor = step_factor(layer)
-    return Step(version.step, step.times(factor), stored, transform != "none", factor)
+    step = apply_transform(parameter, transform, factor=factor)
+    step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
+    return Step(version.step, step, stored, transform != "none", factor)
 
 
 def step_factor(layer: Layer) -> float:

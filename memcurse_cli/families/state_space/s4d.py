@@ -370,7 +370,7 @@ class S5(LayoutFamily):
         # log Δ is stored with a last axis of one in JAX.
         column = len(layer.shape("log_step")) == 2
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
-        delta = apply_transform(log_step, "exp").times(step_factor(layer))
+        delta = apply_transform(log_step, "exp", factor=step_factor(layer))
         modes = Step("log_step", delta, log_step).modes(diagonal)
         # Nothing but Re Λ changes the sign of Re z.
         parts = [replace(each, keeps_stable=each.name != "Lambda_re") for each in modes.parts]
