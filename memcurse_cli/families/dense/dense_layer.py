@@ -301,12 +301,10 @@ class CoRNN(LayoutFamily):
         """Cells whose one linear sees the input and both states, and those that split it in two."""
         matches = []
         for module, names in group_by_module(tensors, (_JOINT, _HIDDEN, *_CONSTANTS)).items():
-            if _JOINT not in names:
+            shape = tensors[names[_JOINT]].shape if _JOINT in names else ()
+            if len(shape) != 2 or not shape[0]:
                 continue
-            shapes = [tensors[names[role]].shape for role in (_JOINT, _HIDDEN) if role in names]
-            if any(len(shape) != 2 or not shape[0] for shape in shapes):
-                continue
-            size, columns = tensors[names[_JOINT]].shape
+            size, columns = shape
             if _HIDDEN in names:
                 fits = tensors[names[_HIDDEN]].shape == (size, 2 * size)
             else:
