@@ -237,11 +237,7 @@ class LowRankRNN(LayoutFamily):
         units, rank = m.shape
         leak = layer.positive(LEAK, most=1, default="0.2")
         scale = leak / units if layer.choose(CONNECTIVITY) == "mean" else leak
-        with np.errstate(over="ignore", invalid="ignore"):
-            overlap = scale * (n.T @ m)
-        if not np.isfinite(overlap).all():
-            raise misfit(_DEFECTIVE, layer.names["m"], "use a checkpoint from another step")
-        values, right = np.linalg.eig(overlap)
+        values, right = np.linalg.eig(scale * (n.T @ m))
         order = np.lexsort((values.imag, values.real))
         values, right = values[order], right[:, order]
         left = left_eigenvectors(right, layer.names["m"], _DEFECTIVE)
@@ -305,12 +301,10 @@ class CoRNN(LayoutFamily):
         """Cells whose one linear sees the input and both states, and those that split it in two."""
         matches = []
         for module, names in group_by_module(tensors, (_JOINT, _HIDDEN, *_CONSTANTS)).items():
-            if _JOINT not in names:
+            shape = tensors[names[_JOINT]].shape if _JOINT in names else ()
+            if len(shape) != 2 or not shape[0]:
                 continue
-            shapes = [tensors[names[role]].shape for role in (_JOINT, _HIDDEN) if role in names]
-            if any(len(shape) != 2 or not shape[0] for shape in shapes):
-                continue
-            size, columns = tensors[names[_JOINT]].shape
+            size, columns = shape
             if _HIDDEN in names:
                 fits = tensors[names[_HIDDEN]].shape == (size, 2 * size)
             else:

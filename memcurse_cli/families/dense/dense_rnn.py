@@ -99,13 +99,19 @@ class DenseLinearRNN(LayoutFamily):
     layouts = (_states(2, B=slice(None), B_re=slice(None), B_real=slice(None)),)
 
     def _recurrence(self, layer: Layer) -> Recurrence:
-        size = layer.shape("A")[0]
+        *heads, size, _ = shape = layer.shape("A")
+        matrix, units = layer.real("A", shape), slice(None)
+        if heads:
+            head = int(layer.match.layer.rpartition(_HEAD)[2])
+            matrix, units = matrix[head], slice(head * size, (head + 1) * size)
+        readin, readout = (layer.matrix(role, math.prod((*heads, size))) for role in ("B", "C"))
         return dense_layer(
             layer,
             "A",
-            layer.real("A", (size, size)),
-            readin=layer.matrix("B", size),
-            readout=layer.matrix("C", size),
+            matrix,
+            readin=None if readin is None else readin[units],
+            readout=None if readout is None else readout[:, units],
+            heads=math.prod(heads),
         )
 
 
@@ -140,21 +146,6 @@ class BlockDiagonalRNN(DenseLinearRNN):
             for match in super().find(tensors)
             for head in range(tensors[match.tensors["A"]].shape[0])
         ]
-
-    def _recurrence(self, layer: Layer) -> Recurrence:
-        heads, size, _ = shape = layer.shape("A")
-        head = int(layer.match.layer.rpartition(_HEAD)[2])
-        units = slice(head * size, (head + 1) * size)
-        readin = layer.matrix("B", heads * size)
-        readout = layer.matrix("C", heads * size)
-        return dense_layer(
-            layer,
-            "A",
-            layer.real("A", shape)[head],
-            readin=None if readin is None else readin[units],
-            readout=None if readout is None else readout[:, units],
-            heads=heads,
-        )
 
 
 _MEMORY_ALONE = (
@@ -203,15 +194,12 @@ MAP = Assumption(
     meaning="the map from the stored matrix to an orthogonal one",
 )
 # torch.nn.utils.parametrizations.orthogonal and geotorch, on an RNN's own weight or on a linear.
-_PARAMETRISED = re.compile(
-    r"(?P<module>(?:.*\.)?)parametrizations\.(?P<weight>weight_hh(?:_l\d+)?(?:_reverse)?"
-    r"|W_hh|recurrent_kernel)\.original"
-)
-_LINEAR = re.compile(
-    r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\.parametrizations\.weight\.original"
-)
 # expRNN keeps the skew matrix's upper triangle, once called _A, and multiplies from the right.
-_EXPRNN = re.compile(r"(?P<module>(?:.*\.)?)(?P<weight>recurrent_kernel)\._?A")
+_TRIANGLE = re.compile(
+    r"(?P<module>(?:.*\.)?)(?:"
+    r"parametrizations\.(?P<weight>weight_hh(?:_l\d+)?(?:_reverse)?|W_hh|recurrent_kernel)\.original"
+    r"|recurrent_kernel\.(?:parametrizations\.weight\.original|(?P<upper>_?A)))"
+)
 Square: TypeAlias = NDArray[Any]
 ROUGHLY_ORTHOGONAL = 1e-2
 """How far BᵀB of a half-precision base may be from the identity."""
@@ -257,19 +245,23 @@ class OrthogonalRNN(LayoutFamily):
         for name, spec in tensors.items():
             if len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or not spec.shape[0]:
                 continue
-            for pattern in (_PARAMETRISED, _LINEAR, _EXPRNN):
-                parts = pattern.fullmatch(name)
-                if parts is None:
-                    continue
-                flat = pattern is _EXPRNN
-                base = f"{name.rpartition('.')[0]}.base" if flat else f"{name[:-8]}0.base"
-                if base not in tensors or tensors[base].shape != spec.shape:
-                    continue
-                role = "upper" if flat else "lower"
-                roles = {role: name, "base": base} | _readin(tensors, parts, spec.shape[0])
-                suffix = parts["weight"].partition("weight_hh")[2].lstrip("_")
-                layer = ".".join(part for part in (parts["module"].rstrip("."), suffix) if part)
-                matches.append(Match(layer or self.name, roles))
+            parts = _TRIANGLE.fullmatch(name)
+            if parts is None:
+                continue
+            role, last = ("upper", "base") if parts["upper"] else ("lower", "0.base")
+            base = f"{name.rpartition('.')[0]}.{last}"
+            if base not in tensors or tensors[base].shape != spec.shape:
+                continue
+            roles, weight = {role: name, "base": base}, parts["weight"] or "recurrent_kernel"
+            # The input weight, plain and of the right shape.
+            for beside in (weight.replace("_hh", "_ih"), "input_kernel.weight"):
+                readin = f"{parts['module']}{beside}"
+                shape = tensors[readin].shape if readin in tensors else ()
+                if len(shape) == 2 and shape[0] == spec.shape[0]:
+                    roles.setdefault("readin", readin)
+            suffix = weight.partition("weight_hh")[2].lstrip("_")
+            layer = ".".join(part for part in (parts["module"].rstrip("."), suffix) if part)
+            matches.append(Match(layer or self.name, roles))
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:
@@ -325,15 +317,6 @@ def _require_signs(stored: Square, tensor: str) -> None:
         what = "its diagonal is not of ones and minus ones, as that of Householder reflections is"
     if what:
         raise misfit(what, tensor, "take another --assume orthogonal_map=")
-
-
-def _readin(tensors: Mapping[str, TensorSpec], parts: re.Match[str], size: int) -> dict[str, str]:
-    """The input weight, plain and of the right shape."""
-    for last in (parts["weight"].replace("_hh", "_ih"), "input_kernel.weight"):
-        name = f"{parts['module']}{last}"
-        if name in tensors and len(tensors[name].shape) == 2 and tensors[name].shape[0] == size:
-            return {"readin": name}
-    return {}
 
 
 def _turned(stored: Square, kind: str, *, upper: bool) -> Square:

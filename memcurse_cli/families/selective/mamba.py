@@ -436,7 +436,7 @@ class Mamba3(LawFamily):
 def _drive(layer: Layer, law: TrapezoidStep, at: Floats) -> JointDrive | NoDrive:
     """The rows of step, rate, trapezoid and angles, these taken as independent of all else."""
     heads, start = len(at), _first_step_row(layer, len(at))
-    if start is None or start + 3 * heads >= layer.shape("in_proj.weight")[0]:
+    if start is None:
         return _UNFIT
     rows = layer.finite("in_proj.weight")[start:]
     if np.iscomplexobj(rows):

@@ -87,15 +87,14 @@ class LRU(LayoutFamily):
         direct = plain and layer.options.assume.get(EXPONENTIAL.key) == "false"
         if direct:
             decay, angle = np.clip(nu, -LARGEST_DECAY, LARGEST_DECAY), theta
-            decay_slope, angle_slope = np.ones(size), np.ones(size)
         else:
             with np.errstate(over="ignore"):
-                decay = decay_slope = np.minimum(np.exp(nu), LARGEST_DECAY)
-                angle = angle_slope = np.exp(theta)
+                decay, angle = np.minimum(np.exp(nu), LARGEST_DECAY), np.exp(theta)
             theta_tensor = names[_STACKED if stacked else "theta_log"]
             require_finite(angle, theta_tensor, "the angle e^theta_log")
         log_eigenvalues = -decay + 1j * angle
         eigenvalues = np.exp(log_eigenvalues)
+        by_nu, by_theta = (1, 1) if direct else (decay, angle)
         # γ is a parameter of its own, 1, or √(1-|λ|²) computed from λ.
         log_gain, along_nu = np.zeros(size), None
         also: tuple[str, ...] = ()
@@ -109,8 +108,8 @@ class LRU(LayoutFamily):
             lost = np.maximum(-np.expm1(-2 * decay), np.exp(-LARGEST_DECAY))
             log_gain, along_nu = 0.5 * np.log(lost), decay * np.exp(-2 * decay) / lost
         slopes = {
-            "nu_log": (-decay_slope * eigenvalues, along_nu),
-            "theta_log": (1j * angle_slope * eigenvalues, None),
+            "nu_log": (-by_nu * eigenvalues, along_nu),
+            "theta_log": (1j * by_theta * eigenvalues, None),
             "gamma_log": (np.zeros(size), np.ones(size)),
         }
         groups = [
@@ -298,9 +297,7 @@ class MultiHeadedEMA(LayoutFamily):
     """``h[t] = λ h[t-1] + γ β x[t]``, ``y = Σ_heads η h``, one state per head and channel.
 
     ``λ = (1 - σ(alphas)) σ(dampen_factors)`` and ``γ = σ(alphas)`` are those of a head, and one
-    scalar moves the λ of all channels. With α = alphas and δ = dampen_factors,
-
-        dλ/dα = -λ σ(α),    dλ/dδ = λ σ(-δ),    d log γ/dα = σ(-α)
+    scalar moves the λ of all channels.
     """
 
     name = "multi_headed_ema"
@@ -408,7 +405,7 @@ class EMA(LayoutFamily):
         delta = layer.real("delta", (channels, None, 1))[..., 0]
         product = np.exp(log_sigmoid(alpha) + log_sigmoid(delta))
         # log λ = log(1 - p), p the product of both gates.
-        decay = np.minimum(-np.log1p(-np.minimum(product, 1 - 1e-16)), LARGEST_DECAY)
+        decay = -np.log1p(-np.minimum(product, 1 - 1e-16))
         is_complex = "theta" in layer.names
         turn = np.zeros(shape)
         if is_complex:
@@ -496,7 +493,6 @@ class Parcae(LayoutFamily):
         # Both factors may overflow alone where their product does not.
         decay = np.exp(np.minimum(rate + log_step, np.log(LARGEST_DECAY)))
         slopes = -decay * np.exp(-decay)
-        require_finite(slopes, layer.names["rate"], "the decay")
         return layer.recurrence(
             -decay,
             (

@@ -17,7 +17,7 @@ from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 
 from memcurse_cli.families.family import Assumption, Layer, Shapes
-from memcurse_cli.families.reading import LARGEST_DECAY, misfit
+from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_eigenvalues
 from memcurse_cli.families.recurrence import (
     Complexes,
     Floats,
@@ -26,7 +26,7 @@ from memcurse_cli.families.recurrence import (
     ProjectionGroup,
     Recurrence,
 )
-from memcurse_cli.theory.gates.laws import log_softplus, softplus
+from memcurse_cli.theory.gates.laws import LOGISTIC, softplus
 
 ZERO_ORDER_HOLD = "zoh"
 BILINEAR = "bilinear"
@@ -98,7 +98,7 @@ def _bilinear(z: Complexes) -> DiscreteModes:
 class Part(Struct, frozen=True):
     """Scalars of one tensor that move ``z = Δ a``, and with it λ and ``γ = Δ g(z)``.
 
-    The arrays of entries broadcast against each other.
+    The arrays of entries broadcast against each other and the modes, to which axes may be added.
     """
 
     role: str
@@ -106,23 +106,19 @@ class Part(Struct, frozen=True):
     scalar: Integers  # index of the scalar in the flattened ones
     z_slope: NDArray[Any]  # dz/dω
     log_step_slope: NDArray[Any] | float = 0.0  # d log(γ/g)/dω, as of the step size itself
-    mode: Integers | None = None  # that an entry moves; None where each moves that of its place
     name: str = ""  # the group's, where a tensor holds several; else the role
     keeps_stable: bool = False  # as of `ParameterGroup`, also where it moves Re z
 
     def group(self, layer: Layer, modes: DiscreteModes) -> ParameterGroup:
         """How the scalars move the discrete modes."""
-        mode = self.mode
-        if mode is None:
-            mode = np.arange(modes.log_gain.size).reshape(modes.log_gain.shape)
         return layer.group(
             self.role,
             self.stored,
-            modes.eigenvalue_slope.ravel()[mode] * self.z_slope,
-            modes.log_gain_slope.ravel()[mode] * self.z_slope + self.log_step_slope,
+            modes.eigenvalue_slope * self.z_slope,
+            modes.log_gain_slope * self.z_slope + self.log_step_slope,
             name=self.name,
             scalar=self.scalar,
-            eigenvalue=mode,
+            eigenvalue=np.arange(modes.log_gain.size).reshape(modes.log_gain.shape),
             # |λ| < 1 where Re z < 0.
             keeps_stable=self.keeps_stable or not np.any(self.z_slope.real),
         )
@@ -136,33 +132,24 @@ class PositiveParameter(Struct, frozen=True):
     log: Complexes  # log f(p); complex, since ``none`` lets a step size be negative
     log_slope: Floats  # d log f/dp
 
-    def times(self, factor: float) -> PositiveParameter:
-        """The same of ``factor f(p)``, for a positive factor."""
-        log = self.log + math.log(factor)
-        return PositiveParameter(self.value * factor, self.slope * factor, log, self.log_slope)
-
 
 def apply_transform(
-    parameter: Floats, transform: str, *, relu_offset: float = RELU_OFFSET
+    p: Floats, transform: str, *, relu_offset: float = RELU_OFFSET, factor: float = 1.0
 ) -> PositiveParameter:
-    """``f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
-    p = np.asarray(parameter, dtype=np.float64)
+    """``factor f(p)`` of one of `TRANSFORMS`, as ``param_transform`` in S4's models/s4/s4.py."""
     if transform == "exp":
-        log = np.minimum(p, _LARGEST_EXPONENT)
-        value, log_slope = np.exp(log), np.ones_like(p)
+        value = slope = np.exp(np.minimum(p, _LARGEST_EXPONENT))
     elif transform == "softplus":
-        value, log = softplus(p), log_softplus(p)
-        log_slope = np.exp(-softplus(-p) - log)
+        value, slope = softplus(p), LOGISTIC(p).value
     elif transform == "sigmoid":
-        log = -softplus(-p)
-        value, log_slope = np.exp(log), np.exp(-softplus(p))
+        value, _, slope = LOGISTIC(p)
+    elif transform == "relu":
+        value, slope = np.maximum(p, 0.0) + relu_offset, (p > 0).astype(np.float64)
     else:
-        slope, value = np.ones_like(p), p
-        if transform == "relu":
-            slope, value = (p > 0).astype(np.float64), np.maximum(p, 0.0) + relu_offset
-        floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value).astype(np.complex128)
-        return PositiveParameter(value, slope, np.log(floored), slope / floored.real)
-    return PositiveParameter(value, value * log_slope, log.astype(np.complex128), log_slope)
+        value, slope = p, np.ones_like(p)
+    value, slope = factor * value, factor * slope
+    floored = np.where(np.abs(value) < SMALLEST, SMALLEST, value).astype(np.complex128)
+    return PositiveParameter(value, slope, np.log(floored), slope / floored.real)
 
 
 BOTH_DIRECTIONS = (
@@ -232,29 +219,21 @@ S4_VERSIONS = (
 )
 
 
-class Diagonal(Struct, frozen=True):
-    """The diagonal of A, (systems, modes), and what moves it, with dA/dω in the place of dz/dω."""
-
-    values: Complexes
-    parts: tuple[Part, ...]
-    stable: bool  # its real part is negative whatever the parameters
-
-    def rearranged(self, arrange: Callable[[NDArray[Any]], NDArray[Any]]) -> Diagonal:
-        """The same in other axes, or that of channels of which each uses one of the rows."""
-        parts = (
-            replace(each, scalar=arrange(each.scalar), z_slope=arrange(each.z_slope))
-            for each in self.parts
-        )
-        return Diagonal(arrange(self.values), tuple(parts), self.stable)
-
-
 class Modes(NamedTuple):
-    """The continuous modes of a layer."""
+    """The continuous modes of a layer, or the diagonal of its A, as modes of a step size of one."""
 
-    z: Complexes  # (channels, modes), Δ a
-    log_step: Complexes | float  # log(z/a), (channels, 1 or modes)
+    z: Complexes  # Δ a, (channels, modes) or (modes,) where every mode sees every input
     parts: Sequence[Part]  # what moves them
     stable: bool  # Re z < 0 whatever the parameters
+    log_step: Complexes | float = 0.0  # log(z/a), (channels, 1 or modes)
+
+    def rearranged(self, arrange: Callable[[NDArray[Any]], NDArray[Any]]) -> Modes:
+        """The same in other axes, or that of channels of which each uses one of the rows."""
+        parts = [
+            replace(each, scalar=arrange(each.scalar), z_slope=arrange(each.z_slope))
+            for each in self.parts
+        ]
+        return self._replace(z=arrange(self.z), parts=parts)
 
     def recurrence(self, layer: Layer, discrete: DiscreteModes, **fields: Any) -> Recurrence:
         """The layer of its discrete modes, with further fields of `Layer.recurrence`."""
@@ -262,6 +241,7 @@ class Modes(NamedTuple):
             discrete.log_eigenvalue,
             [part.group(layer, discrete) for part in self.parts],
             log_gain=discrete.log_gain + self.log_step,
+            channels=len(self.z) if self.z.ndim > 1 else None,
             stable_by_construction=self.stable,
             **fields,
         )
@@ -280,14 +260,13 @@ class Modes(NamedTuple):
         ``direct`` is the tensor of D, and ``along`` moves B and C. A C of twice the outputs of D
         has a second half that runs backward.
         """
-        channels, outputs = len(self.z), len(readout)
+        outputs = len(readout)
         shape = () if direct is None else layer.store.tensors[direct].shape
         both = len(shape) == 2 and outputs == 2 * shape[0]
-        own = layer.direct(direct, outputs, channels, channels=True)
+        own = layer.direct(direct, outputs, len(self.z), channels=True)
         return self.recurrence(
             layer,
             discrete,
-            channels=channels,
             readout=readout,
             projections=() if both else (*along, *own),
             also=(BOTH_DIRECTIONS,) if both else (),
@@ -304,28 +283,15 @@ class Step(Struct, frozen=True):
     positive: bool = True  # Δ > 0 whatever the parameters
     rescaled: float = 1.0  # the factor on Δ that it holds
 
-    @property
-    def channels(self) -> int:
-        """The number of channels H."""
-        return len(self.stored)
-
-    @property
-    def tied(self) -> bool:
-        """Whether the modes of a channel share their step size."""
-        return self.stored.size == len(self.stored)
-
-    def part(self, rate: Complexes) -> Part:
-        """What Δ moves of the modes with these rates (channels, modes)."""
+    def modes(self, diagonal: Modes, *, first: bool = False) -> Modes:
+        """Those of the channels' rows of A, of which what moves Δ comes last or first."""
+        delta, rate = self.parameter.value, diagonal.z
         index = np.arange(self.stored.size).reshape(self.stored.shape)
         slope = rate * self.parameter.slope
-        return Part(self.role, self.stored, index, slope, self.parameter.log_slope)
-
-    def modes(self, diagonal: Diagonal) -> Modes:
-        """Those of the channels' rows of A, of which what moves Δ comes last."""
-        delta, rate = self.parameter.value, diagonal.values
-        scaled = (replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts)
-        parts, stable = (*scaled, self.part(rate)), diagonal.stable and self.positive
-        return Modes(delta * rate, self.parameter.log, parts, stable)
+        own = [Part(self.role, self.stored, index, slope, self.parameter.log_slope)]
+        scaled = [replace(each, z_slope=delta * each.z_slope) for each in diagonal.parts]
+        parts, stable = own + scaled if first else scaled + own, diagonal.stable and self.positive
+        return Modes(delta * rate, parts, stable, self.parameter.log)
 
 
 def read_diagonal(
@@ -338,7 +304,7 @@ def read_diagonal(
     largest: float = math.inf,
     relu_offset: float = RELU_OFFSET,
     names: tuple[str, str] = ("", ""),
-) -> Diagonal:
+) -> Modes:
     """``A = ± f(real) ± i g(imag)``, with Re A held at ``largest`` where it is beyond.
 
     Two ``roles``, of which the second may be missing, or twice that of one complex tensor.
@@ -361,17 +327,38 @@ def read_diagonal(
     parts[0] = replace(parts[0], z_slope=parts[0].z_slope * (values.real < largest))
     values.real = np.minimum(values.real, largest)
     stable = largest < 0 or (signs[0] < 0 and transforms[0] != "none")
-    return Diagonal(values, tuple(parts), stable)
+    return Modes(values, parts, stable)
 
 
-def read_version(layer: Layer, version: Version) -> Diagonal:
+def read_kernel(
+    layer: Layer, version: Version, role: str, states: int = 1
+) -> tuple[Modes, Step, int]:
+    """The diagonal of A and the step size of every channel, and how many systems they share.
+
+    Channel h uses row ``h mod systems`` of a ``role``, as of what is read of A, where each mode
+    has so many ``states``. Raises a TensorError: these do not divide, or are too many.
+    """
+    diagonal = _read_version(layer, version)
+    systems, modes = diagonal.z.shape
+    step = _read_step(layer, version, modes)
+    channels = len(step.stored)
+    require_eigenvalues(states * channels * modes, layer.names[version.step])
+    if channels % systems:
+        what = f"its {systems} systems do not divide the {channels} channels of the step size"
+        remedy = "check that the layer's tensors belong together"
+        raise misfit(what, layer.names[role], remedy)
+    system = np.arange(channels) % systems
+    return diagonal.rearranged(lambda rows: rows[..., system, :]), step, systems
+
+
+def _read_version(layer: Layer, version: Version) -> Modes:
     """``A = -f(real) ± i g(imag)``, with the transforms of the version, or a stored A."""
     if version.real == version.imag:
         values = layer.pairs(version.real, (None, None))
         both = np.stack([np.ones(values.shape), 1j * np.ones(values.shape)])
         scalar = 2 * np.arange(values.size).reshape(values.shape)
         part = Part(version.real, as_scalars(values), np.stack([scalar, scalar + 1]), both)
-        return Diagonal(values, (part,), stable=False)
+        return Modes(values, (part,), stable=False)
     roles = version.real, version.imag
     transforms = [
         layer.choose(each, silent=each not in version.transforms)
@@ -382,7 +369,7 @@ def read_version(layer: Layer, version: Version) -> Diagonal:
     return read_diagonal(layer, roles, (None, None), transforms, signs=signs, relu_offset=offset)
 
 
-def read_step(layer: Layer, version: Version, modes: int) -> Step:
+def _read_step(layer: Layer, version: Version, modes: int) -> Step:
     """Δ of shape (H,), (H, 1) or (H, modes)."""
     shape = layer.shape(version.step)
     untied = len(shape) == 2 and shape[1] == modes
@@ -395,10 +382,10 @@ def read_step(layer: Layer, version: Version, modes: int) -> Step:
     if version.step == "inv_dt" and layer.choose(FAST_STEP, silent=True) == "true":
         bounded = np.clip(stored, -_STEEPEST, _STEEPEST)
         parameter, steepness = np.sinh(bounded), np.cosh(bounded)
-    step = apply_transform(parameter, transform)
-    step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
     factor = step_factor(layer)
-    return Step(version.step, step.times(factor), stored, transform != "none", factor)
+    step = apply_transform(parameter, transform, factor=factor)
+    step = replace(step, slope=step.slope * steepness, log_slope=step.log_slope * steepness)
+    return Step(version.step, step, stored, transform != "none", factor)
 
 
 def step_factor(layer: Layer) -> float:
@@ -415,23 +402,14 @@ def mapped(shapes: Shapes) -> bool:
 
 def read_mapped(
     layer: Layer, real: str, imag: str, largest: float = math.inf
-) -> tuple[Diagonal, Step]:
+) -> tuple[Modes, Step]:
     """A (N, H), by the roles of its parts, and log_step (1, H) of a layer mapped over channels."""
     diagonal = read_diagonal(layer, (real, imag), (None, None), largest=largest)
     diagonal = diagonal.rearranged(np.transpose)
-    logarithm = layer.real("log_step", (1, len(diagonal.values))).T
+    logarithm = layer.real("log_step", (1, len(diagonal.z))).T
     return diagonal, Step("log_step", apply_transform(logarithm, "exp"), logarithm)
 
 
 def as_scalars(values: Complexes) -> Floats:
     """The real and imaginary parts in the order of a last axis of pairs."""
     return np.stack([values.real, values.imag], axis=-1).ravel()
-
-
-def system_of_channel(systems: int, channels: int, tensor: str) -> Integers:
-    """(channels,) which row of A and B each channel uses: ``h mod systems``, which must divide."""
-    if channels % systems:
-        what = f"its {systems} systems do not divide the {channels} channels of the step size"
-        remedy = "check that the layer's tensors belong together"
-        raise misfit(what, tensor, remedy)
-    return np.arange(channels) % systems

@@ -252,14 +252,11 @@ class UnICORNN(LayoutFamily):
         )
 
 
-# The vector's name and that of the input weight beside it, (inputs, H) but for weight_ih.
-_NAMES = (
-    (re.compile(r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)"), "weight_ih"),
-    (re.compile("vector_u(?P<suffix>)"), "weight_ih"),
-    (re.compile("recurrent_scale(?P<suffix>)"), "kernel"),
-    (re.compile("recurrent_kernel(?P<suffix>)"), "input_kernel"),
-    (re.compile("recurrent_kernel(?P<suffix>)"), "kernel"),
+_VECTOR = re.compile(
+    r"weight_hh(?P<suffix>(?:_l\d+)?(?:_reverse)?)|vector_u|recurrent_scale|recurrent_kernel"
 )
+# The names of the input weight beside it, (inputs, H) but for weight_ih.
+_READINS = {"recurrent_scale": ("kernel",), "recurrent_kernel": ("input_kernel", "kernel")}
 _BENT = ("recurrent_scale", "vector_u")  # haste's and torchrecurrent's, by default with a tanh
 CELLS = Lookalikes("ind_rnn", "an IndRNN")
 
@@ -289,22 +286,20 @@ class IndRNN(LayoutFamily):
             if len(spec.shape) != 1 or not spec.shape[0]:
                 continue
             module, last = split_name(name)
-            before = name.removesuffix(last)
-            for pattern, weight in _NAMES:
-                parts = pattern.fullmatch(last)
-                if parts is None or f"{before}{_TIME}" in tensors:
-                    continue
-                readin = f"{before}{weight}{parts['suffix']}"
+            before, parts = name.removesuffix(last), _VECTOR.fullmatch(last)
+            if parts is None or f"{before}{_TIME}" in tensors:
+                continue
+            suffix, roles = parts["suffix"] or "", {"weight_hh": name}
+            for weight in _READINS.get(last, ("weight_ih",)):
+                readin = f"{before}{weight}{suffix}"
                 shape = tensors[readin].shape if readin in tensors else ()
                 units = 0 if weight == "weight_ih" else 1
-                fits = len(shape) == 2 and shape[units] == spec.shape[0]
-                # A vector under this name alone could be anything's.
-                if last in ("recurrent_kernel", "vector_u") and not fits:
-                    continue
-                roles = {"weight_hh": name} | ({"weight_ih": readin} if fits else {})
-                layer = ".".join(filter(None, (module, parts["suffix"].lstrip("_"))))
+                if len(shape) == 2 and shape[units] == spec.shape[0]:
+                    roles.setdefault("weight_ih", readin)
+            # A vector under this name alone could be anything's.
+            if len(roles) == 2 or last not in ("recurrent_kernel", "vector_u"):
+                layer = ".".join(filter(None, (module, suffix.lstrip("_"))))
                 matches.append(Match(layer or self.name, roles))
-                break
         return matches
 
     def _recurrence(self, layer: Layer) -> Recurrence:

@@ -9,17 +9,15 @@ eigenvalues come in exact conjugate pairs and cost a quarter of the complex form
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
 from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
-from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
+from memcurse_cli.families.reading import IMAGINARY, REAL
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
     BILINEAR,
@@ -32,10 +30,8 @@ from memcurse_cli.families.state_space.discretization import (
     as_scalars,
     discretise,
     mapped,
+    read_kernel,
     read_mapped,
-    read_step,
-    read_version,
-    system_of_channel,
 )
 from memcurse_cli.theory.linalg import eigendecompose
 
@@ -50,6 +46,8 @@ _EIGENVALUES_ONLY = (
 _NO_READOUT = "so that no readout is given and no Hessian"
 _KERNEL_LENGTH = "and the stored C holds the kernel's length, so that there is no Hessian"
 _TRAINABLE = "every tensor of A is trained; version 2 keeps them fixed unless told otherwise"
+
+_PARTS = np.array([1, 1j]).reshape(2, 1, 1, 1)  # what a unit of Re and of Im adds
 
 
 def _is_first_version(shapes: Shapes) -> bool:
@@ -103,81 +101,67 @@ class S4DPLR(LayoutFamily):
             each for each in S4_VERSIONS if {each.step, each.real, each.imag} <= names.keys()
         )
         method = layer.choose(DISCRETIZATION)
-        diagonal = read_version(layer, version)
-        if first:
-            channels = layer.shape("log_dt")[0]
-            used = system_of_channel(len(diagonal.values), channels, names["w"])
-            diagonal = diagonal.rearranged(lambda rows: rows[..., used, :])
-        systems, modes = diagonal.values.shape
-        step = read_step(layer, version, modes)
-        require_eigenvalues(2 * step.channels * modes, names[version.step])
-        system = system_of_channel(systems, step.channels, names["P"])
+        diagonal, step, systems = read_kernel(layer, version, "w" if first else "P", states=2)
+        channels, modes = diagonal.z.shape
+        tied = step.stored.shape[1] == 1
+
+        def spread(rows: NDArray[Any]) -> NDArray[Any]:
+            """(…, modes, channels, 1) of (…, rows, modes)."""
+            used = np.arange(channels) % rows.shape[-2]
+            return np.swapaxes(rows[..., used, :], -1, -2)[..., None]
 
         def read(role: str, leading: int | None) -> Complexes:
-            """(rank or 1, systems, modes); version 1 has B before P, of one channel or of all."""
+            """(rank or 1, rows, modes); version 1 has B before P, of one channel or of all."""
             if not first:
                 return layer.pairs(role, (leading, systems, modes))
-            channels = 1 if len(layer.shape(role)) == 3 else systems
-            rows = np.swapaxes(layer.pairs(role, (channels, None, modes)), 0, 1)
-            return rows[:1] if role == "B" else rows[1:]
+            rows = 1 if len(layer.shape(role)) == 3 else channels
+            both = np.swapaxes(layer.pairs(role, (rows, None, modes)), 0, 1)
+            return both[:1] if role == "B" else both[1:]
 
-        p = read("P", None)
-        q = read("Q", len(p)) if "Q" in names else None
-        # With one Δ per channel A is decomposed once per system and scaled; otherwise diag(Δ) A
-        # is, for every channel: the system of each matrix, the row of each channel, their scales.
-        delta, one = step.parameter.value, np.ones((1, 1))
-        if step.tied:
-            source, row, weight, scale = np.arange(systems), system, one, delta
-        else:
-            source, row, weight, scale = system, np.arange(step.channels), delta, one
+        diagonal = diagonal.rearranged(spread)
+        stored = {"P": read("P", None)}
+        p, q = spread(stored["P"]), None
+        if "Q" in names:
+            stored["Q"] = read("Q", len(stored["P"]))
+            q = spread(stored["Q"].conj() if first else stored["Q"])
+        # With one Δ per channel the A of a system is decomposed for the first channel that has it,
+        # and scaled; otherwise diag(Δ) A is, for every channel.
+        solved = slice(systems if tied and not first else channels)
+        row = np.arange(channels) % solved.stop
+        delta = step.parameter.value
         spectrum = decompose(
-            diagonal.values[source],
-            p[:, source % p.shape[1]],
-            None if q is None else (q.conj() if first else q)[:, source],
-            np.broadcast_to(weight, (source.size, weight.shape[1])),
-            layer.options.device,
-            names["P"],
+            layer,
+            diagonal.z[:, solved],
+            p[..., solved, :],
+            None if q is None else q[..., solved, :],
+            weight=spread(np.ones((1, modes)) if tied else delta)[:, solved],
         )
         rate = spectrum.values[row]
-        z = scale * rate
-        # (channels, 2 modes, 1): the eigenvalue that an entry for each mode of A moves.
-        mode = np.arange(rate.size).reshape(*rate.shape, 1)
-
-        def low_rank(role: str, stored: Complexes, slope: Complexes) -> Part:
-            """Of P or Q (rank, systems, modes), by (rank, rows, 2 modes, modes, 2) da/dω."""
-            scalar = np.arange(2 * stored.size).reshape(*stored.shape, 2)
-            scalar = scalar[:, system % stored.shape[1]][:, :, None]
-            moved = scale[..., None, None] * slope[:, row]
-            return Part(role, as_scalars(stored), scalar, moved, mode=mode[..., None])
-
-        if step.tied:
-            parts = [step.part(rate)]
-        else:
-            moved = spectrum.along_weight() * step.parameter.slope[:, None]
-            scalar = np.arange(step.stored.size).reshape(step.stored.shape)[:, None]
-            parts = [Part(step.role, step.stored, scalar, moved, mode=mode)]
+        parts = []
+        if not tied:
+            moved = rate * spectrum.along_diagonal(spread(step.parameter.slope / delta**2))
+            index = np.arange(delta.size).reshape(delta.shape)
+            parts.append(Part(step.role, step.stored, spread(index), moved))
         for part in diagonal.parts:
-            moved = spectrum.along_diagonal(part.z_slope[..., source, :])[..., row, :, :]
-            scalar = part.scalar[..., system, None, :]
-            parts.append(replace(part, scalar=scalar, z_slope=scale[..., None] * moved, mode=mode))
-        parts.append(low_rank("P", p, spectrum.along_p()))
-        if q is not None:
-            along_q = spectrum.along_q()
-            if first:
-                along_q[..., 1] *= -1  # of the conjugate
-            parts.append(low_rank("Q", q, along_q))
+            moved = spectrum.along_diagonal(part.z_slope[..., solved, :]).take(row, axis=-2)
+            parts.append(replace(part, z_slope=moved))
+        for role, values in stored.items():
+            moved = spectrum.along_p() if role == "P" else spectrum.along_q(conjugate=first)
+            index = 2 * spread(np.arange(values.size).reshape(values.shape))
+            scalar = np.stack([index, index + 1])
+            parts.append(Part(role, as_scalars(values), scalar, moved.take(row, axis=-2)))
+        continuous = Modes(rate, parts, diagonal.stable and step.positive and q is None)
+        if tied:
+            continuous = step.modes(continuous, first=True)
         readin: Complexes | None = None
         if "B" in names:
-            drive = np.broadcast_to(read("B", 1)[0], (systems, modes))
-            readin = spectrum.project(drive[source])[row].reshape(-1, 1)
+            drive = spread(read("B", 1))[0, :, solved]
+            readin = spectrum.project(drive)[row].reshape(-1, 1)
         trainable = version in S4_VERSIONS[:2] and not first
-        log_step = step.parameter.log if step.tied else 0.0
-        stable = diagonal.stable and step.positive and q is None
-        return Modes(z, log_step, parts, stable).recurrence(
+        return continuous.recurrence(
             layer,
-            discretise(z, method),
+            discretise(continuous.z, method),
             tensors=tensors,
-            channels=step.channels,
             readin=readin,
             also=(*([_TRAINABLE] if trainable else []), _EIGENVALUES_ONLY.format(_NO_READOUT)),
         )
@@ -203,141 +187,105 @@ class AnnotatedS4(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im", LARGEST_REAL_PART)
-        channels, modes = diagonal.values.shape
+        channels, modes = diagonal.z.shape
         for role in ("P", "B"):
             layer.require(role, (modes, channels))
-        stored = layer.finite("P")
-        p = stored.T.astype(np.complex128)
-        matrix = diagonal.values[:, None] * np.eye(modes) - p[..., None] * p[:, None].conj()
-        device = layer.options.device
-        values, left, right = _eigensystem(
-            matrix, device, layer.names["P"], lambda found: (found.real, found.imag)
-        )
-
-        # da = l dA r, for every eigenvalue and every mode: (channels, modes, modes).
-        met = np.einsum("hk,hik->hi", p.conj(), right)[..., None] * left
-        seen = np.einsum("hik,hk->hi", left, p)[..., None] * right
-        along = [
-            (each.role, "", each.stored, each.z_slope[:, None] * left * right)
-            for each in diagonal.parts
-        ]
-        if np.iscomplexobj(stored):
-            along.append(("P", f"P[{REAL}]", stored.real, -(met + seen)))
-            along.append(("P", f"P[{IMAGINARY}]", stored.imag, -1j * (met - seen)))
-        else:
-            along.append(("P", "", stored, -(met + seen)))
-        scalar = diagonal.parts[0].scalar[:, None]
-        mode = np.arange(values.size).reshape(*values.shape, 1)
-        delta = step.parameter.value
+        # (modes, channels, 1), as P and B are stored.
+        diagonal = diagonal.rearranged(lambda rows: rows.T[..., None])
+        p, b = (layer.finite(role)[..., None] for role in ("P", "B"))
+        spectrum = decompose(layer, diagonal.z, p[None], weight=np.ones(p.shape), conjugates=False)
         parts = [
-            Part(role, scalars, scalar, delta[..., None] * slope, mode=mode, name=name)
-            for role, name, scalars, slope in along
+            replace(each, z_slope=spectrum.along_diagonal(each.z_slope)) for each in diagonal.parts
         ]
-        z = delta * values
-        readin = layer.finite("B").T.astype(np.complex128)
-        return Modes(z, step.parameter.log, (*parts, step.part(values)), stable=True).recurrence(
+        names = (f"P[{REAL}]", f"P[{IMAGINARY}]") if np.iscomplexobj(p) else ("P",)
+        for name, stored, moved in zip(names, (p.real, p.imag), spectrum.along_p(), strict=False):
+            parts.append(Part("P", stored, parts[0].scalar, moved[0], name=name))
+        continuous = step.modes(Modes(spectrum.values, parts, stable=True))
+        return continuous.recurrence(
             layer,
-            discretise(z, BILINEAR),
-            channels=channels,
-            readin=np.einsum("hik,hk->hi", left, readin).reshape(-1, 1),
+            discretise(continuous.z, BILINEAR),
+            readin=spectrum.project(b).reshape(-1, 1),
             also=(_EIGENVALUES_ONLY.format(_KERNEL_LENGTH),),
         )
 
 
-class LowRankSpectrum(Struct, frozen=True):
-    """The eigendecomposition of one matrix per row."""
+class LowRankSpectrum(NamedTuple):
+    """The eigenvectors of one ``A = diag(w) - P Qᵀ`` per row, times a weight from the left.
 
-    values: Complexes  # (rows, 2 modes) eigenvalues, by frequency
-    # (rows, 2 modes, 2, modes) the left eigenvectors, weighted, and the right ones, of norm 1, by
-    # the parts that meet Re s and Im s.
-    left: Complexes
-    right: Complexes
-    weight: Floats  # (rows, 1, 1 or modes) the step sizes that multiply A from the left, or one
-    left_p: Complexes  # (rank, rows, 2 modes) l·p
-    right_q: Complexes  # (rank, rows, 2 modes) q·r
+    Where the state stands beside its conjugate, A has w̄, P̄ and Q̄ in a second half.
+    """
+
+    values: Complexes  # (rows, n) eigenvalues
+    left: Complexes  # (halves, modes, rows, n) left eigenvectors, times the weight
+    right: Complexes  # (halves, modes, rows, n) right ones, of norm 1
+    p: NDArray[Any]  # (rank, modes, rows, 1)
+    q: NDArray[Any]
     tied: bool  # Q is P's conjugate
 
-    @property
-    def share(self) -> Complexes:
-        """(rows, 2 modes, modes) da for the real part of every mode."""
-        share: Complexes = (self.left * self.right).sum(axis=-2)
-        return share
+    def _halves(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(…, halves, modes, rows, 1)."""
+        return np.stack([values, values.conj()][: len(self.left)], axis=-4)
 
-    def along_diagonal(self, slope: Complexes) -> Complexes:
-        """(…, rows, 2 modes, modes) da/dω where ω moves w by ``slope`` (…, rows, modes)."""
-        slope = slope[..., None, :]
-        crossed = self.left[..., ::-1, :] * self.right
-        return slope.real * self.share + slope.imag * (crossed[..., 0, :] - crossed[..., 1, :])
+    def along_diagonal(self, slope: NDArray[Any]) -> Complexes:
+        """(…, modes, rows, n) da/dω where ω moves w by ``slope`` (…, modes, rows, 1)."""
+        moved: Complexes = (self.left * self.right * self._halves(slope)).sum(axis=-4)
+        return moved
 
     def along_p(self) -> Complexes:
-        """(rank, rows, 2 modes, modes, 2) da for Re P and Im P; Q follows where it is tied."""
-        left, right = np.swapaxes(self.left, -1, -2), np.swapaxes(self.right, -1, -2)
-        moved = self.right_q[..., None, None] * left
-        if self.tied:
-            moved += self.left_p[..., None, None] * right
-        return -2 * moved
+        """(2, rank, modes, rows, n) da for Re P and Im P, which Q may follow as its conjugate."""
+        moved = self._along(self.left, self.right, self.q, _PARTS)
+        return moved + self.along_q(conjugate=True) if self.tied else moved
 
-    def along_q(self) -> Complexes:
-        """(rank, rows, 2 modes, modes, 2) da for Re Q and Im Q."""
-        right: Complexes = np.swapaxes(self.right, -1, -2) * np.array([1, -1])
-        return -2 * self.left_p[..., None, None] * right
+    def along_q(self, *, conjugate: bool) -> Complexes:
+        """(2, rank, modes, rows, n) da for the parts of Q, or of what Q is the conjugate of."""
+        return self._along(self.right, self.left, self.p, _PARTS.conj() if conjugate else _PARTS)
 
-    def along_weight(self) -> Complexes:
-        """(rows, 2 modes, modes) da for the step size of each mode: a/Δ times its share of l r."""
-        return self.values[..., None] * self.share / self.weight / self.weight
+    def _along(
+        self, vectors: Complexes, others: Complexes, factor: NDArray[Any], units: Complexes
+    ) -> Complexes:
+        met = (others * self._halves(factor)).sum(axis=(-4, -3))
+        moved: Complexes = -(vectors * self._halves(units)).sum(axis=-4)[:, None] * met[:, None]
+        return moved
 
-    def project(self, readin: Complexes) -> Complexes:
-        """(rows, 2 modes) of a vector (rows, modes) on s, and its conjugate, by eigenvectors."""
-        readin = readin[:, None]
-        # √2: the eigenvectors have norm 1 on [s, s̄], which is √2 times as long as x.
-        parts = self.left[..., 0, :] * readin.real + self.left[..., 1, :] * readin.imag
-        projected: Complexes = math.sqrt(2) * parts.sum(axis=-1)
+    def project(self, readin: NDArray[Any]) -> Complexes:
+        """(rows, n) of a vector (modes, rows, 1) and its conjugate, by eigenvectors."""
+        projected: Complexes = (self.left * self._halves(readin)).sum(axis=(-4, -3))
         return projected
 
 
 def decompose(
-    diagonal: Complexes, p: Complexes, q: Complexes | None, weight: Floats, device: str, tensor: str
+    layer: Layer,
+    w: Complexes,
+    p: NDArray[Any],
+    q: NDArray[Any] | None = None,
+    *,
+    weight: Floats,
+    conjugates: bool = True,
 ) -> LowRankSpectrum:
-    """The eigenvalues and eigenvectors of ``diag(weight) (diag(w) - P Qᵀ)``, conjugates included.
-
-    w is (rows, modes), P and Q (rank, rows, modes), Q None where it is P's conjugate; the weight is
-    (rows, 1 or modes), and ``tensor`` what an error names.
-    """
-    rows, modes = diagonal.shape
-    p_real = np.concatenate([p.real, p.imag], axis=-1)
-    q_real = p_real if q is None else np.concatenate([q.real, -q.imag], axis=-1)
-    matrix = -2 * np.einsum("rsm,rsn->smn", p_real, q_real)
-    upper, lower = np.arange(modes), np.arange(modes, 2 * modes)
-    matrix[:, upper, upper] += diagonal.real
-    matrix[:, lower, lower] += diagonal.real
-    matrix[:, upper, lower] -= diagonal.imag
-    matrix[:, lower, upper] += diagonal.imag
-    doubled = np.tile(np.broadcast_to(weight, (rows, modes)), 2)
+    """That of w (modes, rows, 1), P and Q (rank, modes, rows, 1), and a weight (modes, rows, 1)."""
+    modes, rows, _ = w.shape
+    other = p.conj() if q is None else q
+    diagonal = w[..., 0].T[..., None] * np.eye(modes)
+    if conjugates:
+        # On [Re s, Im s], whose real matrix has exact conjugate pairs at a quarter of the cost.
+        p_parts = np.concatenate([p.real, p.imag], axis=1)
+        q_parts = np.concatenate([other.real, -other.imag], axis=1)
+        turned = np.block([[diagonal.real, -diagonal.imag], [diagonal.imag, diagonal.real]])
+        matrix = turned - 2 * np.einsum("rmsz,rnsz->smn", p_parts, q_parts)
+        matrix *= np.tile(weight[..., 0].T, 2)[..., None]
+    else:
+        matrix = diagonal - np.einsum("rmsz,rnsz->smn", p, other)
+    values, vectors = eigendecompose(matrix, layer.options.device)
     # By frequency, so that a small change of a parameter does not reorder them.
-    values, left, right = _eigensystem(
-        doubled[..., None] * matrix,
-        device,
-        tensor,
-        lambda found: (found.imag, found.real, np.abs(found.imag)),
-    )
-    left = left * doubled[:, None]
-    return LowRankSpectrum(
-        values=values,
-        left=left.reshape(rows, 2 * modes, 2, modes),
-        right=right.reshape(rows, 2 * modes, 2, modes),
-        weight=weight[:, None],
-        left_p=np.einsum("sim,rsm->rsi", left, p_real),
-        right_q=np.einsum("sim,rsm->rsi", right, q_real),
-        tied=q is None,
-    )
-
-
-def _eigensystem(
-    matrix: NDArray[Any], device: str, tensor: str, keys: Callable[[Complexes], tuple[Floats, ...]]
-) -> tuple[Complexes, Complexes, Complexes]:
-    """Eigenvalues in the order of the keys, left eigenvectors and right ones, as rows."""
-    values, vectors = eigendecompose(matrix, device)
-    order = np.lexsort(keys(values))
-    vectors = np.take_along_axis(vectors, order[:, None], axis=-1)
+    keys = (values.imag, values.real, np.abs(values.imag))
+    order = np.lexsort(keys if conjugates else keys[1::-1])
     values = np.take_along_axis(values, order, axis=-1)
-    return values, left_eigenvectors(vectors, tensor), np.swapaxes(vectors, -1, -2)
+    vectors = np.take_along_axis(vectors, order[:, None], axis=-1)
+    left, right = (
+        each.reshape(rows, -1, modes, values.shape[-1]).transpose(1, 2, 0, 3)
+        for each in (np.swapaxes(left_eigenvectors(vectors, layer.names["P"]), -1, -2), vectors)
+    )
+    if conjugates:  # to those of [s, s̄], of the same norm
+        turn = np.array([[1, 1j], [1, -1j]]) / math.sqrt(2)
+        left, right = np.tensordot(turn.conj(), left, 1), np.tensordot(turn, right, 1)
+    return LowRankSpectrum(values, left * weight, right, p, other, q is None)

@@ -29,11 +29,9 @@ from memcurse_cli.families.state_space.discretization import (
     discretise,
     mapped,
     read_diagonal,
+    read_kernel,
     read_mapped,
-    read_step,
-    read_version,
     step_factor,
-    system_of_channel,
 )
 
 KERNEL_LENGTH = Assumption(
@@ -93,54 +91,46 @@ class DSS(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         names = layer.names
-        if "param_D" in names:
-            version, modes = "exp", _read_gated(layer)
-        else:
+        form = next(form for form in _FORMS if names.keys() == {*form})
+        version = "exp"
+        if "param_D" not in names:
             default = "exp" if "Lambda_log_neg_re" in names else "softmax"
             version = layer.choose(VERSION, default=default, silent="Lambda_re" in names)
-            if "Lambda_re" in names:
-                diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
-                modes = step.modes(diagonal)
-            else:
-                modes = _read_torch(layer, clipped=version.startswith("clip"))
+        if "Lambda_re" in names:
+            diagonal, step = read_mapped(layer, "Lambda_re", "Lambda_im")
+            modes = step.modes(diagonal)
+        else:
+            modes = _read_shared(layer, form[:2], clipped=version.startswith("clip"))
         discrete = _discrete(layer, modes.z, "dss" if version == "softmax" else ZERO_ORDER_HOLD)
         if version.endswith("no-scale"):  # γ = 1, whatever moves the modes
             still = np.zeros(modes.z.shape, dtype=np.complex128)
             discrete = replace(discrete, log_gain=still, log_gain_slope=still)
             parts = [replace(part, log_step_slope=0.0) for part in modes.parts]
             modes = modes._replace(log_step=0.0, parts=parts)
-        form = next(form for form in _FORMS if names.keys() == {*form})
         readout, direct, along = _read_readout(layer, modes.z.shape)
         tensors = [names[role] for role in form if role != "param_D"]
         return modes.kernel(layer, discrete, readout, direct, along, tensors=tensors)
 
 
-def _read_gated(layer: Layer) -> Modes:
-    """Λ (N), shared by the channels, at a step size of one."""
-    exponential = layer.choose(EXPONENTIAL_FREQUENCY) == "true"
-    transforms = ("exp", "exp" if exponential else "none")
-    roles = ("Lambda_real", "Lambda_imag")
-    diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
-    size = diagonal.values.size
-    layer.require("C_real", (None, size))
-    channels = layer.shape("C_real")[0]
-    require_eigenvalues(channels * size, layer.names["C_real"])
-    z = np.broadcast_to(diagonal.values, (channels, size))
-    return Modes(z, 0.0, diagonal.parts, stable=True)
-
-
-def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
-    """Λ (N), shared by the channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` where log_dt is (H, 2)."""
+def _read_shared(layer: Layer, roles: tuple[str, ...], *, clipped: bool) -> Modes:
+    """Λ (N) of all channels; ``z = Δ_re Re Λ + i Δ_im Im Λ`` of log_dt (H, 2), Λ itself in GSS."""
     if "Lambda" in layer.names:
         largest = _CLIPPED_REAL_PART if clipped else math.inf
         names = f"Lambda[{REAL}]", f"Lambda[{IMAGINARY}]"
         diagonal = read_diagonal(layer, ("Lambda",) * 2, (None,), largest=largest, names=names)
     else:
-        exponential = "Lambda_log_im" in layer.names
-        roles = ("Lambda_log_neg_re", "Lambda_log_im" if exponential else "Lambda_im")
+        real, imag = roles
+        exponential = imag == "Lambda_log_im"
+        if imag == "Lambda_imag":
+            exponential = layer.choose(EXPONENTIAL_FREQUENCY) == "true"
         transforms = ("exp", "exp" if exponential else "none")
-        diagonal = read_diagonal(layer, roles, (None,), transforms, signs=(-1, 1j))
-    rate = diagonal.values
+        diagonal = read_diagonal(layer, (real, imag), (None,), transforms, signs=(-1, 1j))
+    rate = diagonal.z
+    if "C_real" in layer.names:
+        layer.require("C_real", (None, rate.size))
+        channels = layer.shape("C_real")[0]
+        require_eigenvalues(channels * rate.size, layer.names["C_real"])
+        return diagonal._replace(z=np.broadcast_to(rate, (channels, rate.size)))
     one_axis = len(layer.shape("log_dt")) == 1
     stored = layer.real("log_dt", (None,) if one_axis else (None, 2))
     require_eigenvalues(len(stored) * rate.size, layer.names["log_dt"])
@@ -159,7 +149,7 @@ def _read_torch(layer: Layer, *, clipped: bool) -> Modes:
     for column, (name, share) in enumerate(((REAL, z.real), (IMAGINARY, 1j * z.imag))):
         one = stored[:, column].copy()
         untied.append(Part("log_dt", one, channel, share, share / z, name=f"log_dt[{name}]"))
-    return Modes(z, np.log(z / rate), untied, diagonal.stable)
+    return Modes(z, untied, diagonal.stable, np.log(z / rate))
 
 
 def _discrete(layer: Layer, z: Complexes, method: str) -> DiscreteModes:
@@ -250,24 +240,19 @@ class S4D(LayoutFamily):
         names = layer.names
         version = next(each for each in S4D_VERSIONS if {each.step, each.real} <= names.keys())
         method = layer.choose(DISCRETIZATION, default=version.kernel, silent=version is S4D_MINIMAL)
-        diagonal = read_version(layer, version)
-        systems, count = diagonal.values.shape
-        step = read_step(layer, version, count)
-        require_eigenvalues(step.channels * count, names[version.step])
-        system = system_of_channel(systems, step.channels, names[version.real])
-        diagonal = diagonal.rearranged(lambda rows: rows[..., system, :])
-        modes = step.modes(diagonal)
-        *moved, own = modes.parts
-        modes = modes._replace(parts=(own, *moved))
+        diagonal, step, systems = read_kernel(layer, version, version.real)
+        channels, count = diagonal.z.shape
+        modes = step.modes(diagonal, first=True)
         z, discrete = modes.z, _discrete(layer, modes.z, method)
         # Every kernel but the softmax's is doubled, and the real one's too.
         pairs, doubled = version.imag in names, method != "dss"
         readin = np.ones((z.size, 1), dtype=np.complex128)
         along: tuple[ProjectionGroup, ...] = ()
         if "B" in names:
+            # Channels of a system share its row.
+            system = np.arange(channels) % systems
             rows = layer.pairs("B", (1, systems, count), paired=pairs)
             readin = rows[0, system].reshape(-1, 1)
-            # Channels of a system share its row.
             shared = (system[:, None] * count + np.arange(count)).ravel()
             along = layer.parts("B", "B", readin.shape, pairs=pairs, scalar=shared)
         # The modes past the limit, Δ |Im A|/(2π) ≥ bandlimit/2 at the Δ of training, are not heard.
@@ -283,7 +268,7 @@ class S4D(LayoutFamily):
             "conjugate_pairs": doubled and pairs,
         }
         if "C" not in names:
-            return modes.recurrence(layer, discrete, channels=step.channels, **fields)
+            return modes.recurrence(layer, discrete, **fields)
         readout = layer.pairs("C", (None, *z.shape), paired=pairs).reshape(-1, z.size) * heard
         along += tuple(
             replace(each, derivative=each.derivative * heard[each.column])
@@ -381,11 +366,11 @@ class S5(LayoutFamily):
         roles = ("Lambda_re", "Lambda_im")
         held = roles if split else ("Lambda", "Lambda")
         diagonal = read_diagonal(layer, held, (None,), largest=largest, names=roles)
-        size = diagonal.values.size
+        size = diagonal.z.size
         # log Δ is stored with a last axis of one in JAX.
         column = len(layer.shape("log_step")) == 2
         log_step = layer.real("log_step", (size, 1) if column else (size,)).ravel()
-        delta = apply_transform(log_step, "exp").times(step_factor(layer))
+        delta = apply_transform(log_step, "exp", factor=step_factor(layer))
         modes = Step("log_step", delta, log_step).modes(diagonal)
         # Nothing but Re Λ changes the sign of Re z.
         parts = [replace(each, keeps_stable=each.name != "Lambda_re") for each in modes.parts]
