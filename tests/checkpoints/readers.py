@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import LocalFile
 
-ENDINGS = ("safetensors", "npz", "pt", "pth", "bin", "ckpt", "tar", "jit")
-
 
 def files(*endings: str) -> list[Path]:
     """The shared checkpoints with these extensions."""

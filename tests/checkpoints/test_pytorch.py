@@ -137,8 +137,7 @@ def test_a_pickled_module_has_the_names_of_its_state_dict(tmp_path: Path, zipped
     store = saved({"network": module, "epoch": 1}, tmp_path, zipped)
     assert list(store.tensors) == list(module.state_dict())
     assert "Shaped is a pickled module" in store.notes[0]
-    for name, tensor in module.state_dict().items():
-        np.testing.assert_array_equal(store.read(name), readers.double(tensor))
+    readers.same(store, module.state_dict())
 
 
 @ZIP_AND_LEGACY
@@ -353,9 +352,7 @@ def test_the_weights_are_read_and_nothing_else(
         assert store.path == str(path)
         assert store.bytes == path.stat().st_size
         assert list(store.tensors) == list(policy)
-        for name, tensor in policy.items():
-            np.testing.assert_array_equal(store.read(name), tensor.numpy())
-        assert store.bytes_read == sum(tensor.nbytes for tensor in policy.values())
+        readers.same(store, policy)
     report = memcurse_cli.inspect(path)
     assert [layer.name for layer in report.layers] == ["lstm_actor.l0", "lstm_critic.l0"]
     assert list(tmp_path.iterdir()) == [path]
@@ -407,8 +404,7 @@ def test_the_weights_of_a_step_are_read_and_of_several_latest_names_one(tmp_path
     for path in (folder, folder / WEIGHTS, tmp_path):
         with open_checkpoint(path) as store:
             assert list(store.tensors) == list(saved)
-            for name, tensor in saved.items():
-                np.testing.assert_array_equal(store.read(name), tensor.double().numpy())
+            readers.same(store, saved)
             assert path == tmp_path or not store.notes
 
 
