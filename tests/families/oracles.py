@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import shared
+import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
@@ -31,6 +33,12 @@ def softplus(x: NDArray) -> NDArray:
 def as_complex(values: NDArray) -> NDArray:
     """Of pairs along the last axis."""
     return np.asarray(values[..., 0] + 1j * values[..., 1])
+
+
+def jacobian(step: Callable[[torch.Tensor], torch.Tensor], size: int) -> NDArray:
+    """Of a step at zero, by autodiff."""
+    zero = torch.zeros(size, dtype=torch.float64)
+    return torch.autograd.functional.jacobian(step, zero).numpy()
 
 
 def zoo_files(folders: str, *suffixes: str) -> list[Any]:
