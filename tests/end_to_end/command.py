@@ -136,7 +136,7 @@ def warnings_on_stderr() -> Iterator[None]:
     A `RuntimeWarning` of the package is an error, as it is in all other tests.
     """
 
-    def show(message, category, filename, lineno, file=None, line=None):  # type: ignore[no-untyped-def]
+    def show(message, category, filename, lineno, file=None, line=None):
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
     with warnings.catch_warnings(), mock.patch.object(warnings, "showwarning", show):
