@@ -40,22 +40,6 @@ def double(tensor: Any) -> NDArray[Any]:
     return tensor.astype(np.complex128 if tensor.dtype.kind == "c" else np.float64)
 
 
-def leaves(node: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], torch.Tensor]:
-    """Every tensor of what torch.load returned, by the keys that lead to it."""
-    if isinstance(node, torch.Tensor):
-        return {path: node}
-    if isinstance(node, dict):
-        pairs = [(str(key), child) for key, child in node.items()]
-    elif isinstance(node, list | tuple):
-        pairs = [(str(index), child) for index, child in enumerate(node)]
-    else:
-        return {}
-    found: dict[tuple[str, ...], torch.Tensor] = {}
-    for key, child in pairs:
-        found |= leaves(child, (*path, key))
-    return found
-
-
 def same(store: TensorStore, expected: dict[str, Any]) -> None:
     """The store has these tensors, as their library has read or made them, and no other."""
     assert set(store.tensors) == set(expected)

@@ -166,7 +166,7 @@ def test_settings_tell_the_rate_where_no_scheduler_does(settings: Any, tmp_path:
 def test_lightning_keeps_schedulers_beside_its_optimizers(tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
 
-    class Module(lightning.LightningModule):  # type: ignore[name-defined]
+    class Module(lightning.LightningModule):
         def __init__(self, lr: float) -> None:
             super().__init__()
             self.save_hyperparameters()

@@ -203,10 +203,10 @@ ARRAYS = {
 }
 
 
-class Python2(pickle._Pickler):  # type: ignore[name-defined, misc]
+class Python2(pickle._Pickler):
     """Writes bytes as Python 2 wrote its str: one instruction for names and for raw data."""
 
-    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
 
     def save_str(self, value: bytes | str) -> None:
         content = value.encode("latin-1") if isinstance(value, str) else value
@@ -326,7 +326,7 @@ def nemo(path: Path, weights: bytes, mode: Any = "w") -> Path:
             ("./model_weights.ckpt", weights),
         ):
             member = tarfile.TarInfo(name)
-            member.size, member.mtime = len(content), 1700000000.5  # type: ignore[assignment]
+            member.size, member.mtime = len(content), 1700000000.5
             archive.addfile(member, io.BytesIO(content))
     return path
 
