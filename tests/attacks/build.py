@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import resource
 import struct
 import warnings
 import zipfile
@@ -48,6 +49,11 @@ def attacks(file: str, table: dict[str, tuple[str, bytes | Callable[[], bytes]]]
 def builders(table: dict[str, tuple[str, Builder]]) -> None:
     """Register whole folders, each by its outcome and what writes it."""
     ATTACKS.update({name: (build, outcome) for name, (outcome, build) in table.items()})
+
+
+def peak() -> int:
+    """Kilobytes of memory that this process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class Executes:

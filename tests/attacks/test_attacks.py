@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import json
 import pickle
-import resource
 import sys
 import tarfile
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks.build import ATTACKS, MARKER, Builder
+from attacks.build import ATTACKS, MARKER, Builder, peak
 
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import CheckpointError
@@ -48,10 +47,6 @@ def extracted(name: str, file: str) -> Builder:
 
 for name, (outcome, file) in json.loads((HERE / "files" / "library.json").read_text()).items():
     ATTACKS[name] = (extracted(name, file), outcome)
-
-
-def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def check(build: Builder, outcome: str, directory: Path) -> None:

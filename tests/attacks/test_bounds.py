@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import time
 from pathlib import Path
 
 import pytest
-from attacks.build import entry, safetensors
+from attacks.build import entry, peak, safetensors
 
 from memcurse_cli.diagnosis.inspection import hessian, inspect
 from memcurse_cli.errors import CheckpointError, TensorError
@@ -49,10 +48,6 @@ def sparse(path: Path, shapes: Shapes) -> Path:
     path.write_bytes(head)
     os.truncate(path, len(head) + end)
     return path
-
-
-def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,7 @@ README = PAGE.parents[1] / "README.md"
 def results() -> list[dict[str, Any]]:
     document = json.loads(RESULTS.read_text())
     assert document["rates"] == list(RATES)
-    found: list[dict[str, Any]] = document["setups"]
-    return found
+    return document["setups"]
 
 
 def test_four_in_five_held_out_rates_are_within_the_factor(results: list[dict[str, Any]]) -> None:

@@ -20,15 +20,12 @@ def number(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def entry(
-    shape: list[int], offset: int, size: int, dtype: int = 1, shard: int = 0, extra: bytes = b""
-) -> bytes:
+def entry(shape: list[int], offset: int, size: int, dtype: int = 1, shard: int = 0) -> bytes:
     """A BundleEntryProto."""
     sizes = [b"\x08" + number(length) for length in shape]
     dims = b"".join(b"\x12" + number(len(dim)) + dim for dim in sizes)
     fields = b"\x08" + number(dtype) + b"\x12" + number(len(dims)) + dims
-    fields += b"\x18" + number(shard) + b"\x20" + number(offset) + b"\x28" + number(size)
-    return fields + extra
+    return fields + b"\x18" + number(shard) + b"\x20" + number(offset) + b"\x28" + number(size)
 
 
 def block(pairs: list[tuple[bytes, bytes]], kind: int = 0) -> bytes:

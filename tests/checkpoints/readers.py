@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import LocalFile
 
-ENDINGS = ("safetensors", "npz", "pt", "pth", "bin", "ckpt", "tar", "jit")
-
 
 def files(*endings: str) -> list[Path]:
     """The shared checkpoints with these extensions."""
@@ -40,22 +38,6 @@ def double(tensor: Any) -> NDArray[Any]:
         tensor = tensor.detach().resolve_conj().resolve_neg()
         tensor = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64).numpy()
     return tensor.astype(np.complex128 if tensor.dtype.kind == "c" else np.float64)
-
-
-def leaves(node: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], torch.Tensor]:
-    """Every tensor of what torch.load returned, by the keys that lead to it."""
-    if isinstance(node, torch.Tensor):
-        return {path: node}
-    if isinstance(node, dict):
-        pairs = [(str(key), child) for key, child in node.items()]
-    elif isinstance(node, list | tuple):
-        pairs = [(str(index), child) for index, child in enumerate(node)]
-    else:
-        return {}
-    found: dict[tuple[str, ...], torch.Tensor] = {}
-    for key, child in pairs:
-        found |= leaves(child, (*path, key))
-    return found
 
 
 def same(store: TensorStore, expected: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ tests/library/formats/test_committed.py has written them, and compares more of e
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from functools import cache
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from checkpoints.fuzzing import FUZZ, changed, survives, survives_in_folder
 from checkpoints.test_fuzzing import KINDS, valid
+from end_to_end.command import program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,5 +123,5 @@ def test_no_framework_is_imported(tmp_path: Path) -> None:
         " 'scipy', 'ml_dtypes', 'safetensors', 'rich', 'typer', 'fsspec', 'aiohttp', 'asyncio',"
         " 'ssl'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = program(sys.executable, "-c", code)
     assert done.stdout.strip() == "set()"

@@ -50,7 +50,7 @@ def test_what_is_no_tree_of_arrays_or_no_plain_array_is_refused() -> None:
         (cyclic, "nested more than"),
     ):
         with pytest.raises(CheckpointError, match=expected):
-            MemoryStore(argument)  # type: ignore[arg-type]  # the first is wrong on purpose
+            MemoryStore(argument)
     store = MemoryStore({"w": torch.eye(3).to_sparse(), "text": np.array(["x"])})
     for name in store.tensors:
         with pytest.raises(CheckpointError, match=f"state_dict: {name}: .*cannot be converted"):

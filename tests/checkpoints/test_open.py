@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 import torch
 from attacks.folder_files import CONFIGS
 from checkpoints.test_fuzzing import valid
+from end_to_end.command import program
 from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints.open import open_checkpoint
@@ -203,7 +203,7 @@ def test_a_report_imports_the_reader_of_its_own_format_alone(tmp_path: Path) -> 
         "print([name.split('.')[2] for name in sys.modules if name.count('.') > 1"
         " and name.startswith('memcurse_cli.checkpoints.')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = program(sys.executable, "-c", code)
     assert "safetensors" in done.stdout
     others = {"torch", "hdf5", "onnx", "jax", "tensorflow", "numpy", "gguf", "remote", "directory"}
     assert not {f"'{name}'" for name in others} & set(done.stdout.strip("[]\n").split(", "))

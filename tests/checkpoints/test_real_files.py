@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import shared
@@ -43,9 +44,10 @@ def torch_reference(path: Path) -> dict[str, torch.Tensor]:
             return dict(torch.jit.load(path, map_location="cpu").state_dict())
         loaded = torch.load(path, weights_only=False, map_location="cpu").state_dict()
     found = {}
-    for keys, tensor in readers.leaves(loaded).items():
-        if keys[0] not in LEFT_OUT:
-            found[".".join(keys[1:] if keys[0] in CONTAINERS else keys)] = tensor
+    for path_of_keys, leaf in jax.tree_util.tree_leaves_with_path(loaded):
+        keys = [jax.tree_util.keystr((key,), simple=True) for key in path_of_keys]
+        if isinstance(leaf, torch.Tensor) and keys[0] not in LEFT_OUT:
+            found[".".join(keys[1:] if keys[0] in CONTAINERS else keys)] = leaf
     return found
 
 

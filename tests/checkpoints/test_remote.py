@@ -317,7 +317,7 @@ def test_an_object_store_that_sends_too_slowly_is_told(monkeypatch: pytest.Monke
     import fsspec
     from fsspec.asyn import AsyncFileSystem
 
-    class Slow(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
+    class Slow(AsyncFileSystem):
         async def _info(self, path: str, **_: object) -> dict[str, object]:
             return {"name": path, "size": 1000, "type": "file"}
 

@@ -138,5 +138,4 @@ def serving(root: Path) -> Iterator[Web]:
 def unused_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+        return free.getsockname()[1]

@@ -27,8 +27,7 @@ def report(
     """What an inspection in a folder assumed."""
     result = memcurse("inspect", LRU, "--json", *arguments, folder=folder, environment=environment)
     assert (result.returncode, result.stderr) == (0, "")
-    assumed: dict[str, Any] = json.loads(result.stdout)["input"]
-    return assumed
+    return json.loads(result.stdout)["input"]
 
 
 def test_the_command_line_the_environment_the_file_and_the_default_in_this_order(

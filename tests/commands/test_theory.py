@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from end_to_end.calls import SAMPLE
 from end_to_end.command import memcurse, process
+from end_to_end.test_json_documents import strictly
 from theory.sequences import PAPER, gaussian
 
 from memcurse_cli.diagnosis.prediction import predict
@@ -18,12 +19,7 @@ from memcurse_cli.diagnosis.prediction import predict
 def document(*arguments: str | Path) -> dict[str, Any]:
     done = memcurse("predict", *arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-
-    def refuse(constant: str) -> float:
-        raise AssertionError(f"{constant} in the JSON")
-
-    found: dict[str, Any] = json.loads(done.stdout, parse_constant=refuse)
-    return found
+    return strictly(done.stdout)
 
 
 def test_divergence_is_null_and_never_a_number() -> None:

@@ -69,10 +69,8 @@ def test_reading_options_reach_the_reports() -> None:
         (("--horizon", "50", "--readout", "every"), "readout", "every"),
     ):
         report = tracked(RUN / "step_0.safetensors", *HERE, *given).steps[0].report
-        assert report is not None
         assert getattr(report.input, field) == value
     told = tracked(RUN / "step_0.safetensors", *HERE, "--step-limit", "1e-9").steps[0].report
-    assert told is not None
     assert "MC201" in {one.code for one in told.layers[0].findings}
 
 
@@ -155,7 +153,6 @@ def test_a_run_in_progress_is_followed_until_an_interrupt(tmp_path: Path) -> Non
     command += ["--interval", "0.05"]
     pipe = subprocess.PIPE
     watching = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
-    assert watching.stdout is not None
     time.sleep(0.3)  # nothing is there yet
     whole = write(folder / "step_1.safetensors", 0.5).read_bytes()
     assert watching.stdout.readline().startswith("step 1: not judged; memory 1.4;")

@@ -12,12 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from diagnosis.build import only
+from families.derivatives import read_found
 from numpy.typing import NDArray
 
-from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import Quantiles
 
 State = dict[str, NDArray[np.float64]]
@@ -53,15 +50,9 @@ def s4d() -> State:
     }
 
 
-def read(state: State) -> Recurrence:
-    store = MemoryStore(state)
-    ((family, match),) = detect(store.tensors)
-    return family.read(store, match, ReadOptions(device="cpu"))
-
-
 def impulse_response(state: State) -> NDArray[np.complex128]:
     """(n, STEPS) γ λ^k of every state."""
-    recurrence = read(state)
+    recurrence = read_found(state, device="cpu")
     return np.exp(
         recurrence.log_gain[:, None] + recurrence.log_eigenvalues[:, None] * np.arange(STEPS)
     )
@@ -78,7 +69,7 @@ def assert_quantiles(found: Quantiles, elements: NDArray[np.float64]) -> None:
 def test_every_figure_of_every_group(make: Callable[[], State]) -> None:
     state = make()
     layer = only(state, device="cpu")
-    recurrence = read(state)
+    recurrence = read_found(state, device="cpu")
     response = impulse_response(state)
     second_moment = np.sum(np.abs(response) ** 2, axis=1)
     assert_quantiles(layer.state.second_moment, second_moment)

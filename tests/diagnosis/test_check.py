@@ -251,8 +251,7 @@ def test_a_lower_limit_is_worse_below_and_what_was_missing_may_be_missing() -> N
 
 def with_findings(*findings: tuple[str, str], effect: float = 2.0) -> Report:
     found = tuple(
-        Finding("MC201", severity, message, "", "a paper")  # type: ignore[arg-type]  # one of three
-        for severity, message in findings
+        Finding("MC201", severity, message, "", "a paper") for severity, message in findings
     )
     return report(layer("a", "lru", [10.0], [parameter("nu", effect)], found))
 

@@ -13,7 +13,8 @@ from diagnosis.build import codes, finding, only
 from end_to_end.command import memcurse
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
-from theory.non_normal import exact_powers, exact_sensitivity, far_from_normal
+from theory.matrices import random
+from theory.non_normal import exact_sensitivity, far_from_normal
 
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis import dense as dense_structure
@@ -22,14 +23,9 @@ Floats = NDArray[np.float64]
 GENERATOR = np.random.default_rng(3)
 
 
-def matrix(size: int, radius: float) -> Floats:
-    drawn = GENERATOR.normal(size=(size, size))
-    return np.asarray(drawn * radius / np.max(np.abs(np.linalg.eigvals(drawn))))
-
-
 @pytest.mark.parametrize(("radius", "horizon"), [(0.9, math.inf), (1.05, 40)])
 def test_every_entry_of_the_matrix(radius: float, horizon: float) -> None:
-    transition, readin = matrix(4, radius), GENERATOR.normal(size=(4, 2))
+    transition, readin = random(4, radius), GENERATOR.normal(size=(4, 2))
     powers = np.stack([np.linalg.matrix_power(transition, k) for k in range(min(horizon, 400))])
     state = np.sum((powers @ readin) ** 2)
     _, entries = exact_sensitivity(powers[:-1], readin)
@@ -44,7 +40,7 @@ def test_every_entry_of_the_matrix(radius: float, horizon: float) -> None:
 
 
 def test_a_leak_scales_the_sensitivity_to_the_stored_weights() -> None:
-    weights = matrix(4, 0.8)
+    weights = random(4, 0.8)
     stored = {"W_rec": weights, "W_in": np.eye(4), "W_out": np.ones((1, 4))}
     (group,) = only(stored, assume={"alpha": "0.25"}, horizon=50).parameters
     transition = 0.75 * np.eye(4) + 0.25 * weights
@@ -74,7 +70,7 @@ def dense_layer(matrix: Floats, horizon: float = math.inf) -> Any:
 
 
 def test_the_parts_add_up_and_the_conditions_are_those_of_the_eigenvalues() -> None:
-    transition = matrix(6, 0.9)
+    transition = random(6, 0.9)
     structure = dense_layer(transition).dense.structure
     parts = (structure.eigenvalue_part, structure.eigenvector_part, structure.cross_part)
     assert sum(parts) == pytest.approx(1)
@@ -106,11 +102,11 @@ def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ill-conditioned" in ill.reason
     assert ill.transient_growth is not None
     monkeypatch.setattr(dense_structure, "SPLIT_FLOPS", 10)
-    assert "20 steps" in structure(matrix(6, 0.9), 20).reason
+    assert "20 steps" in structure(random(6, 0.9), 20).reason
     monkeypatch.setattr(dense_structure, "OPPOSED", 0.0)
-    assert "undo" in structure(matrix(6, 0.9)).reason
+    assert "undo" in structure(random(6, 0.9)).reason
     monkeypatch.setattr(dense_structure, "LARGEST", 5)
-    large = structure(matrix(6, 0.9))
+    large = structure(random(6, 0.9))
     assert "up to 5 units" in large.reason
     assert large.eigenvalue_condition.max is not None
     assert large.transient_growth is None
@@ -138,15 +134,7 @@ def test_standard_output_is_the_document_alone(radius: float, tmp_path: Path) ->
         json.loads(result.stdout)
 
 
-def test_a_report_has_the_figures_of_the_stored_matrix() -> None:
-    matrix, powers = far_from_normal(4, 0), exact_powers(4, 0)
-    readin = np.random.default_rng(5).normal(size=(12, 3))
-    layer = only({"A": matrix, "B": readin})
-    norms = np.linalg.norm(powers, 2, axis=(1, 2))
-    structure = layer.dense.structure
-    assert 0.98 * norms.max() < structure.transient_growth < 1.01 * norms.max()
-    assert norms.max() / (12 * np.e) < structure.kreiss_bound < norms.max()
-    _, entries = exact_sensitivity(powers, readin)
-    assert layer.dense.sensitivity == pytest.approx(entries.sum(), rel=0.01)
+def test_a_report_tells_what_rounding_the_stored_matrix_may_do() -> None:
+    layer = only({"A": far_from_normal(4, 0), "B": np.eye(12)})
     assert 0.9 < layer.dense.radius_within_rounding < 0.91
     assert "rounding it moves |λ| up to 0.902" in finding(layer, "MC303").message

@@ -11,11 +11,14 @@ import pytest
 from diagnosis.build import drawn_lru, only
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from theory.test_dense_hessian import explicit as by_responses
 
 from memcurse_cli.diagnosis import hessian as hessian_module
 from memcurse_cli.diagnosis.inspection import hessian
 from memcurse_cli.reports.console import text_for
 from memcurse_cli.reports.terminal.hessian import lines
+from memcurse_cli.theory.autocorrelation import WHITE
+from memcurse_cli.theory.moments import Readout
 
 Floats = NDArray[np.float64]
 
@@ -30,32 +33,20 @@ def drawn(size: int, radius: float, inputs: int = 1) -> dict[str, Floats]:
     }
 
 
-def explicit(state: dict[str, Floats], steps: int, readout: str = "every") -> Floats:
-    """(n², n²) H of the loss that is read, from the recursion of the derivative."""
-    size, inputs = state["B"].shape
-    h, moved = state["B"], np.zeros((size, size, size, inputs))
-    total = np.zeros((size**2, size**2))
-    for step in range(steps):
-        seen = (state["C"] @ moved).reshape(size**2, -1)
-        total += (1 if readout == "last" else (steps - step) / steps) * (seen @ seen.T)
-        moved = state["A"] @ moved
-        moved[np.arange(size), :, np.arange(size)] += h
-        h = state["A"] @ h
-    return total
+def explicit(
+    state: dict[str, Floats], steps: int, readout: Readout = "every"
+) -> tuple[Floats, float]:
+    """(n², n²) H of the loss that is read, and E‖y‖², from impulse responses."""
+    return by_responses(tuple(state.values()), WHITE, steps, readout)
 
 
 @pytest.mark.parametrize(
     ("radius", "horizon", "readout"),
     [(0.9, math.inf, "last"), (1.05, 30, "last"), (0.9, 30, "every")],
 )
-def test_the_scores_of_a_dense_layer(radius: float, horizon: float, readout: str) -> None:
+def test_the_scores_of_a_dense_layer(radius: float, horizon: float, readout: Readout) -> None:
     state, steps = drawn(4, radius, 2), int(min(horizon, 400))
-    hessian = explicit(state, steps, readout)
-    answers = [
-        state["C"] @ np.linalg.matrix_power(state["A"], k) @ state["B"] for k in range(steps)
-    ]
-    weight = np.ones(steps) if readout == "last" else (steps - np.arange(steps)) / steps
-    power = sum(w * np.sum(one**2) for w, one in zip(weight, answers, strict=True))
+    hessian, power = explicit(state, steps, readout)
     asked = None if horizon == math.inf else readout
     found = only(state, horizon=horizon, readout=asked).hessian
     values, diagonal = np.linalg.eigvalsh(hessian), np.diag(hessian)
@@ -80,7 +71,7 @@ def test_it_is_the_matrix(formed: bool, monkeypatch: pytest.MonkeyPatch) -> None
     if not formed:
         monkeypatch.setattr(hessian_module, "FORMED", 0)
     state = drawn(5, 1.02)
-    wanted = explicit(state, 40)
+    wanted, _ = explicit(state, 40)
     values, vectors = np.linalg.eigh(wanted)
     found = hessian_layer(state)
     assert found.method == ("whole" if formed else "Lanczos")
@@ -108,7 +99,7 @@ def test_of_a_large_matrix_some_rows_and_columns_are_drawn(monkeypatch: pytest.M
     state = drawn(5, 1.02)
     found = hessian_layer(state).picture
     places = [row * 5 + column for row in (0, 2, 4) for column in (0, 2, 4)]
-    wanted = explicit(state, 40)
+    wanted, _ = explicit(state, 40)
     vectors = np.linalg.eigh(wanted)[1]
     assert_allclose(found.magnitude, np.abs(wanted[np.ix_(places, places)]), rtol=1e-9)
     assert_allclose(found.eigenvectors[0], np.abs(vectors[places, -1]), rtol=1e-5)
@@ -118,7 +109,7 @@ def test_of_a_large_matrix_some_rows_and_columns_are_drawn(monkeypatch: pytest.M
 def test_a_seat_is_the_share_along_the_gradient_of_an_eigenvalue() -> None:
     """Projected on the plane of the gradient, whose two axes are differences of eig."""
     state = drawn(5, 0.98)
-    vectors = np.linalg.eigh(explicit(state, 40))[1]
+    vectors = np.linalg.eigh(explicit(state, 40)[0])[1]
     seat = hessian_layer(state).eigenvectors[0].seats[0]
     values = np.linalg.eigvals(state["A"])
     near = np.argmin(np.abs(values - seat.modulus * np.exp(1j * seat.angle)))

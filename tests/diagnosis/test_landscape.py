@@ -57,7 +57,7 @@ def test_a_memory_given_by_its_time_constant_keeps_its_digits() -> None:
 )
 def test_what_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        landscape(**given)  # type: ignore[arg-type]  # by name
+        landscape(**given)
 
 
 def test_the_way_from_a_start() -> None:

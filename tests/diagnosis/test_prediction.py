@@ -76,7 +76,7 @@ def test_a_mixture_has_no_single_rho() -> None:
 )
 def test_what_has_no_meaning_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        predict(**arguments)  # type: ignore[arg-type]  # what a caller without types would pass
+        predict(**arguments)
 
 
 def test_the_radii_are_the_moduli_where_no_others_are_given() -> None:

@@ -9,25 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from diagnosis.build import codes, finding, only
+from families.test_rounding_simulation import store_as
+from theory.matrices import random
+from theory.test_rounding import TYPES
 
 import memcurse_cli
 from memcurse_cli.diagnosis import dense as matrix_rounding
 from memcurse_cli.schema.json_codec import from_json, to_json
 from memcurse_cli.wording import percent
-
-CASTS = {
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
-
-
-def store_as(matrix: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "int8":
-        scale = np.abs(matrix).max() / 127
-        return np.rint(matrix / scale).astype(np.int8) * scale
-    return matrix.astype(CASTS[dtype]).astype(np.float64)
 
 
 def chain() -> np.ndarray:
@@ -36,8 +25,7 @@ def chain() -> np.ndarray:
 
 
 def full() -> np.ndarray:
-    matrix = np.random.default_rng(2).normal(size=(24, 24))
-    return 0.9 * matrix / np.abs(np.linalg.eigvals(matrix)).max()
+    return random(24, 0.9, 2)
 
 
 def layer(matrix: np.ndarray, **options: object) -> Any:
@@ -149,7 +137,7 @@ def test_a_dense_matrix_is_told_by_the_eigenvalues_of_the_rounded_one() -> None:
     turn = np.linalg.qr(np.random.default_rng(5).normal(size=(12, 12)))[0]
     matrix = turn @ np.diag(np.linspace(0.1, 0.9995, 12)) @ turn.T
     rounding = layer(matrix).parameters[0].rounding
-    for dtype in (*CASTS, "int8"):
+    for dtype in (*TYPES, "int8"):
         crossing = np.abs(np.linalg.eigvals(store_as(matrix, dtype))).max() >= 1
         assert (getattr(rounding, dtype) is None) == crossing
 

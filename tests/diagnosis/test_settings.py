@@ -45,7 +45,6 @@ def test_a_project_says_what_the_rule_sets_are(tmp_path: Path) -> None:
     below = tmp_path / "runs" / "one"
     below.mkdir(parents=True)
     file = find_settings(below)
-    assert file is not None
     policy = policy_of(file, {})
     base, encoder, lru, _ = policy.rule_sets
     name = str(tmp_path / "pyproject.toml")

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+from end_to_end.command import ROOT, program
+
+EXAMPLES = ROOT / "docs" / "examples"
 
 
 def test_flax_and_optax_watches_a_training_run() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "flax_and_optax.py")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = program(sys.executable, EXAMPLES / "flax_and_optax.py")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == [f"step {step}" for step in (0, 100, 200, 300)]

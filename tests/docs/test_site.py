@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -11,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from end_to_end.command import ROOT, program
 
 from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.families.registry import all_families
 from memcurse_cli.schema.documents import DOCUMENTS, document_schema
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SPEC = spec_from_file_location("generate", DOCS / "generate.py")
-assert SPEC is not None
-assert SPEC.loader is not None
 generate: Any = module_from_spec(SPEC)
 SPEC.loader.exec_module(generate)
 
@@ -65,14 +62,8 @@ def test_every_page_is_in_the_menu() -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    building = ("mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path)
+    done = program(sys.executable, "-m", *building)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--horizon" in (tmp_path / "commands" / "index.html").read_text()
     assert "gk_proj" in (tmp_path / "families" / "selective" / "index.html").read_text()

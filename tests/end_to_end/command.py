@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from unittest import mock
 
 from memcurse_cli.__main__ import INTERRUPTED, run
@@ -27,24 +27,39 @@ WIDTH = {"COLUMNS": "80"}
 STDOUT, STDERR = 1, 2
 
 
-def process(
-    *arguments: str | Path,
+def program(
+    *command: str | Path,
     environment: Mapping[str, str] | None = None,
     stdin: str | None = None,
     folder: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `memcurse` with some arguments; output is captured, so standard output is no terminal."""
+    """Run any program; output is captured, so standard output is no terminal."""
     return subprocess.run(
-        [MEMCURSE, *map(str, arguments)],
+        [*map(str, command)],
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
         input=stdin,
         cwd=folder,
-        env={**os.environ, **WIDTH, **(environment or {})},
+        env={**os.environ, **(environment or {})},
         check=False,
     )
+
+
+def process(
+    *arguments: str | Path, environment: Mapping[str, str] | None = None, **others: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `memcurse` with some arguments."""
+    return program(MEMCURSE, *arguments, environment={**WIDTH, **(environment or {})}, **others)
+
+
+def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line in bash; a pipe fails where any part of it does."""
+    path = f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"
+    environment = {**WIDTH, "PATH": path, "PYTHONUTF8": "1"}
+    command = ("bash", "--norc", "-o", "pipefail", "-c", script)
+    return program(*command, environment=environment, folder=folder)
 
 
 def memcurse(
@@ -121,7 +136,7 @@ def warnings_on_stderr() -> Iterator[None]:
     A `RuntimeWarning` of the package is an error, as it is in all other tests.
     """
 
-    def show(message, category, filename, lineno, file=None, line=None):  # type: ignore[no-untyped-def]
+    def show(message, category, filename, lineno, file=None, line=None):
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
     with warnings.catch_warnings(), mock.patch.object(warnings, "showwarning", show):

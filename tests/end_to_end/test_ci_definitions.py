@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from end_to_end.command import MEMCURSE, ROOT, SAMPLES
+from end_to_end.command import MEMCURSE, ROOT, SAMPLES, program
 
 from memcurse_cli.checkpoints.registry import FORMATS
 
@@ -41,15 +41,8 @@ def run_step(
     outputs.touch()
     environment |= {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(outputs)}
     environment |= {"GITHUB_STEP_SUMMARY": str(folder / "summary"), "GITHUB_WORKSPACE": str(folder)}
-    done = subprocess.run(
-        [*SHELLS[step["shell"]], script],
-        env={**os.environ, "GITHUB_ACTION_PATH": str(ROOT), **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment |= {"GITHUB_ACTION_PATH": str(ROOT)}
+    done = program(*SHELLS[step["shell"]], script, environment=environment, folder=folder)
     return done, dict(line.split("=", 1) for line in outputs.read_text().splitlines())
 
 
@@ -166,10 +159,5 @@ def test_the_hook_takes_checkpoints_and_runs_the_check() -> None:
     assert set(wanted) <= known
     command = [MEMCURSE if part == "memcurse" else part for part in shlex.split(hook["entry"])]
     for sample, code in (("lru", 0), ("dense_linear_rnn", 1)):
-        done = subprocess.run(
-            [*command, SAMPLES / f"{sample}.safetensors"],
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        done = program(*command, SAMPLES / f"{sample}.safetensors")
         assert done.returncode == code, done.stderr

@@ -13,20 +13,7 @@ from pathlib import Path
 
 import pytest
 from end_to_end.calls import CURSED, FIRST, SAMPLE, words
-from end_to_end.command import MEMCURSE, memcurse, process
-
-
-def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line in bash; a pipe fails where any part of it does."""
-    return subprocess.run(
-        ["bash", "--norc", "-o", "pipefail", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=folder,
-        env={**os.environ, "PATH": f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"},
-        check=False,
-    )
+from end_to_end.command import MEMCURSE, memcurse, process, program, shell
 
 
 def test_module_and_command_are_the_same(tmp_path: Path) -> None:
@@ -154,10 +141,7 @@ print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
 
 def modules(*arguments: str) -> set[str]:
     """The top-level packages that a command has imported when it ends."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
-    )
-    result = json.loads(done.stdout)
+    result = json.loads(program(sys.executable, "-c", PROGRAM, *arguments).stdout)
     assert result["code"] == 0
     return {module.partition(".")[0] for module in result["modules"]}
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from end_to_end.command import MEMCURSE, ROOT, SAMPLES, memcurse
+from end_to_end.command import ROOT, SAMPLES, memcurse, program, shell
 
 from memcurse_cli import inspect
 
@@ -42,17 +41,7 @@ def run(command: str, folder: Path) -> str:
     if PLAIN.fullmatch(command):
         done = memcurse(*shlex.split(command)[1:], folder=folder)
     else:
-        path = f"{Path(MEMCURSE).parent}:{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=120,
-            cwd=folder,
-            env={**os.environ, "PATH": path, "COLUMNS": "80", "PYTHONUTF8": "1"},
-            check=False,
-        )
+        done = shell(command, folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -84,9 +73,7 @@ def strip(text: str) -> list[str]:
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "sample_checkpoints").symlink_to(SAMPLES)
     (code,) = PYTHON.findall(README.read_text())
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    done = program(sys.executable, "-c", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("WATCH  sample_checkpoints/lru.safetensors")
 

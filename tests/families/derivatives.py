@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,16 @@ STENCIL = {-3: -1 / 60, -2: 3 / 20, -1: -3 / 4, 1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
 
 
 def read_layer(
-    arrays: Mapping[str, NDArray], family: Family, layer: int = 0, **assume: str
+    arrays: Mapping[str, NDArray],
+    family: Family,
+    layer: int = 0,
+    *,
+    config: Mapping[str, Any] | None = None,
+    **assume: str,
 ) -> Recurrence:
     store = MemoryStore(arrays)
+    store.config = config or {}
     return family.read(store, family.find(store.tensors)[layer], ReadOptions(assume=assume))
-
-
-def read_configured(
-    arrays: Mapping[str, NDArray], family: Family, config: Mapping[str, Any], **assume: str
-) -> Recurrence:
-    store = MemoryStore(arrays)
-    store.config = config
-    return family.read(store, family.find(store.tensors)[0], ReadOptions(assume=assume))
 
 
 def read_found(arrays: Mapping[str, NDArray], **asked: Any) -> Recurrence:
@@ -76,19 +74,21 @@ def check_derivatives(
         part = stored.imag if group.name in imaginary else stored.real
         assert_allclose(group.values, part, rtol=0, atol=0)
         unit = 1j if group.name in imaginary else 1.0
-        _check_group(arrays, family, recurrence, group, flat, unit, tolerance, layer, assume)
+
+        def moved(element: int, steps: int, name: str = group.tensor, unit: complex = unit) -> Any:
+            tensor = arrays[name].copy()
+            tensor.reshape(-1)[element] += steps * STEP * unit
+            return read_layer({**arrays, name: tensor}, family, layer, **assume)
+
+        _check_group(recurrence, group, flat, moved, tolerance)
 
 
 def _check_group(
-    arrays: dict[str, NDArray],
-    family: Family,
     recurrence: Recurrence,
     group: ParameterGroup,
     flat: NDArray,
-    unit: complex,
+    moved: Callable[[int, int], Recurrence],
     tolerance: float,
-    layer: int,
-    assume: dict[str, str],
 ) -> None:
     stated_eigenvalue = np.zeros((group.size, recurrence.size), dtype=np.complex128)
     stated_gain = np.zeros_like(stated_eigenvalue)
@@ -99,9 +99,7 @@ def _check_group(
     measured_eigenvalue, measured_gain = np.zeros((2, *stated_gain.shape), stated_gain.dtype)
     for scalar, element in enumerate(flat):
         for offset, weight in STENCIL.items():
-            moved = {name: array.copy() for name, array in arrays.items()}
-            moved[group.tensor].reshape(-1)[element] += offset * STEP * unit
-            other = read_layer(moved, family, layer, **assume)
+            other = moved(element, offset)
             measured_eigenvalue[scalar] += weight / STEP * np.exp(other.log_eigenvalues)
             # The difference of logarithms, so that a jump of the angle by 2π does not count.
             measured_gain[scalar] += weight / STEP * _unwrapped(other.log_gain, recurrence.log_gain)

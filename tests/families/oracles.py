@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import shared
+import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from memcurse_cli import inspect
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.family import ReadOptions
@@ -51,30 +53,39 @@ def run_file(path: Path, inputs: NDArray) -> NDArray:
         return run_on(family.read(store, match, ReadOptions(simulate=True)), inputs)
 
 
-@dataclass(frozen=True)
-class ZooFile:
-    """One file and the layers that its oracle lists."""
-
-    path: Path
-    layers: list[dict[str, Any]]
+def jacobian(step: Callable[[torch.Tensor], torch.Tensor], size: int) -> NDArray:
+    """Of a step at zero, by autodiff."""
+    zero = torch.zeros(size, dtype=torch.float64)
+    return torch.autograd.functional.jacobian(step, zero).numpy()
 
 
-def zoo_files(folder: str, *suffixes: str, kind: str | None = None) -> list[Any]:
-    """Every file of a zoo folder with one of the suffixes, as parameters of a test.
+def zoo_files(folders: str, *suffixes: str) -> list[Any]:
+    """Every file with one of the suffixes in the zoo's folders, and the layers of its oracle.
 
-    With ``kind``, only the files that have layers of that kind.
+    They are the parameters of a test; shards are read through their index.
     """
     if not shared.available():
-        return [pytest.param(None, marks=pytest.mark.skip(reason=shared.REASON))]
-    root = shared.SHARED_DATA / "zoo" / folder
-    oracle = json.loads((root / "oracle.json").read_text())
+        return [pytest.param(None, [], marks=pytest.mark.skip(reason=shared.REASON))]
     return [
-        pytest.param(ZooFile(root / file, checkpoint["layers"]), id=file)
-        for checkpoint in oracle["checkpoints"]
+        pytest.param(oracle.parent / file, checkpoint["layers"], id=f"{oracle.parent.name}/{file}")
+        for oracle in sorted((shared.SHARED_DATA / "zoo").glob(f"{folders}/oracle.json"))
+        for checkpoint in json.loads(oracle.read_text())["checkpoints"]
         for file in checkpoint["files"]
-        if file.endswith(suffixes)
-        and kind in (None, *{layer["kind"] for layer in checkpoint["layers"]})
+        if file.endswith(suffixes) and "-of-" not in file
     ]
+
+
+def assert_reported(path: Path, layers: dict[str, Recurrence], **assume: str) -> None:
+    """The report on a file has what was read of it, and its longest time constant."""
+    report = inspect(path, assume=assume, values=True)
+    assert not report.skipped
+    for layer, recurrence in zip(report.layers, layers.values(), strict=True):
+        reported, expected = layer.eigenvalues, np.exp(recurrence.log_eigenvalues)
+        assert_allclose(as_complex(np.array(reported.values)), expected, rtol=1e-12)
+        assert reported.multiplicity == recurrence.multiplicity
+        longest = np.abs(expected).max()
+        if longest < 1:
+            assert reported.time_constant.max == pytest.approx(-1 / np.log(longest), rel=1e-7)
 
 
 def read_layers(path: Path, **assume: str) -> dict[str, Recurrence]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from checkpoints.readers import arrays_of
 from families.cell_steps import CASES, INPUTS, H
-from families.derivatives import match_of, read_layer
+from families.derivatives import match_of, read_found, read_layer
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.libraries import TENSORFLOW_LSTM
 from memcurse_cli.families.cells.torch import LSTM, MGU, hidden_weights
 from memcurse_cli.families.detect import detect, named_family
-from memcurse_cli.families.family import ReadOptions
 
 Arrays = dict[str, np.ndarray]
 
@@ -25,10 +25,6 @@ def drawn(shapes: dict[str, tuple[int, ...]]) -> Arrays:
 
 def found(arrays: Arrays) -> list[tuple[str, str]]:
     return [(family.name, match.layer) for family, match in detect(MemoryStore(arrays).tensors)]
-
-
-def arrays_of(module: torch.nn.Module) -> Arrays:
-    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
 # Elman cells: the names of W, U and what is the first's shape; the layer, its family, activation.
@@ -49,8 +45,6 @@ def test_an_elman_cell(
     )
     assert found(arrays) == [(family, module[:-1])]
     recurrence = read_layer(arrays, named_family(family))
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
     readin, matrix = (array.T if columns else array for array in arrays.values())
     assert_allclose(recurrence.dense.matrix, matrix)
     assert_allclose(recurrence.readin, readin)
@@ -62,8 +56,6 @@ def test_the_basic_cell_of_tensorflow() -> None:
     arrays = {f"rnn/basic_rnn_cell/{name}": array for name, array in arrays.items()}
     assert found(arrays) == [("tf_rnn", "rnn/basic_rnn_cell")]
     recurrence = read_layer(arrays, named_family("tf_rnn"))
-    assert recurrence.dense is not None
-    assert recurrence.readin is not None
     kernel, _ = arrays.values()
     assert_allclose(recurrence.dense.matrix, kernel[INPUTS:].T)
     assert_allclose(recurrence.readin, kernel[:INPUTS].T)
@@ -107,13 +99,12 @@ def test_which_way_the_gate_of_a_cell_of_one_gate_is_defined() -> None:
     arrays = {name.removeprefix(case.module): array for name, array in case.arrays().items()}
     named = read_layer({f"rnn.{name}": array for name, array in arrays.items()}, MGU)
     assert "gate_keeps=no" in named.assumptions[0]
-    store = MemoryStore({f"ligru.{name}": array for name, array in arrays.items()})
-    recurrence = MGU.read(store, MGU.find(store.tensors)[0], ReadOptions(spectra=True))
+    ligru = {f"ligru.{name}": array for name, array in arrays.items()}
+    recurrence = read_found(ligru, spectra=True)
     assert_allclose(
         np.exp(recurrence.log_eigenvalues), 1 - np.exp(named.log_eigenvalues), rtol=1e-12
     )
     assert "gate_keeps=yes" in recurrence.assumptions[0]
-    assert recurrence.hidden is not None
     assert recurrence.hidden.jacobian is None
     assert found(arrays) == [("mgu", "mgu")]
 

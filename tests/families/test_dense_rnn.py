@@ -12,6 +12,7 @@ from families.examples import drawn
 from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
 from benchmarks.calibration.setups import BlockDiagonalRNN as Network
 from memcurse_cli import inspect
@@ -23,21 +24,8 @@ from memcurse_cli.families.dense.dense_rnn import ELMAN_RNN, LMU, BlockDiagonalR
 from memcurse_cli.families.detect import detect
 from memcurse_cli.families.detect import read_layer as read_found
 from memcurse_cli.families.family import ReadOptions
-from memcurse_cli.families.recurrence import Recurrence
 
 H = 5
-
-
-@pytest.fixture
-def random() -> np.random.Generator:
-    return np.random.default_rng(11)
-
-
-def power(recurrence: Recurrence, steps: int) -> np.ndarray:
-    """A^steps from the eigendecomposition."""
-    vectors = recurrence.dense.eigenvectors
-    scaled = vectors * np.exp(steps * recurrence.log_eigenvalues)
-    return np.linalg.solve(vectors.T, scaled.T).T
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -67,7 +55,8 @@ def test_psychrnn(trained: Path) -> None:
         assert_allclose(np.linalg.norm(recurrence.dense.matrix), expected["fro_norm"], rtol=1e-9)
 
 
-def test_dales_law_and_the_leak(random: np.random.Generator) -> None:
+def test_dales_law_and_the_leak() -> None:
+    random = np.random.default_rng(11)
     weight, mask = random.normal(size=(H, H)), (random.random((H, H)) < 0.7).astype(float)
     dale = np.diag([1.0, 1, 1, -1, -1])
     arrays = {"W_rec": weight, "W_in": np.ones((H, 2)), "rec_connectivity": mask, "Dale_rec": dale}
@@ -126,11 +115,7 @@ def test_an_impulse_decays_as_the_heads_say(state: dict[str, np.ndarray]) -> Non
     with MemoryStore({f"rnn.{name}": value for name, value in state.items()}) as store:
         matches = family.find(store.tensors)
         layers = [family.read(store, match, ReadOptions()) for match in matches]
-    heads, size, _ = state["A"].shape
-    whole = np.zeros((UNITS, UNITS))
-    for head in range(heads):
-        units = slice(head * size, (head + 1) * size)
-        whole[units, units] = state["A"][head]
+    whole = block_diag(*state["A"])
     for lag in (0, 1, 7, 40):
         expected = state["C"] @ np.linalg.matrix_power(whole, lag) @ state["B"]
         response = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from end_to_end.command import program
 
 from memcurse_cli import inspect
 from memcurse_cli.checkpoints.store import TensorSpec
@@ -173,9 +173,7 @@ def test_every_family_says_what_it_is() -> None:
     ],
 )
 def test_only_the_code_of_marked_families_is_imported(code: str, printed: str) -> None:
-    command = [sys.executable, "-c", f"import sys; {code}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == printed
+    assert program(sys.executable, "-c", f"import sys; {code}").stdout.strip() == printed
 
 
 def squares(*names: str, shape: tuple[int, ...] = (4, 4)) -> dict[str, TensorSpec]:

@@ -9,7 +9,7 @@ import pytest
 from families.derivatives import check_derivatives, read_layer
 from families.examples import drawn
 from families.impulse import impulse_response
-from families.oracles import sigmoid
+from families.oracles import as_complex, sigmoid
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -25,13 +25,13 @@ from memcurse_cli.families.state_space.diagonal import (
 D, N, STEPS = 3, 4, 20
 
 
-def mega_layer(channels: int = D, *, tied: bool = False) -> dict[str, NDArray]:
+def mega_layer(*, tied: bool = False) -> dict[str, NDArray]:
     rng = np.random.default_rng(11)
     return {
-        "layers.0.mega_layer.move.alpha": rng.normal(size=(channels, N, 1)),
-        "layers.0.mega_layer.move.delta": rng.normal(size=(channels, 1 if tied else N, 1)),
-        "layers.0.mega_layer.move.beta": rng.normal(size=(channels, N, 1)),
-        "layers.0.mega_layer.move.gamma": rng.normal(size=(channels, N)),
+        "layers.0.mega_layer.move.alpha": rng.normal(size=(D, N, 1)),
+        "layers.0.mega_layer.move.delta": rng.normal(size=(D, 1 if tied else N, 1)),
+        "layers.0.mega_layer.move.beta": rng.normal(size=(D, N, 1)),
+        "layers.0.mega_layer.move.gamma": rng.normal(size=(D, N)),
         "layers.0.mega_layer.move.omega": rng.normal(size=D),
     }
 
@@ -83,7 +83,7 @@ def test_megalodon() -> None:
     theta = np.arange(1, N + 1).reshape(1, N, 1) * theta
     p, delta = sigmoid(part(layer, "alpha")), sigmoid(part(layer, "delta"))
     q = (1 - p * delta) * np.exp(1j * theta)
-    gamma = part(layer, "gamma")[..., 0] + 1j * part(layer, "gamma")[..., 1]
+    gamma = as_complex(part(layer, "gamma"))
     weights = p[..., 0] * gamma * math.sqrt(1 / N)
     expected = np.einsum("dn,dnl->dl", weights, q ** np.arange(STEPS)).real
     assert_allclose(impulse_response(recurrence, STEPS)[0], expected, rtol=0, atol=1e-12)
@@ -113,7 +113,7 @@ BOTH_WAYS = {
 
 def kernel(alphas: NDArray[np.float64], dampen_factors: NDArray[np.float64]) -> NDArray[np.float64]:
     """(steps, heads), as `apply_learned_ema_with_damping` writes it."""
-    alpha, damping = (1 / (1 + np.exp(-one)) for one in (alphas, dampen_factors))
+    alpha, damping = sigmoid(alphas), sigmoid(dampen_factors)
     return alpha * ((1 - alpha) * damping) ** np.arange(STEPS)[:, None]
 
 

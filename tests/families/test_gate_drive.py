@@ -88,7 +88,6 @@ def test_every_gate_sees_the_rows_of_its_own(
 ) -> None:
     w, u, b = parts
     drive = drive_of(MemoryStore(arrays), family)
-    assert drive.state is not None
     if "forget" in b:
         seen = {"forget": drive.gate, "input": drive.write_gate}
         seen |= {"cell": drive.state.candidate, "output": drive.state.output}
@@ -96,7 +95,6 @@ def test_every_gate_sees_the_rows_of_its_own(
         assert drive.write_gate is None
         seen = {"update": drive.gate, "new": drive.state.candidate, "reset": drive.state.reset}
     for gate, found in seen.items():
-        assert found is not None
         assert_allclose(found.bias, b[gate], rtol=1e-12)
         assert_allclose(found.inputs, (w[gate] ** 2).sum(1), rtol=1e-12)
         assert_allclose(found.hidden, (u[gate] ** 2).sum(1), rtol=1e-12)
@@ -109,7 +107,6 @@ def test_a_projection_narrows_what_the_gates_see() -> None:
     lstm = torch.nn.LSTM(INPUTS, H, proj_size=2, dtype=torch.float64)
     arrays = {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
     drive = drive_of(MemoryStore(arrays), LSTM)
-    assert drive.state is not None
     assert_allclose(drive.state.projection, (arrays["weight_hr_l0"] ** 2).sum(1))
     assert_allclose(drive.gate.hidden, (arrays["weight_hh_l0"][H : 2 * H] ** 2).sum(1))
 

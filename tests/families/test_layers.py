@@ -92,9 +92,7 @@ def test_a_header_of_a_million_members_is_not_believed() -> None:
     assert len(LRU().find(tensors)) == 1
 
 
-def found_in(
-    modules: dict[str, str], *, more: tuple[str, ...] = (), layers: tuple[str, ...] = ()
-) -> dict[str, tuple[str, ...]]:
+def found_in(modules: dict[str, str], *more: str) -> dict[str, tuple[str, ...]]:
     """The layers of GRUs, each with the tensors of the module that it names, and their ties."""
     specs = {"weight_hh_l0": (9, 3), "weight_ih_l0": (9, 2), "bias_ih_l0": (9,), "bias_hh_l0": (9,)}
     tensors = {
@@ -109,16 +107,16 @@ def found_in(
         for name in specs
         if module != holder
     }
-    found = detect(tensors, layers=layers, aliases=aliases)
+    found = detect(tensors, aliases=aliases)
     return {match.layer: match.tied for _, match in found}
 
 
 def test_a_module_with_a_tensor_of_its_own_is_a_layer_of_its_own() -> None:
     modules = {"a": "a", "b": "a"}
-    assert found_in(modules, more=("head.weight", "a.out.weight")) == {"a.l0": ("b.l0",)}
-    assert found_in(modules, more=("b.out.weight",)) == {"a.l0": (), "b.l0": ()}
+    assert found_in(modules, "head.weight", "a.out.weight") == {"a.l0": ("b.l0",)}
+    assert found_in(modules, "b.out.weight") == {"a.l0": (), "b.l0": ()}
     # Another layer in the same module has its own tensors, and is no part of this one.
-    assert found_in(modules, more=("b.weight_hh_l1",)) == {"a.l0": ("b.l0",), "b.l1": ()}
+    assert found_in(modules, "b.weight_hh_l1") == {"a.l0": ("b.l0",), "b.l1": ()}
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8))

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of, read_layer
-from families.oracles import assert_same_spectrum
+from families.derivatives import match_of, read_found, read_layer
+from families.oracles import assert_same_spectrum, jacobian
 from numpy.testing import assert_allclose
 
-from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.dense.dense_layer import LeakyRNN
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.detect import read_layer as read_found
-from memcurse_cli.families.family import ReadOptions
 
 N, INPUTS = 10, 3
 
@@ -44,14 +38,11 @@ def step(h: torch.Tensor, x: torch.Tensor, alpha: float) -> torch.Tensor:
 def test_the_spectrum_and_the_input_of_one_step(given: dict[str, str], alpha: float) -> None:
     recurrence = read_layer(network(), LeakyRNN(), **given)
     still, silent = (torch.zeros(size, dtype=torch.float64) for size in (N, INPUTS))
-    jacobian = torch.autograd.functional.jacobian
-    transition = jacobian(lambda h: step(h, silent, alpha), still).numpy()
-    readin = jacobian(lambda x: step(still, x, alpha), silent).numpy()
+    transition = jacobian(lambda h: step(h, silent, alpha), N)
+    readin = jacobian(lambda x: step(still, x, alpha), INPUTS)
     theirs = np.linalg.eigvals(transition)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
-    assert recurrence.dense is not None
     assert_allclose(recurrence.dense.matrix, transition, atol=1e-15)
-    assert recurrence.readin is not None
     assert_allclose(recurrence.readin, readin, atol=1e-15)
     assert any("0.2" in sentence for sentence in recurrence.assumptions) == (not given)
 
@@ -73,7 +64,6 @@ def test_a_leak_in_the_file_is_that_of_the_layer(stored: dict[str, float], said:
     theirs = np.linalg.eigvals(0.75 * np.eye(N) + 0.25 * weight)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
     assert recurrence.assumptions[0].startswith(said)
-    assert given.dense is not None
     assert_allclose(given.dense.matrix, 0.5 * (np.eye(N) + weight))
 
 
@@ -88,16 +78,12 @@ def test_a_stored_leak_that_is_not_one_is_refused(stored: dict[str, np.ndarray])
     assert read_layer(arrays, LeakyRNN(), alpha="0.5").size == N
 
 
-def test_the_names_of_pycog(tmp_path: Path) -> None:
+def test_the_names_of_pycog() -> None:
     weight, readin = network()["wrec"], network()["wi"].T
     arrays = {"Wrec": weight, "Win": readin, "Wout": np.ones((1, N)), "brec": np.zeros(N)}
-    np.savez(tmp_path / "rates.npz", **arrays, dt=20.0, tau=100.0)
-    with open_checkpoint(tmp_path / "rates.npz") as store:
-        ((family, match),) = detect(store.tensors)
-        recurrence = read_found(family, store, match, ReadOptions())
+    recurrence = read_found(arrays | {"dt": np.array(20.0), "tau": np.array(100.0)})
     theirs = np.linalg.eigvals(0.8 * np.eye(N) + 0.2 * weight)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
-    assert recurrence.readin is not None
     assert_allclose(recurrence.readin, 0.2 * readin)
     leak, activation = recurrence.assumptions
     assert leak.startswith("alpha=0.2 (stored as dt/tau)")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from checkpoints.readers import arrays_of
 from families.derivatives import match_of, read_layer
 from families.oracles import assert_same_spectrum
 from numpy.testing import assert_allclose
@@ -32,10 +33,6 @@ def trained(kind: str, dtype: torch.dtype = torch.float64) -> torch.nn.RNN:
             0.3 * torch.randn(H, H, dtype=dtype).tril(-1)
         )
     return module
-
-
-def arrays_of(module: torch.nn.Module, prefix: str = "") -> dict[str, np.ndarray]:
-    return {prefix + name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
 @pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])

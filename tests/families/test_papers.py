@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.cell_steps import CASES, H
-from families.derivatives import read_layer
+from families.derivatives import read_found, read_layer
 from families.oracles import sigmoid
 from families.simulated_gates import check_bands, drive_of, gates_of
 from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells.papers import LEM, MULTIPLICATIVE_LSTM, FastGRNN
-from memcurse_cli.families.family import ReadOptions
 
 
 def test_the_band_and_the_state_of_a_fast_grnn() -> None:
@@ -81,10 +80,8 @@ NAMINGS = {
 @pytest.mark.parametrize("naming", NAMINGS)
 def test_every_naming_of_a_multiplicative_lstm(naming: str) -> None:
     arrays, layer = NAMINGS[naming]
-    store = MemoryStore(arrays)
-    (match,) = MULTIPLICATIVE_LSTM.find(store.tensors)
-    recurrence = MULTIPLICATIVE_LSTM.read(store, match, ReadOptions(gates=True))
-    assert recurrence.name == layer
+    recurrence = read_found(arrays, gates=True)
+    assert (recurrence.family, recurrence.name) == (MULTIPLICATIVE_LSTM.name, layer)
     expected = read_layer(CASE.arrays(), MULTIPLICATIVE_LSTM)
     assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-15)
     assert_allclose(recurrence.log_gain, expected.log_gain, rtol=1e-15)
@@ -126,7 +123,6 @@ def test_the_bands_are_those_of_the_gates_that_see_the_product(apart: bool) -> N
     gates, squares = simulated(whole)
     bands = gates_of(stored)
     check_bands(bands, gates, 0.02)
-    assert bands.spread is not None
     logits = np.log(gates / (1 - gates))
     assert_allclose(bands.spread.p50, np.median(logits.std(axis=0)), rtol=0.05)
     assert_allclose(bands.hidden_second_moment, squares.mean(), rtol=0.1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import check_derivatives, read_layer
-from families.oracles import assert_same_spectrum
+from families.oracles import assert_same_spectrum, jacobian
 from numpy.testing import assert_allclose
 
 from memcurse_cli.families.dense.dense_layer import CoRNN, LowRankRNN
@@ -54,19 +54,15 @@ def test_the_spectrum_and_the_response_of_one_step(
     dt, gamma, epsilon = (float(value) for value in values.values())
     silence = torch.zeros(INPUTS, dtype=torch.float64)
     origin = torch.zeros(2 * H, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(
-        lambda s: step(s, silence, dt, gamma, epsilon), origin
-    )
-    theirs = np.linalg.eigvals(jacobian.numpy())
+    transition = jacobian(lambda s: step(s, silence, dt, gamma, epsilon), 2 * H)
+    theirs = np.linalg.eigvals(transition)
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-11)
     # A drive of A's own coordinates: the norm of the state is that of (y, z).
-    driven = torch.autograd.functional.jacobian(
-        lambda x: step(origin, x, dt, gamma, epsilon), silence
-    ).numpy()
-    ours, own = recurrence.readin.real, driven
+    own = jacobian(lambda x: step(origin, x, dt, gamma, epsilon), INPUTS)
+    ours = recurrence.readin.real
     for _ in range(4):
         assert_allclose(ours.T @ ours, own.T @ own, rtol=1e-11, atol=1e-15)
-        ours, own = recurrence.dense.matrix @ ours, jacobian.numpy() @ own
+        ours, own = recurrence.dense.matrix @ ours, transition @ own
 
 
 N, RANK, DRIVES = 12, 2, 3
@@ -98,9 +94,7 @@ def test_the_spectrum_of_one_step(connectivity: str, units: int, alpha: float) -
     given = {"alpha": str(alpha), "connectivity": connectivity}
     recurrence = read_layer(network(), LowRankRNN(), **given)
     assert recurrence.name == "low_rank_rnn"
-    origin = torch.zeros(N, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(lambda h: rate_step(h, alpha, units), origin)
-    theirs = np.linalg.eigvals(jacobian.numpy())
+    theirs = np.linalg.eigvals(jacobian(lambda h: rate_step(h, alpha, units), N))
     assert_same_spectrum(np.exp(recurrence.log_eigenvalues), theirs, 1e-12)
     assert any("as given" in sentence for sentence in recurrence.assumptions)
     stored = network() | {"alpha": np.array(alpha)}

@@ -20,10 +20,10 @@ def lru() -> dict[str, np.ndarray]:
     return drawn("lru", 5) | {"theta_log": np.log(np.linspace(0.1, 6.2, 4))}
 
 
-def dense(size: int = 6, radius: float = 0.8) -> dict[str, np.ndarray]:
+def dense(size: int = 6) -> dict[str, np.ndarray]:
     matrix = RANDOM.normal(size=(size, size))
     return {
-        "A": radius * matrix / np.abs(np.linalg.eigvals(matrix)).max(),
+        "A": 0.8 * matrix / np.abs(np.linalg.eigvals(matrix)).max(),
         "B": RANDOM.normal(size=(size, 2)),
         "C": RANDOM.normal(size=(3, size)),
     }

@@ -51,13 +51,11 @@ def lru(units: int) -> Tensors:
     }
 
 
-def mamba(channels: int, states: int = 4) -> Tensors:
+def mamba(channels: int) -> Tensors:
     """The recurrent tensors of a Mamba layer; dt_bias moves all the states of a channel."""
     random = np.random.default_rng(4)
     return {
-        "mixer.A_log": np.log(
-            np.arange(1, states + 1) + random.uniform(0, 0.5, (channels, states))
-        ),
+        "mixer.A_log": np.log(np.arange(1, 5) + random.uniform(0, 0.5, (channels, 4))),
         "mixer.dt_proj.bias": np.log(np.expm1(random.uniform(0.01, 0.1, channels))),
     }
 

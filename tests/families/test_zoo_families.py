@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import shared
 from families.derivatives import read_layer
 from families.impulse import impulse_response, output_of
 from families.oracles import (
-    ZooFile,
+    assert_reported,
     assert_same_spectrum,
     oracle_eigenvalues,
     original_layer,
@@ -50,22 +48,10 @@ STRANGERS = (
 COUNTED = {"hf_rwkv", "hf_xlstm", "hf_qwen3_next", "hf_recurrent_gemma"}
 
 
-def checkpoints() -> list[Any]:
-    if not shared.available():
-        return [pytest.param(None, [], marks=pytest.mark.skip(reason=shared.REASON))]
-    found = []
-    for oracle in sorted((shared.SHARED_DATA / "zoo").glob("*/oracle.json")):
-        for checkpoint in json.loads(oracle.read_text())["checkpoints"]:
-            for file in checkpoint["files"]:
-                if file.endswith((".safetensors", ".pt", ".pth", ".npz", ".ckpt", "index.json")):
-                    path = oracle.parent / file
-                    if "-of-" not in file:
-                        name = f"{oracle.parent.name}/{file}"
-                        found.append(pytest.param(path, checkpoint["layers"], id=name))
-    return found
+ENDINGS = (".safetensors", ".pt", ".pth", ".npz", ".ckpt", "index.json")
 
 
-@pytest.mark.parametrize(("path", "layers"), checkpoints())
+@pytest.mark.parametrize(("path", "layers"), zoo_files("*", *ENDINGS))
 def test_a_family_finds_its_own_layers_alone_and_reads_them(
     path: Path, layers: list[dict[str, Any]]
 ) -> None:
@@ -96,22 +82,23 @@ STATE_SPACES = ("s4", "s5_jax", "minimal_lru")
 
 
 @pytest.mark.parametrize(
-    "file",
+    ("path", "expected_layers"),
     [file for folder in MAMBAS for file in zoo_files(folder, *SUFFIXES)]
     + [file for folder in STATE_SPACES for file in zoo_files(folder, *SUFFIXES, ".safetensors")],
 )
-def test_mambas_and_state_spaces(file: ZooFile) -> None:
-    kind, name = file.layers[0]["kind"], file.path.name
-    assume = dict(ASSUMED.get(file.path.stem, {}))
+def test_mambas_and_state_spaces(path: Path, expected_layers: list[dict[str, Any]]) -> None:
+    kind, name = expected_layers[0]["kind"], path.name
+    assume = dict(ASSUMED.get(path.stem, {}))
     if kind == "s4d" and "minimal" not in name:
-        assume["discretization"] = file.layers[0]["extra"]["disc"]
+        assume["discretization"] = expected_layers[0]["extra"]["disc"]
     if "softplus" in name:
         assume |= {"dt-transform": "softplus", "real-transform": "softplus"}
     family = {"mamba1": "mamba", "rwkv6": "rwkv"}.get(kind, kind)
-    if file.path.suffix == ".gguf" and "mamba" in kind:
+    if path.suffix == ".gguf" and "mamba" in kind:
         family = "gguf_mamba"
-    layers = read_layers(file.path, **assume)
-    for expected, (layer, recurrence) in zip(file.layers, layers.items(), strict=True):
+    layers = read_layers(path, **assume)
+    assert_reported(path, layers, **assume)
+    for expected, (layer, recurrence) in zip(expected_layers, layers.items(), strict=True):
         assert recurrence.family == family
         if family not in ("s4d", "s4_dplr"):
             assert layer.replace(".", "/") == expected["name"].replace(".", "/")

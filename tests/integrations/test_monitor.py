@@ -42,7 +42,6 @@ def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture
         "step 2: watch",
         "step 4: cursed",
     ]
-    assert monitor.report is not None
     assert caplog.records[1].message.endswith(monitor.report.sentence)
     assert [step for step in range(5) if monitor.due(step)] == [0, 2, 4]
     assert not monitor.due(6)
@@ -58,7 +57,6 @@ def test_what_was_not_judged_or_is_not_recurrent_is_told_once(
         for step in range(3):
             monitor.measure(gates, step, learning_rate=1e-3)
         assert still.measure({"weight": np.zeros((3, 3))}, 1, 1e-3) == {}
-    assert monitor.report is not None
     assert monitor.report.verdict == "not_judged"
     judged, recurrent = caplog.records
     assert (judged.levelname, judged.message[:20]) == ("INFO", "step 0: not judged. ")

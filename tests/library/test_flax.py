@@ -10,12 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from families.derivatives import read_found
 from families.oracles import run_on
 from numpy.testing import assert_allclose
-
-from memcurse_cli.checkpoints.open import MemoryStore
-from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import ReadOptions
 
 SIZE, INPUTS = 5, 3
 
@@ -61,23 +58,19 @@ each_cell = pytest.mark.parametrize(
 @each_cell
 def test_a_run_is_that_of_flax(library: Any, kind: str) -> None:
     parameters, step = made(library, kind)
-    store = MemoryStore({"cell": parameters})
-    ((family, match),) = detect(store.tensors)
     inputs = np.random.default_rng(0).standard_normal((5, 1, INPUTS))
     state = (jnp.zeros(SIZE),) * 2 if kind.startswith("lstm") else jnp.zeros(SIZE)
     for x in inputs:
         state = step(state, jnp.asarray(x[0]))
-    found = run_on(family.read(store, match, ReadOptions(simulate=True)), inputs)
+    found = run_on(read_found({"cell": parameters}, simulate=True), inputs)
     assert_allclose(found[0], state[1] if isinstance(state, tuple) else state, atol=1e-5)
 
 
 @each_cell
 def test_the_step_of_flax_at_zero_input(library: Any, kind: str) -> None:
     parameters, step = made(library, kind)
-    store = MemoryStore({"cell": parameters})
-    ((family, match),) = detect(store.tensors)
-    assert match.layer == "cell"
-    recurrence = family.read(store, match, ReadOptions(spectra=True))
+    recurrence = read_found({"cell": parameters}, spectra=True)
+    assert recurrence.name == "cell"
     zero = jnp.zeros(SIZE)
     if kind.startswith("lstm"):  # the state is c; its carry is (c, h)
         direct = jax.jacobian(lambda c: step((c, zero))[0])(zero)
@@ -90,10 +83,8 @@ def test_the_step_of_flax_at_zero_input(library: Any, kind: str) -> None:
     if kind == "rnn":
         # tanh has its slope at the bias; with zero biases the Jacobian is A itself.
         slope = 1 - np.asarray(step(zero), np.float64) ** 2
-        assert recurrence.dense is not None
         assert_allclose(slope[:, None] * recurrence.dense.matrix, whole, rtol=1e-4, atol=1e-5)
         return
-    assert recurrence.hidden is not None
     ours, theirs = recurrence.hidden.jacobian, np.linalg.eigvals(whole.astype(np.float64))
     for value in theirs:
         assert np.abs(ours - value).min() < 1e-4

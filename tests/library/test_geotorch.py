@@ -7,6 +7,7 @@ from collections.abc import Callable
 import geotorch
 import pytest
 import torch
+from checkpoints.readers import arrays_of
 from families.derivatives import read_layer
 from numpy.testing import assert_allclose
 
@@ -23,8 +24,5 @@ def test_geotorch_s_own_cell(triv: Callable[[torch.Tensor], torch.Tensor]) -> No
     cell.weight_hh = triv(torch.empty(H, H, dtype=torch.float64))
     with torch.no_grad():
         cell.parametrizations.weight_hh.original.add_(torch.randn(H, H).tril(-1))
-    recurrence = read_layer(
-        {name: tensor.numpy() for name, tensor in cell.state_dict().items()}, OrthogonalRNN()
-    )
-    assert recurrence.dense is not None
+    recurrence = read_layer(arrays_of(cell), OrthogonalRNN())
     assert_allclose(recurrence.dense.matrix, cell.weight_hh.detach().numpy(), atol=1e-13)

@@ -113,9 +113,9 @@ def wait_until(browser: Any, condition: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def window(browser: Any, width: int, height: int = 800) -> Iterator[None]:
+def window(browser: Any, width: int) -> Iterator[None]:
     """A page in a window of this size, opened in it anew."""
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.refresh()
     try:

@@ -96,7 +96,6 @@ def test_a_simple_rnn_is_the_transposed_kernel(tmp_path: Path) -> None:
     path = tmp_path / "a.keras"
     model.save(path)
     (recurrence,) = read_layers(path).values()
-    assert recurrence.dense is not None
     assert recurrence.dense.activation == "linear"
     cell = layer.cell
     cell.bias.assign(np.zeros(U))
@@ -104,7 +103,6 @@ def test_a_simple_rnn_is_the_transposed_kernel(tmp_path: Path) -> None:
     x = x[:INPUTS]
     given = [keras.ops.convert_to_tensor(part[None], "float64") for part in (x, state)]
     moved = keras.ops.convert_to_numpy(cell(given[0], [given[1]])[0])[0]
-    assert recurrence.readin is not None
     assert_allclose(
         recurrence.dense.matrix @ state + recurrence.readin.real @ x, moved, rtol=FLOAT32
     )

@@ -44,8 +44,7 @@ def model(operator: str, arrays: dict[str, NDArray], **attributes: Any) -> bytes
     node = helper.make_node(operator, inputs, outputs, name="n", hidden_size=H, **attributes)
     stored = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     given = ("X", "h", "c") if operator == "LSTM" else ("X", "h")
-    content: bytes = graph_model([node], stored, outputs[1:], inputs=given).SerializeToString()
-    return content
+    return graph_model([node], stored, outputs[1:], inputs=given).SerializeToString()
 
 
 def stepped(operator: str, arrays: dict[str, NDArray], kick: float, steps: int) -> NDArray:
@@ -71,8 +70,6 @@ def test_the_step_of_a_gru_has_the_eigenvalues_of_onnx_s(tmp_path: Path, before:
     content = model("GRU", arrays, linear_before_reset=before)
     evaluator = ReferenceEvaluator(content)
     hidden = read_only_layer(tmp_path / "a.onnx", content, spectra=True).hidden
-    assert hidden is not None
-    assert hidden.jacobian is not None
     step = 1e-5
     columns = []
     for unit in np.eye(H):
@@ -104,11 +101,9 @@ def test_an_rnn_is_its_matrix(tmp_path: Path) -> None:
     arrays = weights("RNN", scale=0.5)
     content = model("RNN", arrays, activations=["Relu"])
     recurrence = read_only_layer(tmp_path / "a.onnx", content)
-    assert recurrence.dense is not None
     assert recurrence.dense.activation == "relu"
     assert recurrence.assumptions == ()
     assert_allclose(recurrence.dense.matrix, arrays["R"][0], rtol=0)
-    assert recurrence.readin is not None
     assert_allclose(recurrence.readin.real, arrays["W"][0], rtol=0)
     odd = read_only_layer(tmp_path / "b.onnx", model("RNN", arrays, activations=["Softsign"]))
     assert "Softsign is not modelled" in odd.assumptions[-1]

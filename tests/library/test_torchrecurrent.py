@@ -173,8 +173,6 @@ def read_whole(cell: torch.nn.Module, family: Family, prefix: str, **assume: str
 def test_the_whole_step(name: str) -> None:
     cell = cell_of(name)
     found = read_whole(cell, CELLS[name].family, prefix_of(name))
-    assert found.hidden is not None
-    assert found.hidden.jacobian is not None
     expected = np.linalg.eigvals(CELLS[name].whole(cell))
     assert_same_spectrum(found.hidden.jacobian, expected, 1e-11)
     assert len(found.hidden.gates) == len(cell.weight_hh) // H
@@ -230,8 +228,6 @@ def test_a_fast_grnn(function: str) -> None:
     check_derivatives(arrays, OWN, **assume)
     whole = read_whole(cell, OWN, "", **assume)
     assert "gate_activation" in whole.assumptions[0]
-    assert whole.hidden is not None
-    assert whole.hidden.jacobian is not None
     assert_same_spectrum(whole.hidden.jacobian, np.linalg.eigvals(jacobian(cell)), 1e-11)
     assert isinstance(whole.gate, NoDrive) == (function == "tanh")
     # Without W and U the step is λ h + γ tanh(b_h).
@@ -246,8 +242,6 @@ def test_a_fast_grnn(function: str) -> None:
 def test_a_long_expressive_memory(dt: float) -> None:
     cell = cell_of("LEM", dt=dt)
     hidden = read_whole(cell, OWN, "", dt=str(dt)).hidden
-    assert hidden is not None
-    assert hidden.jacobian is not None
     assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(both_states(cell)), 1e-11)
     check_derivatives(arrays_of(cell), OWN, dt=str(dt))
     blinded(cell, "weight_hh", "weight_ch")

@@ -64,7 +64,6 @@ def test_a_run_of_hugging_faces_trainer(tmp_path: Path) -> None:
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "memcurse/verdict" in entry]
     assert [entry["step"] for entry in logged] == [2, 4]
-    assert callback.report is not None
     assert len(callback.report.layers) == 2
     assert callback.report.input.learning_rate == 1e-3
     assert callback.report.scalars().items() <= logged[-1].items()
@@ -86,7 +85,7 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
 
     from memcurse_cli.integrations.lightning import MemcurseCallback
 
-    class Module(lightning.LightningModule):  # type: ignore[name-defined,misc]  # imported late
+    class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             for name, values in state(0.9).items():
@@ -113,7 +112,6 @@ def test_a_run_of_lightning(tmp_path: Path) -> None:
     (table,) = (tmp_path / "logs").rglob("metrics.csv")
     head, *lines = (line.split(",") for line in table.read_text().splitlines())
     assert [int(line[head.index("step")]) for line in lines] == [2, 4, 6]
-    assert callback.report is not None
     end = inspect(module.state_dict(), horizon=HORIZON, learning_rate=0.3)
     assert callback.report.scalars() == end.scalars()
     run = track(folder)

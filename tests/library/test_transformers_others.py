@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of, read_configured, read_layer
+from families.derivatives import match_of, read_layer
 from families.selective.layers import MLSTM_FUSED, MLSTM_LARGE, RG_LRU
 from families.simulated_gates import drive_of
 from numpy.testing import assert_allclose
@@ -66,7 +66,6 @@ def test_the_state_and_the_gates_of_the_rg_lru() -> None:
                 parameter.copy_(torch.from_numpy(RG_LRU[name]))
     arrays = {f"rg_lru.{name}": tensor.numpy() for name, tensor in layer.state_dict().items()}
     drive = drive_of(MemoryStore(arrays), RGLRU())
-    assert drive.write_gate is not None
     for gate, of in ((drive.gate, "recurrent"), (drive.write_gate, "input")):
         weights = arrays[f"rg_lru.{of}_gate_weight"]
         assert_allclose(gate.inputs, (weights**2).sum(1).ravel(), rtol=1e-12)
@@ -144,9 +143,9 @@ def test_the_state_of_lightning_attention(number: int) -> None:
     # A rate that is not stored is the library's, whose buffer is in single precision.
     weights = {name: array for name, array in stored.items() if name.endswith(".weight")}
     sizes = {"num_attention_heads": 4, "num_hidden_layers": 3}
-    computed = read_configured(weights, LightningAttention(), sizes)
+    computed = read_layer(weights, LightningAttention(), config=sizes)
     assert_allclose(computed.log_eigenvalues, recurrence.log_eigenvalues, rtol=2e-6)
     assert computed.multiplicity == recurrence.multiplicity
     for short in ({}, sizes | {"num_hidden_layers": number}, sizes | {"num_attention_heads": 0}):
         with pytest.raises(TensorError, match="slope_rate beside it is not stored"):
-            read_configured(weights, LightningAttention(), short)
+            read_layer(weights, LightningAttention(), config=short)

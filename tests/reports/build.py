@@ -174,15 +174,12 @@ def divergent() -> Report:
 @cache
 def hybrid() -> Report:
     """A stack of which every fourth layer is attention, and two recurrent layers forget at once."""
-    state = lru_layers(36, 32)
-    for layer in (13, 22):
-        state[f"layers.{layer}.lru.nu_log"] = np.full(32, 0.5)
-    mixed = {index: place for place, index in enumerate(k for k in range(48) if k % 4 != 3)}
-    placed = {
-        f"layers.{index}.lru.{name}": state[f"layers.{place}.lru.{name}"]
-        for index, place in mixed.items()
-        for name in ("nu_log", "theta_log", "gamma_log")
-    }
+    placed = {}
+    for name, values in lru_layers(36, 32).items():
+        _, index, role = name.split(".", 2)
+        placed[f"layers.{int(index) + int(index) // 3}.{role}"] = values
+    for layer in (17, 29):
+        placed[f"layers.{layer}.lru.nu_log"] = np.full(32, 0.5)
     attention = tuple(f"layers.{index}.self_attn" for index in range(3, 48, 4))
     made = inspect(placed, horizon=4096)
     return replace(made, not_recurrent=(NotRecurrent("attention", 12, attention),))

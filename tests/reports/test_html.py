@@ -88,8 +88,6 @@ def test_the_rate_bar_is_logarithmic_and_of_the_layer_that_is_worst() -> None:
     (layer,) = report.layers
     slow = replace(layer, learning_rate=layer.learning_rate / 100)
     bar = rate_bar(replace(report, layers=(slow, layer, slow)))
-    assert bar is not None
-    assert layer.usable_rate is not None
     assert (bar.yours, bar.usable) == (layer.learning_rate, layer.usable_rate.rate)
     low, usable, high = map(bar.place, (bar.low, bar.usable, bar.high))
     assert 0 < low < usable < high < bar.place(bar.yours) < 100
@@ -135,8 +133,6 @@ def test_the_page_holds_the_comparison_and_its_moves() -> None:
     assert document["layers"][0]["spectrum"]["outward"] == 5
     (charts,) = json.loads(page.scripts["memcurse-charts"])
     for layer, drawn in zip(made.layers, charts["layers"], strict=True):
-        assert layer.spectrum is not None
-        assert layer.spectrum.pairs is not None
         assert drawn["name"] == layer.name
         assert np.allclose(sorted(drawn["moves"]), sorted(layer.spectrum.pairs), rtol=1e-6)
         old, new = (np.hypot(*np.array(drawn["moves"]).T[part]) for part in ([0, 1], [2, 3]))

@@ -36,7 +36,7 @@ def test_no_line_is_wider_than_the_screen(
 
 @pytest.mark.parametrize("arguments", [{"modulus": 0.5}, {"modulus": [1.0, 2.0]}])
 def test_a_plot_needs_two_points(arguments: dict[str, object]) -> None:
-    shown = text(predict(**arguments), with_plot=True)  # type: ignore[arg-type]  # a mixed dict
+    shown = text(predict(**arguments), with_plot=True)
     assert "A plot needs two moduli below 1" in " ".join(shown.split())
 
 

@@ -18,7 +18,6 @@ def sized(index: int, size: int, effect: float | None = 0.01) -> LayerReport:
 def test_a_divergent_effect_is_worse_than_any_other() -> None:
     groups = [build.parameter(name, effect) for name, effect in (("a", 50.0), ("b", None))]
     worst = worst_parameter(build.layer("rnn", "elman", [1.0, 2.0], groups))
-    assert worst is not None
     assert worst.name == "b"
 
 

@@ -9,7 +9,6 @@ import contextlib
 import html
 import os
 import re
-import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from end_to_end.command import program
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -165,7 +165,7 @@ def test_numbers_and_json_import_no_rich() -> None:
         "import sys, memcurse_cli.schema.json_codec, memcurse_cli.reports.numbers, "
         "memcurse_cli.reports.console; sys.exit('rich' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert program(sys.executable, "-c", code).returncode == 0
 
 
 def test_what_a_layer_has_no_sensitivities_for_is_said() -> None:

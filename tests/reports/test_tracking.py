@@ -35,7 +35,7 @@ def page_of(tracking: Tracking, **how: Any) -> str:
 
 
 def track(path: Path, **options: object) -> Tracking:
-    return Tracker([str(path)], Reading.of(**options)).update()  # type: ignore[arg-type]  # by name
+    return Tracker([str(path)], Reading.of(**options)).update()
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,6 @@ def test_csv_has_a_row_for_each_step_and_layer(sample: Tracking) -> None:
     rows = read_csv(text)
     assert [int(row["step"]) for row in rows] == list(range(0, 201, 20))
     for row, step in zip(rows, sample.steps, strict=True):
-        assert step.report is not None
         (layer,) = step.report.layers
         assert row["checkpoint_verdict"] == step.report.verdict
         assert row["verdict"] == layer.verdict
@@ -153,7 +152,6 @@ def test_no_cell_is_a_formula(
     names = ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "\uff1d1", "\u22121", "rnn-0=1"]
     names.append("a\uff0cb\uff02")  # a comma and a quote in ASCII
     report = sample.steps[0].report
-    assert report is not None
     (layer,) = report.layers
     groups = (replace(layer.parameters[0], name="=2", step_effect=-0.5),)
     layers = tuple(replace(layer, name=name, parameters=groups) for name in names)

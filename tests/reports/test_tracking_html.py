@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from end_to_end.command import SAMPLES
@@ -17,13 +16,9 @@ from memcurse_cli.tracking.executors import Reading
 from memcurse_cli.tracking.track import Tracker
 
 
-def track(path: Path) -> Tracking:
-    return Tracker([str(path)], Reading.of()).update()
-
-
 @pytest.fixture(scope="module")
 def sample() -> Tracking:
-    return track(SAMPLES / "run")
+    return Tracker([str(SAMPLES / "run")], Reading.of()).update()
 
 
 def charts_of(text: str) -> dict[str, object]:
@@ -36,11 +31,10 @@ def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
     assert json.loads(Reader(text).scripts["memcurse-report"]) == to_json(sample)
     charts = charts_of(text)
     assert charts["steps"] == list(range(0, 201, 20))
-    run, layer = charts["layers"]  # type: ignore[misc]  # a list of two
+    run, layer = charts["layers"]
     assert [panel["title"] for panel in run["panels"]][:2] == ["memory in steps", "learning rates"]
     longest = run["panels"][0]["curves"][0]["values"]
     for value, step in zip(longest, sample.steps, strict=True):
-        assert step.report is not None
         assert value == pytest.approx(step.report.memory, rel=1e-3)
     usable, yours = run["panels"][1]["curves"]
     assert (usable["name"], yours["name"]) == ("usable rate", "your rate")
@@ -53,7 +47,6 @@ def test_the_page_holds_the_run_and_its_curves(sample: Tracking) -> None:
 def long_run(sample: Tracking, layers: int, steps: int) -> Tracking:
     """As many layers, over as many checkpoints, every figure with all its digits."""
     state = sample.steps[-1].report
-    assert state is not None
     names = [f"backbone.layers.{k}.mixer.lru" for k in range(layers)]
     state = replace(state, layers=tuple(replace(state.layers[0], name=name) for name in names))
     made = (replace(sample.steps[0], step=10 * k, report=state) for k in range(steps))
@@ -66,7 +59,7 @@ def test_sixty_four_layers_stay_under_three_megabytes(
 ) -> None:
     text = to_html(long_run(sample, layers, steps))
     assert len(text.encode()) < 3_000_000
-    assert len(charts_of(text)["steps"]) == drawn  # type: ignore[arg-type]  # a list
+    assert len(charts_of(text)["steps"]) == drawn
     assert (f"{drawn} of {steps} checkpoints" in text) == (drawn < steps)
     document = json.loads(Reader(text).scripts["memcurse-report"])
     assert len(document["steps"]) == steps

@@ -20,11 +20,12 @@ LARGEST = mpmath.mpf(np.finfo(float).max)
 COSINES = Autocorrelation((0.7, 0.5, 0.3), (0.8, 0.95, 0.0), (2.1, np.pi, 0.0))
 
 
-def impulse_responses(eigenvalue: complex, steps: int) -> tuple[Complexes, Complexes]:
-    """λ^n and n λ^(n-1), by repeated multiplication."""
-    h = np.cumprod(np.r_[1.0, np.full(steps - 1, complex(eigenvalue))])
-    s = np.arange(steps) * np.r_[0.0, h[:-1]]
-    return h, s
+def impulse_responses(eigenvalues: complex | Complexes, steps: int) -> tuple[Complexes, Complexes]:
+    """(..., steps) λ^n and n λ^(n-1), by repeated multiplication."""
+    factors = np.repeat(np.asarray(eigenvalues, complex)[..., None], steps, axis=-1)
+    factors[..., 0] = 1
+    h = np.cumprod(factors, axis=-1)
+    return h, np.arange(steps) * np.insert(h[..., :-1], 0, 0, axis=-1)
 
 
 def expectation(first: Complexes, second: Complexes, autocorrelation: Autocorrelation) -> complex:

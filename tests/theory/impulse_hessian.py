@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from theory.brute_force import covariance
+from theory.brute_force import covariance, impulse_responses
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.hessian import LayerHessian
@@ -73,14 +73,6 @@ class Layer:
             horizon=horizon,
         )
 
-    def powers(self, steps: int) -> tuple[Complexes, Complexes]:
-        """(n, steps) λ^k and k λ^(k-1), by repeated multiplication."""
-        eigenvalues = np.exp(self.log_eigenvalues)[:, None]
-        lags = np.broadcast_to(eigenvalues, (eigenvalues.size, steps - 1))
-        h = np.cumprod(np.hstack([np.ones_like(eigenvalues), lags]), axis=1)
-        s = np.arange(steps) * np.hstack([np.zeros_like(eigenvalues), h[:, :-1]])
-        return h, s
-
     def read(
         self, states: Complexes, readin: Complexes | None = None, readout: Complexes | None = None
     ) -> Floats:
@@ -100,7 +92,7 @@ class Layer:
 
     def responses(self, steps: int) -> Floats:
         """(scalars, channels, outputs, inputs, steps) dy/dω of every scalar."""
-        h, s = self.powers(steps)
+        h, s = impulse_responses(np.exp(self.log_eigenvalues), steps)
         found = []
         for one in self.groups:
             for scalar in range(one.size):

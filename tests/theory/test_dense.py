@@ -37,15 +37,13 @@ SPLIT = ["one", "random", "contracting", "negative", "rotation", "symmetric", "e
 DIAGONALISABLE = [name for name in MATRICES if name not in ("nilpotent", "defective")]
 
 
-def readin_of(matrix: np.ndarray, inputs: int = 2) -> np.ndarray:
-    return np.random.default_rng(9).normal(size=(len(matrix), inputs))
+def readin_of(matrix: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(9).normal(size=(len(matrix), 2))
 
 
 def assert_is(
     found: DenseSensitivity, second_moment: np.ndarray, entries: np.ndarray, tolerance: float
 ) -> None:
-    assert found.per_entry is not None
-    assert found.second_moment is not None
     assert_allclose(found.second_moment, second_moment, rtol=tolerance)
     scale = entries.max()
     assert_allclose(found.per_entry, entries, rtol=tolerance, atol=tolerance * scale)
@@ -219,9 +217,7 @@ def parts(
 
 def split(matrix: np.ndarray, readin: np.ndarray, *given: Any) -> SensitivitySplit:
     of = system(matrix, readin, None, *given)
-    total = dense_sensitivity(of).total
-    assert total is not None
-    return sensitivity_split(of, total)
+    return sensitivity_split(of, dense_sensitivity(of).total)
 
 
 @pytest.mark.parametrize("autocorrelation", [WHITE, COSINES, INPUTS[-2], MIXTURE], ids=str)

@@ -127,7 +127,6 @@ def test_finds_the_numbers_of_the_paper_within_their_sampling_error() -> None:
     """
     steps, lags, sequences, features = 256, 128, 128, 8
     empirical = empirical_autocorrelation(gaussian(PAPER, (sequences, steps, features), 0), lags)
-    assert empirical.standard_errors is not None
     fit = MixtureFit(empirical.values, empirical.pairs)
     found = fit.simplified(fit.with_decays(), *2 * [2 * empirical.standard_errors])
 
@@ -154,7 +153,6 @@ def test_what_chance_alone_shows_is_left_out() -> None:
         empirical = empirical_autocorrelation(
             gaussian(Autocorrelation.from_rho(0.0), (100, 100, 3), seed), 50
         )
-        assert empirical.standard_errors is not None
         fit = MixtureFit(empirical.values, empirical.pairs)
         tolerance = 2 * empirical.standard_errors
         found = fit.simplified(fit.with_decays(), tolerance, tolerance)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from theory import layers
-from theory.brute_force import COSINES, MIXTURE
+from theory.brute_force import COSINES, MIXTURE, impulse_responses
 from theory.impulse_hessian import Layer, expected, group, projection
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
@@ -31,7 +31,7 @@ def assert_is_the_sum(layer: Layer, autocorrelation: Autocorrelation, horizon: i
     """The blocks are principal submatrices of H that hold all of it, and E|y|² is theirs."""
     steps = horizon or LONG
     whole = expected(layer.responses(steps), autocorrelation, every=horizon is not None)
-    shown = layer.read(layer.powers(steps)[0])[None]
+    shown = layer.read(impulse_responses(np.exp(layer.log_eigenvalues), steps)[0])[None]
     output = expected(shown, autocorrelation, every=horizon is not None)[0, 0]
     found = blocks_of(layer, autocorrelation, horizon)
     outputs = sum(blocks.output_second_moments.sum() for blocks in found)

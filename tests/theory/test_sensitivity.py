@@ -38,7 +38,6 @@ def layer(size: int) -> tuple[NDArray[np.complex128], NDArray[np.complex128], Pa
 def test_a_single_parameter_is_the_quadratic_form_of_its_covariance() -> None:
     logs, gain, jacobian = layer(30)
     moment = moments(logs, COLOURED)
-    assert jacobian.log_gain_derivative is not None
     moved = (jacobian.eigenvalue_derivative, jacobian.log_gain_derivative)
     found, relative = parameter_sensitivity(moment, gain, *moved)
     cross = moment.cross_moment
@@ -167,7 +166,6 @@ def test_an_update_without_momentum_is_the_effective_step_times_the_gradient(ste
 def test_gradients_as_large_as_the_root_of_the_curvature_are_compensated_in_full() -> None:
     curvature = np.logspace(-3, 5, 40)
     found = compensation(effective_steps(0.3 * curvature, 1e-3, epsilon=0.0), curvature)
-    assert found is not None
     assert found.correlation == pytest.approx(-1)
     assert found.spread_before == pytest.approx(np.std(np.log10(curvature)) / 2)
     assert found.spread_after == pytest.approx(0, abs=1e-12)

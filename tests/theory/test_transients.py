@@ -14,8 +14,8 @@ from memcurse_cli.theory.dense.bases import kreiss_bound, memory, transient_grow
 Floats = NDArray[np.float64]
 
 
-def sheared(size: int, strength: float, seed: int = 0) -> Floats:
-    generator = np.random.default_rng(seed)
+def sheared(size: int, strength: float) -> Floats:
+    generator = np.random.default_rng(0)
     upper = strength * np.triu(generator.normal(size=(size, size)), 1)
     return np.diag(generator.uniform(-0.95, 0.95, size)) + upper
 

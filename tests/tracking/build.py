@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pytest
 import safetensors.numpy
-
-from memcurse_cli.schema.json_codec import encode
-from memcurse_cli.tracking.executors import Outcome
 
 MODULI = (0.5, 0.8, 0.9, 0.95, 0.99)
 
@@ -26,7 +22,7 @@ def state(modulus: float, units: int = 4) -> dict[str, np.ndarray]:
 def write(path: Path, modulus: float, metadata: Mapping[str, str] | None = None) -> Path:
     """A checkpoint file; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.numpy.save_file(state(modulus), path, metadata=metadata)  # type: ignore[arg-type]  # any mapping
+    safetensors.numpy.save_file(state(modulus), path, metadata=metadata)
     return path
 
 
@@ -36,26 +32,3 @@ def write_run(folder: Path, moduli: tuple[float, ...] = MODULI) -> list[Path]:
         write(folder / f"step_{100 * index}.safetensors", modulus)
         for index, modulus in enumerate(moduli)
     ]
-
-
-def assert_alike(found: Mapping[str, Outcome], wanted: Mapping[str, Outcome]) -> None:
-    """The same but for what another number of threads rounds otherwise."""
-    assert set(found) == set(wanted)
-    for path, outcome in wanted.items():
-        pairs = zip(
-            _leaves(encode(found[path].report)), _leaves(encode(outcome.report)), strict=True
-        )
-        assert found[path].error == outcome.error
-        for one, other in pairs:
-            close = pytest.approx(other, rel=1e-9) if isinstance(other, float) else other
-            assert one == close
-
-
-def _leaves(node: object) -> Iterator[object]:
-    if isinstance(node, dict):
-        node = list(node.items())
-    if not isinstance(node, list | tuple):
-        yield node
-        return
-    for part in node:
-        yield from _leaves(part)

@@ -57,18 +57,14 @@ def test_leaving_early_ends_the_processes(paths: list[str]) -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def environment_of_a_worker(name: str) -> str | None:
-    return os.environ.get(name)
-
-
 def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(executors, "cores", lambda: 6)
     with executors._pool(2) as pool:
-        assert pool.submit(environment_of_a_worker, "OMP_NUM_THREADS").result() == "3"
+        assert pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "3"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     with executors._pool(2) as pool:
-        assert pool.submit(environment_of_a_worker, "OMP_NUM_THREADS").result() == "5"
+        assert pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "5"
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal can be blocked")

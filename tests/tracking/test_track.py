@@ -52,7 +52,7 @@ def test_a_checkpoint_that_cannot_be_read_is_an_entry_as_is_an_internal_error(
     def broken(path: str, **options: object) -> object:
         if "step_200" in path:
             raise ZeroDivisionError("a defect\nof ours")
-        return inspect(path, **options)  # type: ignore[arg-type]  # passed through
+        return inspect(path, **options)
 
     monkeypatch.setattr(executors, "inspect", broken)
     tracking = tracker(tmp_path).update()

@@ -214,11 +214,7 @@ MOVING_OUTER = _RANDOM.normal(0.0, 0.2, (5, 8, UNITS))
 _SQUARE = np.zeros((UNITS, UNITS))
 
 
-def _reordered(parts: np.ndarray) -> np.ndarray:
-    """w, k, v, r, g as r, w, k, v, g."""
-    return parts[[3, 0, 1, 2, 4]]
-
-
+_ORDER = [3, 0, 1, 2, 4]  # w, k, v, r, g as r, w, k, v, g
 RWKV6_LAYERS: dict[str, dict[str, np.ndarray]] = {
     "RWKV-LM": {
         "time_decay": BASE.reshape(1, 1, UNITS),
@@ -238,11 +234,9 @@ RWKV6_LAYERS: dict[str, dict[str, np.ndarray]] = {
         "w_proj.linear.lora.0.weight": INNER.T,
         "w_proj.linear.lora.2.weight": OUTER.T,
         "x_bias": np.stack([np.zeros(UNITS), MIXING, *np.zeros((3, UNITS))]),
-        "x_proj.0.linear.weight": _reordered(MOVING_INNER.T.reshape(5, 8, UNITS)).reshape(
-            5 * 8, UNITS
-        ),
+        "x_proj.0.linear.weight": MOVING_INNER.T.reshape(5, 8, UNITS)[_ORDER].reshape(-1, UNITS),
         "x_proj.0.mu": OWN_MIXING,
-        "x_proj.2.weight": _reordered(MOVING_OUTER).transpose(2, 0, 1).reshape(UNITS, 5 * 8),
+        "x_proj.2.weight": MOVING_OUTER[_ORDER].transpose(2, 0, 1).reshape(UNITS, 5 * 8),
         "k_proj.linear.weight": _SQUARE,
         "v_proj.linear.weight": np.zeros((2 * UNITS, UNITS)),
     },

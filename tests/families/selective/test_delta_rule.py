@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families.derivatives import match_of, read_configured, read_layer
+from families.derivatives import match_of, read_layer
 from families.selective.layers import (
     DELTA_NET,
     GATED_DELTA_NET,
@@ -49,7 +49,6 @@ def test_a_product_has_its_heads_once() -> None:
     assert layer.eigenvalues.count == HEADS
     assert layer.eigenvalues.multiplicity == 3 * 4
     assert any("up to 3 eigenvalues" in finding.message for finding in layer.findings)
-    assert layer.gates is not None
     assert "several times" in (layer.gates.reason or "")
     assert read_layer(product, DeltaNet()).rank_one == delta_rule(negative=True, count=3)
     with pytest.raises(TensorError, match="not 6 equal parts"):
@@ -69,7 +68,6 @@ def test_the_band_is_that_of_what_a_step_overwrites(negative: str) -> None:
     check_bands(gates, 1 - factor / (1 + np.exp(-seen)) / keys)
     assert gates.parameters == ()
     figure = gates.second_moment
-    assert figure is not None
     assert figure.nominal.divergent == heads
     assert figure.moving.divergent == 0
 
@@ -90,11 +88,11 @@ def test_the_configuration_gives_the_width_of_the_keys() -> None:
         "norm.weight": np.ones(6),
     }
     for config in ({"linear_key_head_dim": 4}, {"text_config": {"linear_key_head_dim": 4}}):
-        recurrence = read_configured(arrays, GatedDeltaNet(), config)
+        recurrence = read_layer(arrays, GatedDeltaNet(), config=config)
         assert recurrence.multiplicity == 4 * 6
         assert len(recurrence.assumptions) == 1
     for width in (-4, 0, "4", 10**50, 4.0):
-        recurrence = read_configured(arrays, GatedDeltaNet(), {"linear_key_head_dim": width})
+        recurrence = read_layer(arrays, GatedDeltaNet(), config={"linear_key_head_dim": width})
         assert recurrence.multiplicity == 6 * 6
 
 
@@ -130,7 +128,6 @@ def test_the_eigenvalue_of_comba_reaches_what_is_said() -> None:
     key = np.array([0.6, 0.8])
     # fused_recurrent_comba: the value loses S k before S decays.
     values = np.linalg.eigvalsh(0.01 * np.eye(2) - 0.99 * np.outer(key, key))
-    assert rule is not None
     assert rule.lowest < values[0] < rule.lowest + 0.05
 
 
@@ -165,16 +162,16 @@ def test_what_is_another_rule(arrays: Arrays, change: dict[str, Any], family: Fa
     ],
 )
 def test_the_configuration_tells_a_safe_gate(config: dict[str, Any], bound: str) -> None:
-    recurrence = read_configured(KDA_LAYER, KDA(), config)
+    recurrence = read_layer(KDA_LAYER, KDA(), config=config)
     expected = read_layer(KDA_LAYER, KDA(), kda_lower_bound=bound)
     assert_allclose(recurrence.log_eigenvalues, expected.log_eigenvalues, rtol=1e-15)
-    given = read_configured(KDA_LAYER, KDA(), config, kda_lower_bound="-1")
+    given = read_layer(KDA_LAYER, KDA(), config=config, kda_lower_bound="-1")
     assert "kda_lower_bound=-1 (as given)" in given.assumptions[0]
 
 
 @pytest.mark.parametrize("key", ["allow_neg_eigval", "linear_allow_neg_eigval"])
 def test_the_configuration_tells_how_strongly_is_written(key: str) -> None:
-    recurrence = read_configured(KDA_LAYER, KDA(), {key: True})
+    recurrence = read_layer(KDA_LAYER, KDA(), config={key: True})
     assert_allclose(recurrence.log_gain, 0)
     assert "negative_eigenvalues=true (from config.json)" in recurrence.assumptions[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from families.derivatives import match_of, read_layer
-from families.oracles import sigmoid
+from families.oracles import as_complex, sigmoid
 from families.selective.layers import (
     GATED_DELTA_NET,
     GATELOOP,
@@ -61,7 +61,6 @@ def test_a_bound_next_to_one_keeps_its_precision() -> None:
     assert_allclose(-recurrence.log_eigenvalues.real, left, rtol=1e-12)
     assert_allclose(recurrence.log_gain.real, np.log(left), rtol=1e-12)
     slopes = recurrence.parameters[0].log_gain_derivative
-    assert slopes is not None
     assert_allclose(slopes[:4], 1.0, rtol=1e-12)
 
 
@@ -85,9 +84,8 @@ WIDTH, HEADS = 5, 4
 def transitions(inputs: NDArray[np.float64]) -> NDArray[np.complex128]:
     """λ of every head as gateloop-transformer computes it, of inputs (..., WIDTH)."""
     projected = inputs @ GATELOOP["to_a.0.weight"].T + GATELOOP["to_a.0.bias"]
-    pairs = projected.reshape(*inputs.shape[:-1], HEADS, 2)
-    a = pairs[..., 0] + 1j * pairs[..., 1]
-    return 1 / (1 + np.exp(-np.abs(a))) * np.exp(1j * np.angle(a))
+    a = as_complex(projected.reshape(*inputs.shape[:-1], HEADS, 2))
+    return sigmoid(np.abs(a)) * np.exp(1j * np.angle(a))
 
 
 @pytest.mark.parametrize("scale", [0.3, 3.0])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families.derivatives import match_of, read_configured, read_layer
+from families.derivatives import match_of, read_found, read_layer
 from families.oracles import softplus
 from families.selective.layers import GGUF_MAMBA, mamba2, mamba3
 from families.simulated_gates import check_bands, drive_of, gates_of, joint_drive_of
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.detect import detect
-from memcurse_cli.families.family import Family, ReadOptions
+from memcurse_cli.families.family import Family
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.families.selective.mamba import (
@@ -158,7 +158,7 @@ ROWS, CONVOLVED = 48, 28  # of in_proj and of conv1d
 
 
 def configured(config: dict[str, Any], **assume: str) -> Recurrence:
-    return read_configured(MIXER, Mamba2(), config, **assume)
+    return read_layer(MIXER, Mamba2(), config=config, **assume)
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,8 @@ def test_the_floor_of_the_rate_is_that_of_the_configuration() -> None:
 @pytest.mark.parametrize("shape", [(41, 6), (20, 6), (46,)])
 def test_other_projections_have_a_reason(shape: tuple[int, ...]) -> None:
     arrays = mamba3() | {"mixer.in_proj.weight": np.ones(shape)}
-    store = MemoryStore(arrays)
-    (match,) = Mamba3().find(store.tensors)
-    assert isinstance(Mamba3().read(store, match, ReadOptions(gates=True)).gate, NoDrive)
-    assert Mamba3().read(store, match, ReadOptions()).gate is None
+    assert isinstance(read_found(arrays, gates=True).gate, NoDrive)
+    assert read_found(arrays).gate is None
     gates = gates_of(arrays)
     assert gates.spread is None
     assert gates.bands == ()
@@ -311,7 +309,6 @@ def test_other_projections_have_a_reason(shape: tuple[int, ...]) -> None:
 def test_gates_that_stand_still_have_the_moments_of_the_impulse() -> None:
     """c_0 = Δ/2 and c_k = Δ λᵏ, of any trapezoid."""
     gates = gates_of(mamba3(scale=0.0))
-    assert gates.second_moment is not None
     assert gates.second_moment.ratio.max == pytest.approx(1.0)
     step = np.log1p(np.exp(mamba3()["mixer.dt_bias"]))
     expected = step**2 * (0.25 + np.exp(-2 * step) / -np.expm1(-2 * step))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from families.derivatives import read_found, read_layer
-from families.oracles import assert_same_spectrum, sigmoid
+from families.oracles import assert_same_spectrum, jacobian, sigmoid
 from families.selective.layers import (
     FORGET,
     INPUT,
@@ -23,7 +23,6 @@ from numpy.testing import assert_allclose
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.families.cells import gated_layer
-from memcurse_cli.families.recurrence import HiddenSpectra
 from memcurse_cli.families.selective.xlstm import GATES, MLSTM, SLSTM
 
 
@@ -68,19 +67,10 @@ def plain(state: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.sigmoid(o) * c / n, c, n])
 
 
-def spectra(arrays: Arrays) -> HiddenSpectra:
-    hidden = read_found(arrays, spectra=True).hidden
-    assert hidden is not None
-    return hidden
-
-
 @pytest.mark.parametrize("arrays", KERNELS.values(), ids=KERNELS)
 def test_the_spectra_against_autodiff(arrays: Arrays) -> None:
-    hidden = spectra(arrays)
-    origin = torch.zeros(3 * 6, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(plain, origin)
-    assert hidden.jacobian is not None
-    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian.numpy()), 1e-11)
+    hidden = read_found(arrays, spectra=True).hidden
+    assert_same_spectrum(hidden.jacobian, np.linalg.eigvals(jacobian(plain, 3 * 6)), 1e-11)
     for index, gate in enumerate(GATES):
         heads = np.concatenate([np.linalg.eigvals(head[:, index].T) for head in KERNEL])
         assert_same_spectrum(hidden.gates[gate], heads, 1e-12)
@@ -89,7 +79,7 @@ def test_the_spectra_against_autodiff(arrays: Arrays) -> None:
 
 def test_a_head_that_is_too_large_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gated_layer, "LARGEST_JACOBIAN", 3 * 3 - 1)
-    hidden = spectra(KERNELS["cuda"])
+    hidden = read_found(KERNELS["cuda"], spectra=True).hidden
     assert hidden.jacobian is None
     assert "order 9" in (hidden.reason or "")
 

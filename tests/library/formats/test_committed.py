@@ -227,7 +227,6 @@ def test_the_moments_of_a_training_state_repeat_its_weights(pickled: bool, tmp_p
         path.write_bytes(pickle.dumps((content["params"], content["opt_state"])))
     with open_checkpoint(path) if pickled else MemoryStore(content) as store:
         state = adam_state(store)
-        assert state is not None
         assert state.refused == {}
         assert len(state.slots) == len(moments)
         for name, moment in moments.items():
@@ -236,7 +235,6 @@ def test_the_moments_of_a_training_state_repeat_its_weights(pickled: bool, tmp_p
             assert (slot.step, slot.learning_rate) == (3, pytest.approx(2e-3))
     content["params"] = {"rnn": {"nu": np.ones(4), "theta": np.ones(4)}}  # of other shapes
     state = adam_state(MemoryStore(content))
-    assert state is not None
     assert state.slots == {}
     assert "no tree of weights" in state.refused["params/rnn/nu"]
 
