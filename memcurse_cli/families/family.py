@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
@@ -65,6 +65,7 @@ class Match(Struct, frozen=True):
     layer: str  # its name: the tensors' common prefix, without the final separator
     tensors: Mapping[str, str]  # the full tensor name of each role that the family reads
     place: int | None = None  # its number in its model, where the recurrence depends on it
+    member: int | None = None  # its index along a leading axis that stacks several layers
     tied: tuple[str, ...] = ()  # the layers that have the same tensors under their own names
     beside: Mapping[str, str] = {}  # unexplained in its module, by role
 
@@ -530,7 +531,6 @@ class Layer:
         )
 
 
-_MEMBER = re.compile(r"\[(\d+)\]$")
 # A header that claims more is not believed.
 _MOST_MEMBERS = 4096
 
@@ -548,36 +548,24 @@ def split_stack(
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None or not 0 < size <= _MOST_MEMBERS:
         return [match]
-    return [replace(match, layer=f"{match.layer}[{index}]") for index in range(size)]
-
-
-def member_of(store: TensorStore, match: Match, axes: Mapping[str, int]) -> TensorStore:
-    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked."""
-    found = _MEMBER.search(match.layer)
-    role = next((role for role in axes if role in match.tensors), None)
-    if found is None or role is None:
-        return store
-    first = store.tensors[match.tensors[role]].shape
-    if len(first) != axes[role] + 1:
-        return store
-    direct = (split_name(match.tensors[role])[0], "D")  # which is stacked with what the layer reads
-    beside = {name for name in store.tensors if split_name(name) == direct}
-    own = beside.union(match.tensors.values())
-    stacked = {name for name in own if store.tensors[name].shape[:1] == first[:1]}
-    return cast(TensorStore, _Member(store, stacked, int(found[1])))
+    return [replace(match, layer=f"{match.layer}[{index}]", member=index) for index in range(size)]
 
 
 class _Member:
-    """A `TensorStore` with one index of the leading axis of some tensors; all else as stored."""
+    """A `TensorStore` as one layer of `split_stack` has it; what is not stacked is as stored."""
 
-    def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
-        self._store, self._stacked, self._index = store, stacked, index
-        self.tensors = dict(store.tensors)
-        for name in stacked:
-            spec = store.tensors[name]
-            size, *shape = spec.shape
-            held = spec.bytes // max(int(size), 1)
-            self.tensors[name] = replace(spec, shape=tuple(shape), bytes=held)
+    def __init__(self, store: TensorStore, match: Match, role: str) -> None:
+        self._store, self._index = store, match.member
+        first = match.tensors[role]
+        count = store.tensors[first].shape[0]
+        direct = (split_name(first)[0], "D")  # which is stacked with what the layer reads
+        beside = {name for name in store.tensors if split_name(name) == direct}
+        self._stacked = {
+            name: replace(spec, shape=spec.shape[1:], bytes=spec.bytes // count)
+            for name in beside.union(match.tensors.values())
+            if (spec := store.tensors[name]).shape[:1] == (count,)
+        }
+        self.tensors = {**store.tensors, **self._stacked}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -607,8 +595,10 @@ class LayoutFamily(Family):
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
         """As `Family.read`."""
-        member = member_of(store, match, self.axes)
-        return self._recurrence(self.layer_type(self.name, member, match, options))
+        if match.member is not None:
+            role = next(role for role in self.axes if role in match.tensors)
+            store = cast(TensorStore, _Member(store, match, role))
+        return self._recurrence(self.layer_type(self.name, store, match, options))
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError
