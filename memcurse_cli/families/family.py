@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
@@ -97,35 +97,6 @@ class ReadOptions(Struct, frozen=True):
     spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
     gates: bool = False  # whether to read what drives input-dependent gates
     simulate: bool = False  # whether to keep how a cell is run
-
-
-class Family(Protocol):
-    """One family of layers, of which the registry has one instance.
-
-    Its ``name`` is that in ``--family`` and in the report, e.g. ``s4d``, ``title`` its name in
-    words. In one line each, ``recognised_by`` tells the names and shapes, ``equation`` λ as a
-    function of the stored tensors, and ``source`` the library and paper that it was read from;
-    ``assumptions`` are what its checkpoints do not store.
-    """
-
-    name: str
-    title: str
-    recognised_by: str
-    equation: str
-    source: str
-    assumptions: tuple[Assumption, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """The layers of this family among the tensors, by names and shapes alone."""
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the few tensors that the recurrence needs.
-
-        Raises TensorError: NaN, inf or unfit shapes; UsageError: an assumption out of its range.
-        """
-
-
-Found = tuple[Family, Match]
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -242,19 +213,18 @@ class Layer:
         not tell them; ``silent`` says that the library's code leaves no choice. Raises a
         TensorError where the layer holds several values, or one of two that tell it.
         """
-        value = self.options.assume.get(assumption.key, assumption.default)
-        given = assumption.key in self.options.assume
+        given = self.options.assume.get(assumption.key)
         configured = configured or configured_choice(self.store.config, assumption)
-        stored = None if given else self._stored(assumption)
-        if given:
-            origin = "as given"
+        stored = self._stored(assumption) if given is None else None
+        if given is not None:
+            value, origin = given, "as given"
         elif stored is not None:
             value, origin = f"{stored[0]:g}", f"stored as {stored[1]}"
         elif configured is not None:
             value, origin = configured, "from config.json"
         else:
-            value, origin = default or value, "the library's default"
-        if given or not silent:
+            value, origin = default or assumption.default, "the library's default"
+        if given is not None or not silent:
             self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
         return value if stored is None else repr(stored[0])
 
@@ -577,15 +547,22 @@ class _Member:
         return np.ascontiguousarray(values[self._index]) if name in self._stacked else values
 
 
-class LayoutFamily(Family):
-    """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
+class Family:
+    """One family of layers, of which the registry has one instance."""
 
-    layouts: tuple[Any, ...] = ()  # each a `Layout`, or what finds as it does
+    name: str  # in ``--family`` and in the report, e.g. ``s4d``
+    title: str  # in words
+    recognised_by: str  # the names and shapes, in one line
+    equation: str  # λ as a function of the stored tensors
+    source: str  # the library and the paper that it was read from
+    assumptions: tuple[Assumption, ...] = ()  # what its checkpoints do not store
+    # Each a `Layout`, or what finds as it does; a tensor belongs to the first that has it.
+    layouts: tuple[Any, ...] = ()
     layer_type: type[Layer] = Layer
     axes: Mapping[str, int] = {}  # of a single layer's tensors, where they may be stacked
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`, or each of those that are stacked."""
+        """The layers among the tensors, by names and shapes alone; each of those stacked."""
         found: list[Match] = []
         for layout in self.layouts:
             claimed = {name for match in found for name in match.tensors.values()}
@@ -594,7 +571,10 @@ class LayoutFamily(Family):
         return [each for match in found for each in split_stack(match, tensors, self.axes)]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """As `Family.read`."""
+        """Read the few tensors that the recurrence needs.
+
+        Raises TensorError: NaN, inf or unfit shapes; UsageError: an assumption out of its range.
+        """
         if match.member is not None:
             role = next(role for role in self.axes if role in match.tensors)
             store = cast(TensorStore, _Member(store, match, role))
@@ -602,3 +582,6 @@ class LayoutFamily(Family):
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError
+
+
+Found = tuple[Family, Match]

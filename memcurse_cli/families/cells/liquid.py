@@ -15,7 +15,7 @@ import numpy as np
 from memcurse_cli.families.cells.gated_layer import step_jacobian
 from memcurse_cli.families.cells.layout import CellFamily, Variant, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
+from memcurse_cli.families.family import Assumption, Family, Layer, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite
@@ -49,7 +49,7 @@ def _is_ltc(shapes: Shapes) -> bool:
     return len(size) == 1 and square == size * 2 and sensory[1:] == size
 
 
-class LTC(LayoutFamily):
+class LTC(Family):
     """``v' = (c v + N) / (c + G)``, six times in a step: λ = (c / (c + G))⁶, G frozen at v = 0.
 
     ``c = cm unfolds / elapsed_time``, ``G = gleak + Σ_j w_j σ(sigma_j (v_j - mu_j))`` over neurons
@@ -180,7 +180,7 @@ def _fits(shapes: Shapes, heads: tuple[str, ...]) -> bool:
     return width > size
 
 
-class CfC(LayoutFamily):
+class CfC(Family):
     """``h' = (1 - t) tanh(f) + t tanh(g)``, ``t = σ(a Δ + b)``, all four of z(x, h): A = ∂h'/∂h.
 
     z is a backbone of [x, h], or [x, h] itself. In the pure mode

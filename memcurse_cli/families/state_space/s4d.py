@@ -7,7 +7,7 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout
 from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
@@ -69,7 +69,7 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 )
 
 
-class DSS(LayoutFamily):
+class DSS(Family):
     """``λ = e^z``, ``z = Δ Λ``, one Λ for all channels; ``y = Re[W h]`` without a B.
 
     `DSSKernel` of ag1988/dss (src/models/sequence/ss/standalone/dss.py) and `DSSLayer` of
@@ -217,7 +217,7 @@ BAND_LIMIT = Assumption(
 )
 
 
-class S4D(LayoutFamily):
+class S4D(Family):
     """``λ = exp(Δ A)`` or its bilinear form, with ``A = -f(A_real) ± i A_imag``.
 
     One input, N/2 stored modes and ``y = 2 Re[C h]`` per channel: `SSMKernelDiag` (models/s4/s4.py)
@@ -295,7 +295,7 @@ class S4D(LayoutFamily):
         return modes.kernel(layer, discrete, readout, direct, along, **fields)
 
 
-class AnnotatedS4D(LayoutFamily):
+class AnnotatedS4D(Family):
     """``λ = e^{ΔA}``, ``A = min(A_re, -1e-4) + i A_im``, ``γ = (e^{ΔA} - 1)/A``, ``y = Re[C h]``.
 
     `S4DLayer` (s4/s4d.py), mapped over the channels along the second axis. Its kernel has no B:
@@ -347,7 +347,7 @@ _BIDIRECTIONAL = (
 )
 
 
-class S5(LayoutFamily):
+class S5(Family):
     """``λ = exp(Λ Δ)`` or its bilinear form, ``Δ = exp(log_step)``, one Δ per eigenvalue.
 
     Every state sees every input: ``h[t] = λ h[t-1] + γ B x[t]``, s5/ssm.py of lindermanlab/S5
