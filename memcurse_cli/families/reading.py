@@ -271,17 +271,14 @@ def parameter_group(
     The values have any shape, and the arrays of entries broadcast. Where it is not said, each
     ``scalar`` moves something in turn, and each ``eigenvalue`` is moved, in the shape of dλ/dω.
     """
-    slopes = np.broadcast_arrays(
-        *(
-            np.asarray(each, dtype=np.complex128)
-            for each in (eigenvalue_derivative, log_gain_derivative)
-            if each is not None
-        )
-    )
+    slopes = [np.asarray(eigenvalue_derivative, np.complex128)]
+    if log_gain_derivative is not None:
+        slopes.append(log_gain_derivative.astype(np.complex128))
     if scalar is None:
         scalar = np.arange(values.size).reshape(values.shape)
     if eigenvalue is None:
-        eigenvalue = np.arange(slopes[0].size).reshape(slopes[0].shape)
+        moved = np.broadcast(*slopes)
+        eigenvalue = np.arange(moved.size).reshape(moved.shape)
     scalar, eigenvalue, *derivatives = (
         each.ravel() for each in np.broadcast_arrays(scalar, eigenvalue, *slopes)
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.reading import LARGEST_DECAY, parameter_group
-from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import Complexes, Integers, Recurrence
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
@@ -192,16 +192,14 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
     logs = recurrence.log_eigenvalues
     log_gain = normalizing_log_gain(logs)
 
-    def rates(group: ParameterGroup) -> Complexes:
-        rate: Floats = normalizing_rate(logs[group.eigenvalue], group.eigenvalue_derivative)
-        return rate.astype(np.complex128)
-
-    groups = [
-        replace(group, log_gain_derivative=rates(group) if gain == "coupled" else None)
-        for group in recurrence.parameters
+    groups = []
+    for group in recurrence.parameters:
         # What moved nothing but the gain has gone with it.
-        if group.log_gain_derivative is None or np.any(group.eigenvalue_derivative)
-    ]
+        if group.log_gain_derivative is None or np.any(group.eigenvalue_derivative):
+            rate = None
+            if gain == "coupled":
+                rate = normalizing_rate(logs[group.eigenvalue], group.eigenvalue_derivative) + 0j
+            groups.append(replace(group, log_gain_derivative=rate))
     if gain == "own":
         nothing, one = np.zeros(logs.size), np.ones(logs.size)
         groups.append(parameter_group("gamma_log", "", log_gain.real, "", nothing, one))

@@ -215,52 +215,55 @@ def _gated(layer: Layer, kind: str) -> Variant:
     return Variant(opening, layout=layout)
 
 
+def _keras(kind: str, layouts: tuple[Layout, ...], **said: str) -> CellFamily:
+    dense = kind == "SimpleRNN"
+    return CellFamily(
+        layouts=layouts,
+        matches=partial(_matches, layouts=layouts),
+        variant=_simple if dense else partial(_gated, kind=kind),
+        assumptions=(ACTIVATION if dense else RECURRENT_ACTIVATION,),
+        **said,
+    )
+
+
 # unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
 # a bias of the input and of the recurrent kernel; the two are summed.
-KERAS_LSTM = CellFamily(
+KERAS_LSTM = _keras(
+    "LSTM",
+    LSTMS,
     name="keras_lstm",
     title="Keras LSTM",
     recognised_by="recurrent_kernel or cell/vars/1 (U, 4U) beside a kernel (inputs, 4U)",
     equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
     source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
-    layouts=LSTMS,
-    matches=partial(_matches, layouts=LSTMS),
-    variant=partial(_gated, kind="LSTM"),
-    assumptions=(RECURRENT_ACTIVATION,),
 )
-KERAS_GRU = CellFamily(
+KERAS_GRU = _keras(
+    "GRU",
+    GRUS,
     name="keras_gru",
     title="Keras GRU",
     recognised_by="recurrent_kernel or cell/vars/1 (U, 3U) beside a kernel (inputs, 3U)",
     equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
     source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
-    layouts=GRUS,
-    matches=partial(_matches, layouts=GRUS),
-    variant=partial(_gated, kind="GRU"),
-    assumptions=(RECURRENT_ACTIVATION,),
 )
-KERAS_CONV_LSTM = CellFamily(
+KERAS_CONV_LSTM = _keras(
+    "ConvLSTM",
+    CONVOLUTIONS,
     name="keras_conv_lstm",
     title="Keras ConvLSTM",
     recognised_by="recurrent_kernel or cell/vars/1 (k, k, U, 4U) beside a kernel of as many axes",
     equation="λ = σ(b_f), γ = σ(b_i), channels i, f, c, o",
     source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
-    layouts=CONVOLUTIONS,
-    matches=partial(_matches, layouts=CONVOLUTIONS),
-    variant=partial(_gated, kind="ConvLSTM"),
-    assumptions=(RECURRENT_ACTIVATION,),
 )
 # Linearised; its bias says at which slope.
-KERAS_SIMPLE_RNN = CellFamily(
+KERAS_SIMPLE_RNN = _keras(
+    "SimpleRNN",
+    SIMPLE,
     name="keras_simple_rnn",
     title="Keras SimpleRNN (dense)",
     recognised_by="recurrent_kernel or cell/vars/1 (U, U) beside a kernel (inputs, U)",
     equation="λ = eig(recurrent_kernelᵀ)",
     source="keras.layers.SimpleRNN; Elman 1990",
-    layouts=SIMPLE,
-    matches=partial(_matches, layouts=SIMPLE),
-    variant=_simple,
-    assumptions=(ACTIVATION,),
 )
 
 LSTM_GATES = ("input", "output", "forget", "cell")

@@ -14,12 +14,7 @@ from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import (
-    GateBias,
-    Part,
-    Step,
-    step_spectra,
-)
+from memcurse_cli.families.cells.gated_layer import GateBias, Part, step_spectra
 from memcurse_cli.families.cells.layout import (
     PLAIN,
     Cell,
@@ -46,7 +41,7 @@ from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, NoDrive, squared_rows
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
-from memcurse_cli.theory.duals import join, sigmoid, split, tanh
+from memcurse_cli.theory.duals import Dual, join, sigmoid, split, tanh
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     TANH,
@@ -90,22 +85,19 @@ class _EdgeCell(Cell):
 
     @cached_property
     def biases(self) -> dict[str, GateBias]:
-        """As of `Cell`."""
-        rows = {role: self.layer.vector(role, self.size) for role in (_GATE, _UPDATE)}
+        gate, new = (self.layer.vector(role, self.size) for role in (_GATE, _UPDATE))
         return {
-            "gate": GateBias(rows[_GATE], (Part(_GATE, self.layer.names[_GATE], rows[_GATE]),)),
-            "new": GateBias(rows[_UPDATE]),
+            "gate": GateBias(gate, (Part(_GATE, self.layer.names[_GATE], gate),)),
+            "new": GateBias(new),
             "shared": GateBias(np.zeros(self.size)),
         }
 
     @cached_property
     def hidden(self) -> dict[str, Floats]:
-        """As of `Cell`."""
         return self._whole(*_HIDDEN)
 
     @cached_property
     def inputs(self) -> dict[str, Floats] | None:
-        """As of `Cell`."""
         return self._whole(*_INPUT) or None
 
     def _whole(self, whole: str, inner: str, outer: str) -> dict[str, Floats]:
@@ -175,12 +167,14 @@ STEP = Assumption(
 )
 
 
+_SEES_Y = ("step of y", "step of z", "z")
+
+
 def _lem_layout(
     weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
 ) -> Layout:
     """The linears of x, whose last rows lead into ``states``, of y and of z, for ``{}``."""
-    steps = ("step of y", "step of z")
-    sides = dict(zip(linears, ((*steps, *states), (*steps, "z"), ("y",)), strict=True))
+    sides = dict(zip(linears, ((*_SEES_Y[:2], *states), _SEES_Y, ("y",)), strict=True))
     of_x, *of_state = linears
     return Layout(
         {weight.format(of_x): sides[of_x]},
@@ -221,32 +215,25 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
         return Gated(law, bias.total, slots, gate, state=state)
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        return step_spectra(cell.hidden, _whole_step(cell, step, delayed), 2 * cell.size, device)
+        def whole(state: Any) -> Any:
+            y, z = split(state, 2)
+            slow, fast, into_z = (
+                y @ cell.hidden[gate].T + cell.biases[gate].total for gate in _SEES_Y
+            )
+            after = z + step * sigmoid(fast) * (tanh(into_z) - z)
+            into_y = (z if delayed else after) @ cell.hidden["y"].T + cell.biases["y"].total
+            return join([y + step * sigmoid(slow) * (tanh(into_y) - y), after])
+
+        return step_spectra(cell.hidden, whole, 2 * cell.size, device)
 
     return Variant(recur=recur, spectra=spectra)
 
 
 def _both(first: GateInput, second: GateInput) -> GateInput:
     """What the gates of both states see, those of y before those of z."""
-    pairs = zip(*((each.bias, each.inputs, each.hidden) for each in (first, second)), strict=True)
-    bias, inputs, hidden = map(np.concatenate, pairs)
+    fields = zip(*((each.bias, each.inputs, each.hidden) for each in (first, second)), strict=True)
+    bias, inputs, hidden = map(np.concatenate, fields)
     return GateInput(bias, inputs, hidden)
-
-
-def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
-    """Of [y, z], where what z shows to y is its state of a step before if that is delayed."""
-    totals = {gate: bias.total for gate, bias in cell.biases.items()}
-
-    def step(state: Any) -> Any:
-        y, z = split(state, 2)
-        slow, fast, into_z = (
-            y @ cell.hidden[gate].T + totals[gate] for gate in ("step of y", "step of z", "z")
-        )
-        after = z + dt * sigmoid(fast) * (tanh(into_z) - z)
-        into_y = (z if delayed else after) @ cell.hidden["y"].T + totals["y"]
-        return join([y + dt * sigmoid(slow) * (tanh(into_y) - y), after])
-
-    return step
 
 
 # z' = (1-Δ) z + Δ tanh(·), y' = (1-Δ̄) y + Δ̄ tanh(·), Δ = dt σ(b)
@@ -384,34 +371,25 @@ def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
 
 
 class _Star(GateLaw, frozen=True):
-    """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state, c = tanh(b_x).
+    """λ = (1-k) s, γ = k s, s = 1 - T², T = tanh(k c) around the new state, c = tanh(b_x)."""
 
-    With T = tanh(k c): dλ/db_k = -k (1-k) s (1 + 2T (1-k) c), d log γ/db_k = (1-k) (1 - 2T k c),
-    and both logarithms have the slope -2T k (1 - c²) by b_x.
-    """
-
-    candidate: Floats  # (n,) c
+    new: Floats  # (n,) b_x
 
     def __call__(self, z: Floats) -> GateValues:
         """1 - λ = k + (1-k) T², without cancellation."""
-        (opened, shut, _), c = LOGISTIC(z), self.candidate
-        bent, slope = np.tanh(opened * c), np.cosh(opened * c) ** -2.0
+        gate, new = (Dual(at, {of: np.ones_like(z)}) for of, at in (("gate", z), ("new", self.new)))
+        opened, shut = sigmoid(gate), sigmoid(-gate)
+        bent = tanh(opened * tanh(new))
+        slope = 1 - bent * bent
         kept, gain = shut * slope, opened * slope
-        by_new = -2 * bent * opened * (1 - c**2)
-        motions = {
-            "gate": Motion(
-                -opened * kept * (1 + 2 * bent * shut * c),
-                shut * gain * (1 - 2 * bent * opened * c),
-            ),
-            "new": Motion(kept * by_new, gain * by_new),
-        }
-        return GateValues(kept, opened + shut * bent**2, gain, motions)
+        motions = {of: Motion(kept.tangents[of], gain.tangents[of]) for of in kept.tangents}
+        return GateValues(kept.value, (opened + shut * bent * bent).value, gain.value, motions)
 
 
 def _star(cell: Cell, _: Variant, __: Mapping[str, GateInput]) -> Gated:
     gate, new = cell.biases["gate"], cell.biases["new"]
     slots = (*gate.slots("gate"), *new.slots("new"))
-    return Gated(_Star(np.tanh(new.total)), gate.total, slots)
+    return Gated(_Star(new.total), gate.total, slots)
 
 
 _MINIMAL = _layout(("latent",), ("update",))
@@ -552,7 +530,6 @@ def _told(layer: Layer) -> str:
 
 
 def _variant(layer: Layer) -> Variant:
-    """That of the cell that it is."""
     own = _CELLS[_told(layer)]
     variant = own.variant if isinstance(own.variant, Variant) else own.variant(layer)
     return replace(variant, layout=own.layout)

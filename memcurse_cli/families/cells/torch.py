@@ -95,8 +95,7 @@ def split_hidden_weight(name: str) -> tuple[str, str, str]:
     """What stands before ``weight_hh``, ``weight``, ``w`` or ``W``, and ``_l0`` and its like."""
     parts = _HIDDEN_WEIGHT.fullmatch(name)
     assert parts is not None
-    module, stem, suffix = parts.groups()
-    return module, stem, suffix
+    return parts["module"], parts["stem"], parts["suffix"]
 
 
 def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) -> bool:
@@ -108,16 +107,10 @@ def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) 
     return tensors.get(f"{cell['network']}weight_hh_l{cell['index']}{end}") == spec
 
 
-def torch_layout(gates: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Layout:
-    """The rows of weight_ih, weight_hh and the biases, of which the hidden side may have others."""
-    sides = {"ih": gates, "hh": hidden or gates}
-    return Layout(
-        {"weight_ih": sides["ih"]},
-        {"weight_hh": sides["hh"]},
-        {"bias_ih": sides["ih"], "bias_hh": sides["hh"], "bias": gates},
-        columns=False,
-        projection="weight_hr",
-    )
+def torch_layout(gates: tuple[str, ...], **how: Any) -> Layout:
+    """The rows of weight_ih, weight_hh and the biases."""
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "bias")
+    return stacked(gates, *names, columns=False, projection="weight_hr", **how)
 
 
 KEY = "cell"
@@ -310,18 +303,17 @@ GRU_CELLS = Lookalikes(
     square=("tgru", "tlstm"),
 )
 # Equinox has one bias, and beside it what the reset gate multiplies.
-TORCH = replace(torch_layout(RZN), inner="bias_hh")
+TORCH = torch_layout(RZN, inner="bias_hh")
 EQUINOX = replace(TORCH, biases={"bias": RZN, "bias_n": ("new",)}, inner="bias_n")
 # h' = (1 - σ(z)) h + σ(z) tanh(n), n = W_n x + U_n (σ(r) ∘ h) + b_n (Jozefowicz et al. 2015).
 # MUT3's z sees tanh(h) where MUT2's sees h, which have the same slope at h = 0.
-MUTATION = replace(torch_layout(ZRN), keeps=False)
+MUTATION = torch_layout(ZRN, keeps=False)
 _BENT_STATE = NoDrive(
     "its update gate sees tanh(h), and how large that is does not follow from how large h is"
 )
 
 
 def _gru_variant(layer: Layer) -> Variant:
-    """Which of the cells it is."""
     choice = GRU_CELLS.choose(layer)
     layout = EQUINOX if "bias_n" in layer.names else TORCH
     if choice.cell in GRU_CELLS.read:
@@ -366,7 +358,7 @@ LSTM = CellFamily(
     recognised_by="weight_hh_l0 or weight_hh (4H, H), or with a projection weight_hr_l0 (4H, P)",
     equation="λ = σ(b_f), b = bias_ih + bias_hh, rows i, f, g, o",
     source="torch.nn.LSTM, torchrecurrent; Gers et al. 2000; theory of Zucchet & Orvieto 2024, D.2",
-    layouts=(replace(torch_layout(IFGO), peepholes={PEEPHOLES: ("input", "forget", "output")}),),
+    layouts=(torch_layout(IFGO, peepholes={PEEPHOLES: ("input", "forget", "output")}),),
     matches=_matches_lstm,
     variant=lambda layer: Variant(assumptions=LSTM_CELLS.choose(layer).sentences),
     assumptions=(LSTM_CELLS.assumption,),
@@ -389,11 +381,8 @@ ROWS = torch_layout(("gate", "new"))
 LINEARS = Layout(
     {"W_f.weight": ("gate",), "W_h.weight": ("new",)},
     {"U_f.weight": ("gate",), "U_h.weight": ("new",)},
-    {
-        f"{side}_{letter}.bias": (gate,)
-        for letter, gate in (("f", "gate"), ("h", "new"))
-        for side in "WU"
-    },
+    dict.fromkeys(("W_f.bias", "U_f.bias"), ("gate",))
+    | dict.fromkeys(("W_h.bias", "U_h.bias"), ("new",)),
     columns=False,
     strangers=tuple(f"{letter}_{gate}.weight" for letter in "WU" for gate in "iorzc"),
     told=True,
@@ -445,7 +434,6 @@ def _mgu_cell(layer: Layer) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _mgu_variant(layer: Layer) -> Variant:
-    """Which of the cells it is."""
     name, assumptions = _mgu_cell(layer)
     layout = LINEARS if "U_f.weight" in layer.names else ROWS
     if name == CELLS.own:
@@ -529,12 +517,12 @@ _STATE_NORMALISED = NoDrive("a layer normalisation stands between the hidden sta
 
 def _light_variant(layer: Layer) -> Variant:
     """What the normalisation adds to the biases, and what it shows of the input."""
-    scale = layer.real(_SCALE, layer.shape(_SCALE))
+    scale = layer.vector(_SCALE)
     share, width = np.zeros_like(scale), np.ones_like(scale)
     batch = _RUNNING[0] in layer.names
     if batch:
         epsilon = layer.positive(BATCH_EPSILON)
-        mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
+        mean, variance = map(layer.vector, _RUNNING)
         if np.any(variance < 0):
             below = layer.names[_RUNNING[1]]
             raise misfit("a running variance is below 0", below, "export the layer again")
