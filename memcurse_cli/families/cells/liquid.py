@@ -44,7 +44,6 @@ _CONDUCTANCES = NoDrive(
 
 
 def _is_ltc(shapes: Shapes) -> bool:
-    """Whether the synapses have the shapes of their neurons and inputs."""
     size, square, sensory = (shapes[role] for role in ("cm", "w", f"{SENSORY}w"))
     return len(size) == 1 and square == size * 2 and sensory[1:] == size
 
@@ -207,42 +206,39 @@ class CfC(Family):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         elapsed = float(layer.choose(ELAPSED))
-        size = layer.shape("ff1.weight")[0]
-        jacobian = _jacobian(layer, elapsed)
+        backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
+
+        def linear(role: str, x: Any) -> Any:
+            weight = layer.real(f"{role}.weight", (None, x.value.size))
+            if MASK in layer.names and role in ("ff1", "ff2"):
+                weight = weight * layer.real(MASK, weight.shape)
+            seen = x @ weight.T
+            if f"{role}.bias" in layer.names:
+                seen = seen + layer.real(f"{role}.bias", (len(weight),))
+            return seen
+
+        def step(z: Any) -> Any:
+            if backbone:
+                activation = _ACTIVATIONS[layer.choose(BACKBONE_ACTIVATION)]
+            for each in backbone:
+                z = activation(linear(each, z))
+            f = linear("ff1", z)
+            if PURE[0] in layer.names:
+                # h' = A - A e^{-(|w_tau| + |f|) Δ} f
+                rate, level = (layer.real(role, (1, f.value.size))[0] for role in PURE)
+                return -level * exp(-elapsed * (np.abs(rate) + f * np.sign(f.value))) * f
+            # h' = f (1 - t) + g t, or f + g t
+            f, g = tanh(f), tanh(linear("ff2", z))
+            t = sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
+            return f + t * (g if layer.choose(MODE) == "no_gate" else g - f)
+
+        size, width = layer.shape("ff1.weight")
+        if backbone:
+            width = layer.shape(f"{backbone[0]}.weight")[1]
+        jacobian = step_jacobian(step, width)
         require_finite(jacobian, layer.names["ff1.weight"], "the Jacobian of its step")
         matrix, readin = jacobian[:, -size:], jacobian[:, :-size]
         return dense_layer(layer, "ff1.weight", matrix, readin=readin, also=(JACOBIAN,))
-
-
-def _jacobian(layer: Layer, elapsed: float) -> Floats:
-    """∂h'/∂[x, h] at zero."""
-    backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
-
-    def linear(role: str, x: Any) -> Any:
-        weight = layer.real(f"{role}.weight", (None, x.value.size))
-        if MASK in layer.names and role in ("ff1", "ff2"):
-            weight = weight * layer.real(MASK, weight.shape)
-        seen = x @ weight.T
-        if f"{role}.bias" in layer.names:
-            seen = seen + layer.real(f"{role}.bias", (len(weight),))
-        return seen
-
-    def step(z: Any) -> Any:
-        if backbone:
-            activation = _ACTIVATIONS[layer.choose(BACKBONE_ACTIVATION)]
-        for each in backbone:
-            z = activation(linear(each, z))
-        f = linear("ff1", z)
-        if PURE[0] in layer.names:
-            # h' = A - A e^{-(|w_tau| + |f|) Δ} f
-            rate, level = (layer.real(role, (1, f.value.size))[0] for role in PURE)
-            return -level * exp(-elapsed * (np.abs(rate) + f * np.sign(f.value))) * f
-        # h' = f (1 - t) + g t, or f + g t
-        f, g = tanh(f), tanh(linear("ff2", z))
-        t = sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
-        return f + t * (g if layer.choose(MODE) == "no_gate" else g - f)
-
-    return step_jacobian(step, layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1])
 
 
 def _gelu(z: Floats) -> tuple[Floats, Floats]:

@@ -641,14 +641,15 @@ def _dreamer_variant(layer: Layer) -> Variant:
         centred = shown - shown.mean()
         epsilon = float(layer.choose(LAYER_EPSILON))
         normal = centred / np.sqrt(np.mean(centred**2) + epsilon)
-        added = shift + _update(scale * normal)
+        added = shift + np.split(scale * normal, len(RNZ))[-1]
 
     def seen(cell: Cell) -> dict[str, GateInput]:
         """Whatever the input and the state, the normalisation puts out a variance of 1."""
         if scale is None:
             return {}
         ((_, _, stored),) = cell.biases["update"].parts
-        return {"update": GateInput(stored + shift, fixed=_update(scale) ** 2)}
+        own = np.split(scale, len(RNZ))[-1]
+        return {"update": GateInput(stored + shift, fixed=own**2)}
 
     linear = split_name(split_name(names["weight"])[0])[1]
     return Variant(
@@ -657,10 +658,6 @@ def _dreamer_variant(layer: Layer) -> Variant:
         spectra=without_jacobian(NORMALISED),
         seen=seen,
     )
-
-
-def _update(rows: Floats) -> Floats:
-    return np.split(rows, len(RNZ))[-1]
 
 
 # h' = (1-u) h + u tanh(σ(r) n), u = σ(LN(W [x, h])_u + update_bias)
