@@ -212,7 +212,7 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     Letter triples choose whom difflib compares, so that 10⁵ names take a fraction of a second.
     """
     roles = list(roles)
-    triples = set().union(*map(_triples, roles)) if roles else set()
+    triples: set[str] = set().union(*map(_triples, roles))
     first: dict[str, str] = {}
     for name in names:
         last = re.sub(r"\d+", "0", split_name(name)[1])[:80]
@@ -221,11 +221,10 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     candidates = heapq.nlargest(
         COMPARED_NAMES, first, key=lambda last: len(_triples(last) & triples)
     )
-
-    def likeness(last: str) -> float:
-        return max((SequenceMatcher(None, last, role).ratio() for role in roles), default=0.0)
-
-    alike = {last: likeness(last) for last in candidates}
+    alike = {
+        last: max((SequenceMatcher(None, last, role).ratio() for role in roles), default=0.0)
+        for last in candidates
+    }
     nearest = heapq.nlargest(SHOWN_NAMES, candidates, key=alike.__getitem__)
     return [first[last] for last in nearest if alike[last] >= ALIKE]
 
@@ -339,9 +338,9 @@ def read_layer(
 
     def beyond(tensor: str, values: Floats) -> float | None:
         """The largest |ω| of a tensor of which a group holds a part, if it is not in that part."""
-        spec = store.tensors.get(tensor)
-        parts = 2 if spec is not None and spec.dtype.startswith("complex") else 1
-        if spec is None or parts * math.prod(spec.shape) <= values.size:
+        spec = store.tensors[tensor]
+        parts = 2 if spec.dtype.startswith("complex") else 1
+        if parts * math.prod(spec.shape) <= values.size:
             return None
         held = np.abs(values).max(initial=0.0)
         return largest(tensor) if held < largest(tensor) < math.inf else None

@@ -377,7 +377,7 @@ class Layer:
         projections: tuple[ProjectionGroup, ...] = ()
         if b is not None and c is not None:
             direct = self.direct(self.names.get("D"), len(c), b.shape[1])
-            projections = (*self.held_parts("B", b), *self.held_parts("C", c), *direct)
+            projections = (*self.parts("B", "B", b.shape), *self.parts("C", "C", c.shape), *direct)
         return {"readin": b, "readout": c, "projections": projections}
 
     def group(
@@ -396,16 +396,6 @@ class Layer:
             name or role, tensor, values, dtype, slope, log_gain_slope, **entries
         )
 
-    def held_parts(self, matrix: Matrix, values: Complexes) -> tuple[ProjectionGroup, ...]:
-        """The parts of B or C as `matrix` found it: two tensors, or one complex or real one."""
-        names = self._held(matrix)
-        if len(names) < 2:
-            return self.parts(matrix, matrix, values.shape)
-        return tuple(
-            self._projection(name, name, matrix, values.shape, derivative)
-            for name, derivative in zip(names, (1, 1j), strict=True)
-        )
-
     def parts(
         self,
         role: str,
@@ -416,17 +406,19 @@ class Layer:
         factor: float = 1.0,
         scalar: Integers | None = None,
     ) -> tuple[ProjectionGroup, ...]:
-        """The parts of one tensor of a matrix: real alone, or real and imaginary if it holds both.
+        """The parts of a matrix: real alone, or real and imaginary, in one tensor or in two.
 
         In ``pairs`` the last axis of one that is not complex is (real, imaginary), ``factor`` is
         the matrix over what is stored, ``scalar`` (elements,) tells which elements share one.
         """
-        parts: dict[str, complex] = {matrix: 1}
-        if pairs or self.spec(role).dtype.startswith("complex"):
-            parts = {f"{matrix}[{REAL}]": 1, f"{matrix}[{IMAGINARY}]": 1j}
+        roles = names = self._held(role) or (role,)
+        if len(roles) < 2:
+            both = pairs or self.spec(role).dtype.startswith("complex")
+            names = (f"{matrix}[{REAL}]", f"{matrix}[{IMAGINARY}]") if both else (matrix,)
+            roles = (role,) * len(names)
         return tuple(
-            self._projection(role, name, matrix, shape, factor * derivative, scalar)
-            for name, derivative in parts.items()
+            self._projection(of, name, matrix, shape, factor * derivative, scalar)
+            for of, name, derivative in zip(roles, names, (1, 1j), strict=False)
         )
 
     def direct(

@@ -38,12 +38,12 @@ class GateInput(Struct, frozen=True):
     fixed: Floats | None = None
     # (n,) a further variance of z, by a nonlinear low-rank layer, from the input's second moment.
     further: Callable[[float], Floats] | None = None
-    shift: Floats | None = None  # (n,) what an input adds to z on average, by a norm with a bias
+    shift: Floats | float = 0.0  # (n,) what an input adds to z on average, by a norm with a bias
 
     @property
     def centre(self) -> Floats:
         """(n,) E z."""
-        return self.bias if self.shift is None else self.bias + self.shift
+        return self.bias + self.shift
 
     @property
     def still(self) -> Preactivation:

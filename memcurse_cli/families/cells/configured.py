@@ -53,9 +53,7 @@ _NUMBERED_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?/vars")
 _CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
 # Keras 1.
 LETTERS = {"W": KERNEL, "U": RECURRENT, "b": BIAS}
-LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
-GRU_LETTERS = {"update": "z", "reset": "r", "new": "h"}
-GATES = {letter: gate for gates in (LSTM_LETTERS, GRU_LETTERS) for gate, letter in gates.items()}
+GATES = dict(zip("ifcozrh", (*IFGO, *ZRN), strict=True))
 _NAME = re.compile(
     r"(?P<group>(?:.*/)?)(?P<layer>[^/]+)_(?P<letter>[WUb])(?:_(?P<gate>[ifcozrh]))?"
 )

@@ -285,12 +285,10 @@ def _spectra(cell: Cell, _: str) -> HiddenSpectra:
 
 def _seen(cell: Cell) -> dict[str, GateInput]:
     """What the gates see of x and of ``m = (W_mx x) ∘ (W_mh h)``; nothing where one is unfit."""
-    layer = cell.layer
-    found = [_weight(layer, role) for role in WEIGHTS]
-    weights = [weight for weight in found if weight is not None]
-    if len(weights) < len(found):
+    tensor = cell.layer.names["wmh"]
+    if ".weight" in tensor and not tensor.endswith(".weight"):  # its norm is apart
         return {}
-    wx, wh, wmx, wmh = weights
+    wx, wh, wmx, wmh = (_weight(cell.layer, role) for role in WEIGHTS)
     units = len(wmh)
     if len(wx) != 4 * units or wh.shape != (4 * units, units) or len(wmx) != units:
         return {}
@@ -302,14 +300,15 @@ def _seen(cell: Cell) -> dict[str, GateInput]:
     }
 
 
-def _weight(layer: Layer, role: str) -> Floats | None:
+def _weight(layer: Layer, role: str) -> Floats:
     """(outputs, inputs), with the length of its rows where TensorFlow's names keep it apart."""
     tensor = layer.names[role]
+    weight: Floats = layer.finite(role)
     if ".weight" in tensor:
-        return layer.finite(role) if tensor.endswith(".weight") else None
-    weight: Floats = layer.finite(role).T
-    start = tensor.rindex(role)
-    length = f"{tensor[:start]}g{role[1:]}{tensor[start + len(role) :]}"
+        return weight
+    weight = weight.T
+    before, after = tensor.rsplit(role, 1)
+    length = f"{before}g{role[1:]}{after}"
     if length in layer.store.tensors:
         rows = np.sqrt(np.maximum(squared_rows(weight), np.finfo(np.float64).tiny))
         weight = weight * (layer.real(length, (len(weight),)) / rows)[:, None]

@@ -200,7 +200,7 @@ def _read_readout(
         return readout, direct, layer.parts("W", "C", readout.shape, pairs=True)
     real, imag = (layer.real(role, shape) for role in ("C_real", "C_imag"))
     readout = (real + 1j * imag).reshape(1, -1)
-    return readout, names["param_D"], layer.held_parts("C", readout)
+    return readout, names["param_D"], layer.parts("C", "C", readout.shape)
 
 
 DISCRETIZATION = Assumption(
