@@ -266,11 +266,10 @@ KERAS_SIMPLE_RNN = _keras(
 
 LSTM_GATES = ("input", "output", "forget", "cell")
 ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
-# The functions that take an alpha or a beta from the node's lists, in the order of the functions.
-_TAKE_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
-_TAKE_BETA = ("affine", "hardsigmoid", "scaledtanh")
-# The operator HardSigmoid's own defaults.
-_ALPHA, _BETA = 0.2, 0.5
+# The functions that take an alpha or a beta from the node's lists, in the order of the functions,
+# and what the operator HardSigmoid has by default.
+_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"), 0.2
+_BETA = ("affine", "hardsigmoid", "scaledtanh"), 0.5
 _CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
 
 
@@ -278,21 +277,17 @@ def _first_function(
     layer: str, attributes: Mapping[str, Any], count: int, default: str
 ) -> tuple[str, float, float]:
     """The first of the functions of this direction, with its alpha and beta."""
-    alphas, betas = (
-        iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
-    )
-    taken = [
-        (
-            name,
-            float(next(alphas, _ALPHA)) if name.lower() in _TAKE_ALPHA else _ALPHA,
-            float(next(betas, _BETA)) if name.lower() in _TAKE_BETA else _BETA,
-        )
-        for name in attributes.get("activations") or ()
-        if isinstance(name, str)
-    ]
+    names = [name for name in attributes.get("activations") or () if isinstance(name, str)]
     # A node of both directions lists the functions of the forward one first.
-    first = count if layer.endswith("/reverse") and len(taken) >= 2 * count else 0
-    return taken[first] if taken else (default, _ALPHA, _BETA)
+    first = count if layer.endswith("/reverse") and len(names) >= 2 * count else 0
+    *before, name = names[: first + 1] or [default]
+
+    def taken(key: str, takers: tuple[str, ...], otherwise: float) -> float:
+        place = sum(each.lower() in takers for each in before)
+        values = (attributes.get(key) or [])[place:] if name.lower() in takers else []
+        return float(values[0]) if values else otherwise
+
+    return name, taken("activation_alpha", *_ALPHA), taken("activation_beta", *_BETA)
 
 
 def _is_set(attributes: Mapping[str, Any], name: str) -> bool:

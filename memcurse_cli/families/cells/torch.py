@@ -117,34 +117,29 @@ KEY = "cell"
 MEANING = "which of the cells that are stored alike it is"
 
 
-def _within(words: str) -> re.Pattern[str]:
-    return re.compile(words, re.IGNORECASE)
-
-
-def _word(words: str) -> re.Pattern[str]:
+def _word(words: str) -> str:
     """As a word of its own: ``mut1``, ``MUT1Cell``, ``my_star_rnn`` and ``STARNet2``."""
-    ending = r"(?:_?(?:cells?|layers?|rnn|net|network))?"
-    return re.compile(rf"(?<![a-z])(?:{words}){ending}(?![a-z])", re.IGNORECASE)
+    return rf"(?<![a-z])(?:{words})(?:_?(?:cells?|layers?|rnn|net|network))?(?![a-z])"
 
 
 # A cell's name in a sentence, and what a layer's or a file's name has in it.
 _CALLED = {
-    "mgu": ("MGU", _within(r"mgu|minimal_?gated")),
-    "ligru": ("LiGRU", _within(r"li_?gru|light_?gru")),
-    "janet": ("JANET", _within(r"janet")),
-    "ugrnn": ("UGRNN", _within(r"ugrnn")),
+    "mgu": ("MGU", r"mgu|minimal_?gated"),
+    "ligru": ("LiGRU", r"li_?gru|light_?gru"),
+    "janet": ("JANET", r"janet"),
+    "ugrnn": ("UGRNN", r"ugrnn"),
     "sgu": ("SGU", _word(r"d?sgu")),
     "miru": ("MiRU", _word(r"mi_?ru_?[12]?")),
     "mut1": ("MUT1", _word(r"mut_?1")),
     "mut2": ("MUT2", _word(r"mut_?2")),
     "mut3": ("MUT3", _word(r"mut_?3")),
-    "original_lstm": ("OriginalLSTM", _within(r"original_?lstm")),
+    "original_lstm": ("OriginalLSTM", r"original_?lstm"),
     "tau_gru": ("tauGRU", _word(r"tau_?gru")),
-    "intersection_rnn": ("IntersectionRNN", _within(r"intersection_?rnn")),
+    "intersection_rnn": ("IntersectionRNN", r"intersection_?rnn"),
     "tgru": ("TGRU", _word(r"tgru")),
     "tlstm": ("TLSTM", _word(r"tlstm")),
     "atr": ("ATR", _word(r"atr")),
-    "antisymmetric_rnn": ("AntisymmetricRNN", _within(r"anti_?symmetric")),
+    "antisymmetric_rnn": ("AntisymmetricRNN", r"anti_?symmetric"),
     "nbr": ("NBR", _word(r"nbr")),
     "cfn": ("CFN", _word(r"cfn")),
     "light_ru": ("LightRU", _word(r"light_?ru")),
@@ -198,7 +193,7 @@ class Lookalikes(Struct, frozen=True):
         family does not read. A norm inside the gates says so whatever the user does.
         """
         store, names = layer.store, layer.names
-        given = layer.options.assume.get(KEY)
+        given = layer.options.assume.get(KEY, "")
         insists = given in (self.own, *self.read)
         weight = names["weight_hh"]
         for role, tensor in beside(store.tensors, weight).items():
@@ -211,9 +206,8 @@ class Lookalikes(Struct, frozen=True):
                 raise misfit(what, tensor, "a cell with such norms is not read")
             if not insists and role not in names:  # those the family knows
                 raise self.stranger(weight, role, tensor)
-        if given is not None and insists:
-            sentence = f"{KEY}={given} (as given): {MEANING}"
-            return Choice(given, (sentence,), told=True, given=True)
+        if insists:
+            return Choice(given, (f"{KEY}={given} (as given): {MEANING}",), told=True, given=True)
         module, _, suffix = split_hidden_weight(weight)
         as_many = layer.shape(names.get("weight_ih", weight))[1:] == layer.shape(weight)[1:]
         excluded = () if as_many else self.square
@@ -225,11 +219,9 @@ class Lookalikes(Struct, frozen=True):
         if named == self.own:
             return Choice(self.own, told=True)
         if named in self.refused:
-            what = (
-                f"its name says {title_of(named)}, a cell that is stored like {self.title} and is"
-            )
+            what = f"its name says {title_of(named)}, a cell that is stored like {self.title}"
             remedy = f"give --assume {KEY}={self.own} if it is {self.title}"
-            raise misfit(f"{what} not read", weight, remedy)
+            raise misfit(f"{what} and is not read", weight, remedy)
         if named is not None:
             return Choice(named, (f"{KEY}={named} (by its name): {MEANING}",), told=True)
         if not _CELL_LIST.fullmatch(module) or not others:
@@ -284,7 +276,7 @@ def named_cell(module: str, path: str, among: Iterable[str]) -> str | None:
     among = tuple(among)
     for name in (module, PurePath(path).stem if path else ""):
         for cell in among:
-            if _CALLED[cell][1].search(name):
+            if re.search(_CALLED[cell][1], name, re.IGNORECASE):
                 return cell
     return None
 
