@@ -307,17 +307,14 @@ def attention_layers(
 
 
 def _projects(parts: set[str], module: str, tensors: Mapping[str, TensorSpec]) -> bool:
-    """Whether a module has the projections of an attention layer."""
     if parts >= _LATENT or any(parts >= spelling for spelling in _SPELLINGS):
         return True
-    if split_name(module)[1] != _MIXER:
-        return False
     weights = [tensors.get(f"{module}.{part}.weight") for part in ("in_proj", "out_proj")]
-    if not all(weights):
+    shapes = [spec.shape for spec in weights if spec is not None]
+    if split_name(module)[1] != _MIXER or [len(shape) for shape in shapes] != [2, 2]:
         return False
-    projected, put_out = (spec.shape for spec in weights if spec is not None)
     # Queries, keys and values together have more rows than the heads put out.
-    return len(projected) == len(put_out) == 2 and projected[0] > put_out[1]
+    return shapes[0][0] > shapes[1][1]
 
 
 MOST_LAYERS = 10_000

@@ -215,7 +215,5 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
 
 def rewritings(parametrizations: Sequence[str], gain: str | None = None) -> tuple[Rewriting, ...]:
     """One rewriting per parametrisation, or that of the gain alone; none where neither is named."""
-    names: Sequence[str | None] = tuple(dict.fromkeys(parametrizations))
-    if gain is not None:
-        names = names or (None,)
+    names = tuple(dict.fromkeys(parametrizations)) or (None,) * (gain is not None)
     return tuple(Rewriting(name, cast(Gain, gain or "held")) for name in names)

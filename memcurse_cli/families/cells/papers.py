@@ -508,17 +508,16 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 def _told(layer: Layer) -> str:
     """The cell that the user, the name or its shapes alone tell."""
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
-    given = layer.options.assume.get(KEY, "")
-    if given in read:
-        layer.sentences.append(f"{KEY}={given} (as given): {MEANING}")
-        return given
     cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
-    if len(cells) == 1:
-        return cells[0]
     weight = layer.names["weight_hh"]
-    named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
+    named, origin = layer.options.assume.get(KEY), "as given"
+    if named not in read:
+        if len(cells) == 1:
+            return cells[0]
+        named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
+        origin = "by its name"
     if named in read:
-        layer.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
+        layer.sentences.append(f"{KEY}={named} ({origin}): {MEANING}")
         return named
     alike = " and ".join(title_of(cell) for cell in cells)
     what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"
