@@ -139,15 +139,19 @@ def _configured(store: TensorStore, layer: str, kind: str, key: str) -> str | No
     return values.pop() if len(values) == 1 else None
 
 
+def _object(text: str) -> dict[str, Any]:
+    """What a file says as JSON; nothing where that is no object."""
+    try:
+        return parse_object(text.encode())
+    except ValueError:
+        return {}
+
+
 @lru_cache(maxsize=4)
 def _layers(text: str) -> Mapping[str, Any]:
     """Every layer's description by the layer's name."""
-    try:
-        root = parse_object(text.encode()) if text else {}
-    except ValueError:
-        return {}
     layers: dict[str, Any] = {}
-    for node in _described(root):
+    for node in _described(_object(text)):
         name = node["config"].get("name")
         if isinstance(name, str):
             layers.setdefault(name, node)
@@ -270,29 +274,25 @@ ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
 # and what the operator HardSigmoid has by default.
 _ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"), 0.2
 _BETA = ("affine", "hardsigmoid", "scaledtanh"), 0.5
+_UNSET: tuple[Any, ...] = (None, [], [0])
 _CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
 
 
 def _first_function(
-    layer: str, attributes: Mapping[str, Any], count: int, default: str
+    layer: str, attributes: Mapping[str, list[Any]], count: int, default: str
 ) -> tuple[str, float, float]:
     """The first of the functions of this direction, with its alpha and beta."""
-    names = [name for name in attributes.get("activations") or () if isinstance(name, str)]
+    names = [name for name in attributes.get("activations", ()) if isinstance(name, str)]
     # A node of both directions lists the functions of the forward one first.
     first = count if layer.endswith("/reverse") and len(names) >= 2 * count else 0
     *before, name = names[: first + 1] or [default]
 
     def taken(key: str, takers: tuple[str, ...], otherwise: float) -> float:
         place = sum(each.lower() in takers for each in before)
-        values = (attributes.get(key) or [])[place:] if name.lower() in takers else []
-        return float(values[0]) if values else otherwise
+        values = attributes.get(key, [])[place:] if name.lower() in takers else []
+        return values[0] if values and isinstance(values[0], float) else otherwise
 
-    return name, taken("activation_alpha", *_ALPHA), taken("activation_beta", *_BETA)
-
-
-def _is_set(attributes: Mapping[str, Any], name: str) -> bool:
-    values = attributes.get(name)
-    return bool(values and isinstance(values[0], int) and values[0])
+    return printable(name, 40), taken("activation_alpha", *_ALPHA), taken("activation_beta", *_BETA)
 
 
 def _node(
@@ -315,13 +315,12 @@ def _node(
 
     def variant(layer: Layer) -> Variant:
         where = layer.match.layer
-        # Each a list; none where the file does not say.
-        text = layer.store.metadata.get(printable(f"{where}/{operator}"))
-        attributes = {} if text is None else parse_object(text.encode())
+        said = _object(layer.store.metadata.get(printable(f"{where}/{operator}"), ""))
+        attributes = {name: each for name, each in said.items() if isinstance(each, list)}
         if "B" in layer.names:
             size = layer.shape("R")[1]
             layer.require("B", (2 * len(gates) * size,))
-        if _is_set(attributes, "input_forget"):
+        if attributes.get("input_forget") not in _UNSET:
             what = "its input and forget gates are coupled (input_forget), which is not read"
             raise misfit(what, where, "export the model without input_forget")
         sentences = (_CLIPPED,) if attributes.get("clip") else ()
@@ -333,13 +332,13 @@ def _node(
             known = ACTIVATIONS.get(stored)
             unknown = () if known else (f"the node's activation {stored} is not modelled",)
             return elman(layer, (*unknown, *sentences), default=known, silent=known is not None)
-        inside = _is_set(attributes, "linear_before_reset")  # Rb, inside the reset gate
+        inside = attributes.get("linear_before_reset") not in _UNSET  # Rb, inside the reset gate
         own = replace(layout, inner="Rb") if inside else layout
         if stored.lower() == "sigmoid":
             return Variant(LOGISTIC, sentences, own)
         if stored.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
             return Variant(Clipped(alpha, beta), sentences, own)
-        what = f"its gates have the activation {printable(stored, 40)}, which is not read"
+        what = f"its gates have the activation {stored}, which is not read"
         raise misfit(what, where, "known are Sigmoid and HardSigmoid")
 
     return CellFamily(
