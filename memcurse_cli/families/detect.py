@@ -141,7 +141,6 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
 
 
 def _understood(assumption: Assumption, value: str) -> bool:
-    """Whether an assumption's value is one of its choices, or a number where it has none."""
     if assumption.choices:
         return value in assumption.choices
     try:

@@ -177,7 +177,6 @@ class Layout(NamedTuple):
 
 
 def _alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
-    """The layers in whose modules stands nothing else."""
     known = {name for match in matches for name in match.tensors.values()}
     left = {match.prefix[:-1]: match for match in matches}
     for name in tensors if left else ():

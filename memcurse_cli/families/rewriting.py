@@ -140,7 +140,6 @@ def _changed(
 
 
 def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
-    """The layer of some of the eigenvalues alone."""
     place = np.full(recurrence.size, -1)
     place[kept] = np.arange(kept.size)
     groups = []

@@ -330,8 +330,7 @@ MULTIPLICATIVE_LSTM = CellFamily(
 )
 
 
-# Cells of torchrecurrent whose shapes are none of torch's. Each is a layout and, at zero input and
-# zero state, what its step has other than an LSTM's or that of a cell of one gate.
+# Cells of torchrecurrent whose shapes are none of torch's.
 GATE_FUNCTION = Assumption(
     key="gate_activation",
     default="tanh",
@@ -479,7 +478,6 @@ _REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
 
 
 def _matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with both weights and both biases, of the rows of one kind of cell."""
     matches = []
     for match in hidden_weights(tensors, family):
         weight = match.tensors["weight_hh"]
@@ -506,7 +504,7 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 
 
 def _told(layer: Layer) -> str:
-    """The cell that the user, the name or its shapes alone tell."""
+    """The cell that the user tells, its shapes alone, or the name of the layer or of the file."""
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
     cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
     weight = layer.names["weight_hh"]
@@ -533,8 +531,6 @@ def _variant(layer: Layer) -> Variant:
     return replace(variant, layout=own.layout)
 
 
-# The library stores the tensors of all its cells under the same names; their shapes tell some
-# apart, and the name of the layer or of the file the others.
 TORCH_RECURRENT = CellFamily(
     name="torch_recurrent",
     title="RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)",

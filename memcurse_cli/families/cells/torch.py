@@ -66,17 +66,12 @@ def hidden_weights(
         if parts is None or _is_alias(tensors, parts["module"], spec):
             continue
         module, stem, suffix = parts.groups()
+        known = {f"{stem}_ih": "weight_ih", f"{stem}_xh": "weight_ih", f"{stem}_hr": "weight_hr"}
+        for bias in ("bias",) if stem == "weight" else ("b", "bias"):
+            known |= {f"{bias}_ih": "bias_ih", f"{bias}_hh": "bias_hh"}
+        named = {f"{module}{last}{suffix}": role for last, role in known.items()}
         roles = {"weight_hh": name}
-        biases = ("bias",) if stem == "weight" else ("b", "bias")
-        for role, candidates in {
-            "weight_ih": (f"{stem}_ih", f"{stem}_xh"),
-            "weight_hr": (f"{stem}_hr",),
-            "bias_ih": [f"{bias}_ih" for bias in biases],
-            "bias_hh": [f"{bias}_hh" for bias in biases],
-        }.items():
-            for candidate in candidates:
-                if f"{module}{candidate}{suffix}" in tensors:
-                    roles[role] = f"{module}{candidate}{suffix}"
+        roles |= {role: tensor for tensor, role in named.items() if tensor in tensors}
         # Equinox keeps one bias for both sides, and what the reset gate of its GRU multiplies.
         if f"{module}bias" in tensors and not roles.keys() & {"bias_ih", "bias_hh"} and not suffix:
             added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
@@ -333,7 +328,6 @@ LSTM_CELLS = Lookalikes(
 
 
 def _matches_lstm(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Layers whose hidden weight is (4H, H), or (4H, P) beside a projection."""
     found = []
     for match in hidden_weights(tensors, family, gates=4):
         weight = match.tensors["weight_hh"]
@@ -389,7 +383,6 @@ _UNKNOWN_DRIVE = NoDrive(
 
 
 def _matches_mgu(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Hidden weights (2H, H), and modules with the linears of one gate and a candidate."""
     matches = []
     for match in hidden_weights(tensors, family, gates=2):
         offset = beside(tensors, match.tensors["weight_hh"]).get(OFFSET)
@@ -621,7 +614,6 @@ NORMALISED = (
 
 
 def _dreamer_variant(layer: Layer) -> Variant:
-    """What is added to β."""
     names, rows = layer.names, layer.shape("bias")
     shift = float(layer.choose(UPDATE_BIAS))
     added: Floats | float = shift
