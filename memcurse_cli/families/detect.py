@@ -295,9 +295,8 @@ def attention_layers(
             if module in found:
                 found[module].add(part)
             module, part = split_name(module)
-    recurrent = {ancestor for name in claimed for ancestor in ancestors(name)}
-    stored = {ancestor for name in tensors if name not in aliases for ancestor in ancestors(name)}
-    others = stored - recurrent
+    others = {ancestor for name in tensors if name not in aliases for ancestor in ancestors(name)}
+    others -= {ancestor for name in claimed for ancestor in ancestors(name)}
     return tuple(
         module
         for module, own in found.items()

@@ -110,13 +110,12 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
 
 
 def _diagonalised(recurrence: Recurrence) -> tuple[Recurrence, str | None]:
-    basis = recurrence.eigenbasis
-    readin, readout, reason = recurrence.readin, recurrence.readout, None
+    basis, reason = recurrence.eigenbasis, None
     if not basis.condition <= LARGEST_CONDITION:
         reason = f"B and C have no digits left in its eigenbasis, κ(P) > {LARGEST_CONDITION:.0e}"
-        readin = readout = None
+        recurrence = replace(recurrence, readin=None, readout=None)
     diagonal = _changed(
-        replace(recurrence, readin=readin, readout=readout),
+        recurrence,
         lambda rows: basis.rows @ rows,
         lambda columns: (columns @ basis.columns) * basis.weight,
         log_eigenvalues=basis.logs,

@@ -104,14 +104,16 @@ class LTC(Family):
                 remedy = "say how they are kept positive with --assume implicit_constraints="
                 where = layer.names[role]
                 raise misfit(f"a neuron whose {what} is not positive", where, remedy)
-        log_decay = through(leak / capacity, lambda x: (np.log1p(x), 1 / (1 + x))) * unfolds
-        log_eigenvalues = -np.minimum(log_decay.value, LARGEST_DECAY)
+        ratio, whole = leak.value / capacity.value, leak.value + capacity.value
+        log_eigenvalues = -np.minimum(unfolds * np.log1p(ratio), LARGEST_DECAY)
         value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
 
         def group(role: str) -> ParameterGroup:
             """Scalars (H,) or (sources, H); γ = (1 - λ) / G, the state per unit of the current."""
-            moved = -value * log_decay.tangents[role]
-            by_gain = -moved / kept - leak.tangents.get(role, 0.0) / leak.value
+            by_leak = leak.tangents.get(role, 0.0)
+            relative = (by_leak - ratio * capacity.tangents.get(role, 0.0)) / whole
+            moved = -value * unfolds * relative
+            by_gain = -moved / kept - by_leak / leak.value
             return layer.group(role, stored[role], moved, by_gain, eigenvalue=np.arange(size))
 
         return layer.recurrence(
