@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase, translate
@@ -65,18 +65,18 @@ def detect(
     further name of a tensor the one that holds it.
     Raises NoRecurrenceError: no layer is found; UsageError: no such family, or none of a pattern.
     """
-    tensors = IndexedTensors(tensors)
     named = None if family is None else named_family(family)
     # Layers of other families than the one asked for explain what stands beside its own.
     found = layers_of_every_family(tensors, first=named)
     if not any(named in (None, candidate) for candidate, _ in found):
         raise nothing_found(tensors, all_families() if named is None else (named,), path)
-    claimed = {name for _, match in found for name in match.tensors.values()}
     position = {name: index for index, name in enumerate(tensors)}
     found.sort(key=lambda pair: min(position[name] for name in pair[1].tensors.values()))
-    aliases = aliases or {}
-    found = merge_tied(found, tensors, aliases)
-    found = with_neighbours(found, tensors, claimed | aliases.keys())
+    known = {name for _, match in found for name in match.tensors.values()}.union(aliases or ())
+    unread = [name for name in tensors if name not in known]
+    if aliases:
+        found = merge_tied(found, unread, aliases)
+    found = with_neighbours(found, [name for name in unread if tensors[name].dtype not in _COUNTS])
     return select_layers([pair for pair in found if named in (None, pair[0])], layers)
 
 
@@ -141,7 +141,6 @@ def validate_assumptions(assume: Mapping[str, str]) -> None:
 
 
 def _understood(assumption: Assumption, value: str) -> bool:
-    """Whether an assumption's value is one of its choices, or a number where it has none."""
     if assumption.choices:
         return value in assumption.choices
     try:
@@ -212,7 +211,7 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     Letter triples choose whom difflib compares, so that 10⁵ names take a fraction of a second.
     """
     roles = list(roles)
-    triples = set().union(*map(_triples, roles)) if roles else set()
+    triples: set[str] = set().union(*map(_triples, roles))
     first: dict[str, str] = {}
     for name in names:
         last = re.sub(r"\d+", "0", split_name(name)[1])[:80]
@@ -221,11 +220,10 @@ def nearest_names(names: Iterable[str], roles: Iterable[str]) -> list[str]:
     candidates = heapq.nlargest(
         COMPARED_NAMES, first, key=lambda last: len(_triples(last) & triples)
     )
-
-    def likeness(last: str) -> float:
-        return max((SequenceMatcher(None, last, role).ratio() for role in roles), default=0.0)
-
-    alike = {last: likeness(last) for last in candidates}
+    alike = {
+        last: max((SequenceMatcher(None, last, role).ratio() for role in roles), default=0.0)
+        for last in candidates
+    }
     nearest = heapq.nlargest(SHOWN_NAMES, candidates, key=alike.__getitem__)
     return [first[last] for last in nearest if alike[last] >= ALIKE]
 
@@ -297,31 +295,24 @@ def attention_layers(
             if module in found:
                 found[module].add(part)
             module, part = split_name(module)
-    recurrent = {ancestor for name in claimed for ancestor in ancestors(name)}
-    if aliases:
-        stored = {
-            ancestor for name in tensors if name not in aliases for ancestor in ancestors(name)
-        }
-        found = {module: own for module, own in found.items() if module in stored}
+    others = {ancestor for name in tensors if name not in aliases for ancestor in ancestors(name)}
+    others -= {ancestor for name in claimed for ancestor in ancestors(name)}
     return tuple(
         module
         for module, own in found.items()
-        if module not in recurrent and (own >= _LATENT or own - _BESIDE in _KNOWN)
+        if module in others and (own >= _LATENT or own - _BESIDE in _KNOWN)
     )
 
 
 def _projects(parts: set[str], module: str, tensors: Mapping[str, TensorSpec]) -> bool:
-    """Whether a module has the projections of an attention layer."""
     if parts >= _LATENT or any(parts >= spelling for spelling in _SPELLINGS):
         return True
-    if split_name(module)[1] != _MIXER:
-        return False
     weights = [tensors.get(f"{module}.{part}.weight") for part in ("in_proj", "out_proj")]
-    if not all(weights):
+    shapes = [spec.shape for spec in weights if spec is not None]
+    if split_name(module)[1] != _MIXER or [len(shape) for shape in shapes] != [2, 2]:
         return False
-    projected, put_out = (spec.shape for spec in weights if spec is not None)
     # Queries, keys and values together have more rows than the heads put out.
-    return len(projected) == len(put_out) == 2 and projected[0] > put_out[1]
+    return shapes[0][0] > shapes[1][1]
 
 
 MOST_LAYERS = 10_000
@@ -342,9 +333,9 @@ def read_layer(
 
     def beyond(tensor: str, values: Floats) -> float | None:
         """The largest |ω| of a tensor of which a group holds a part, if it is not in that part."""
-        spec = store.tensors.get(tensor)
-        parts = 2 if spec is not None and spec.dtype.startswith("complex") else 1
-        if spec is None or parts * math.prod(spec.shape) <= values.size:
+        spec = store.tensors[tensor]
+        parts = 2 if spec.dtype.startswith("complex") else 1
+        if parts * math.prod(spec.shape) <= values.size:
             return None
         held = np.abs(values).max(initial=0.0)
         return largest(tensor) if held < largest(tensor) < math.inf else None
@@ -368,40 +359,34 @@ def require_layers(count: int, path: str) -> None:
 
 
 def merge_tied(
-    found: list[Found], tensors: Iterable[str], aliases: Mapping[str, str]
+    found: list[Found], unread: Iterable[str], aliases: Mapping[str, str]
 ) -> list[Found]:
     """The layers, those that have all their tensors in common as the first of them.
 
     A module whose parameters are those of another is trained as one. It is a layer of its own where
-    one tensor of the layer is, or one of its module that no layer claims, as a read-out.
+    one tensor of the layer is, or one of its module that is ``unread``, as of a read-out.
     """
-    if not aliases:
-        return found
     # A module may hold several layers, by its heads or directions: the first of one is the first
     # of the other.
-    modules: dict[Hashable, dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
+    before: Counter[Hashable] = Counter()
+    alike: dict[Hashable, list[int]] = defaultdict(list)
     for index, (family, match) in enumerate(found):
-        held = tuple((role, aliases.get(name, name)) for role, name in match.tensors.items())
         own = tuple(match.tensors.items())
-        modules[family.name, match.place, held][own].append(index)
-    claimed = {name for _, match in found for name in match.tensors.values()}
+        held = tuple((role, aliases.get(name, name)) for role, name in own)
+        alike[family.name, match.place, held, before[own]].append(index)
+        before[own] += 1
     distinct: set[str] = set()
-    for name in tensors:
-        if name not in aliases and name not in claimed:
-            # The root only where it is in no other.
-            distinct.update(filter(None, ancestors(name)) if split_name(name)[0] else [""])
-    tied: dict[int, list[str]] = {}
+    for name in unread:
+        # The root only where it is in no other.
+        distinct.update(filter(None, ancestors(name)) if split_name(name)[0] else [""])
+    tied: dict[int, tuple[str, ...]] = {}
     merged: set[int] = set()
-    for named in modules.values():
-        first, *others = named.values()
-        for other in others:
-            module = split_name(found[other[0]][1].prefix)[0]
-            if len(other) == len(first) and module not in distinct:
-                merged.update(other)
-                for kept, again in zip(first, other, strict=True):
-                    tied.setdefault(kept, []).append(found[again][1].layer)
+    for first, *others in alike.values():
+        again = [index for index in others if split_name(found[index][1].prefix)[0] not in distinct]
+        tied[first] = tuple(found[index][1].layer for index in again)
+        merged.update(again)
     return [
-        (family, replace(match, tied=tuple(tied[index])) if index in tied else match)
+        (family, replace(match, tied=tied.get(index, ())))
         for index, (family, match) in enumerate(found)
         if index not in merged
     ]
@@ -514,33 +499,26 @@ _CHANGING: dict[str, tuple[str, ...]] = {
 }
 
 
-def with_neighbours(
-    found: Iterable[Found], tensors: Mapping[str, TensorSpec], claimed: Collection[str]
-) -> list[Found]:
+def with_neighbours(found: list[Found], unread: Iterable[str]) -> list[Found]:
     """The layers, each with the unexplained tensors of its module, the innermost with a layer.
 
     What several layers of a module hold together, as heads or directions do, stands beside each of
-    them. ``claimed`` are the tensors that layers read, and further names of tensors.
+    them.
     """
+    keys = [(match.prefix, family.name) for family, match in found]
     # What stands beside the layers of one prefix, of each family.
-    groups: dict[str, dict[str, dict[str, str]]] = {}
-    layers = []
-    for family, match in found:
-        group = groups.setdefault(match.prefix, {})
-        layers.append((family, match, group.setdefault(family.name, {})))
-    names = sorted(
-        name for name, spec in tensors.items() if name not in claimed and spec.dtype not in _COUNTS
-    )
+    groups: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
+    for prefix, family in keys:
+        groups[prefix][family] = {}
+    names = sorted(unread)
     placed: set[str] = set()
     for prefix in sorted(groups, key=len, reverse=True):
         patterns = [
             (beside, _roles(*_OUTSIDE, *_OF_FAMILY.get(family, ())), _changes(family))
             for family, beside in groups[prefix].items()
         ]
-        start, end = 0, len(names)
-        if prefix:
-            start = bisect_left(names, prefix)
-            end = bisect_left(names, f"{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}")
+        start = bisect_left(names, prefix)
+        end = bisect_right(names, prefix, key=lambda name: name[: len(prefix)])
         for name in names[start:end]:
             if name in placed:
                 continue
@@ -550,8 +528,8 @@ def with_neighbours(
                 if not explained.fullmatch(role) or changing.fullmatch(role):
                     beside[role] = name
     return [
-        (family, replace(match, beside=beside) if beside else match)
-        for family, match, beside in layers
+        (family, replace(match, beside=groups[prefix][name]))
+        for (family, match), (prefix, name) in zip(found, keys, strict=True)
     ]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
@@ -65,6 +65,7 @@ class Match(Struct, frozen=True):
     layer: str  # its name: the tensors' common prefix, without the final separator
     tensors: Mapping[str, str]  # the full tensor name of each role that the family reads
     place: int | None = None  # its number in its model, where the recurrence depends on it
+    member: int | None = None  # its index along a leading axis that stacks several layers
     tied: tuple[str, ...] = ()  # the layers that have the same tensors under their own names
     beside: Mapping[str, str] = {}  # unexplained in its module, by role
 
@@ -96,35 +97,6 @@ class ReadOptions(Struct, frozen=True):
     spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
     gates: bool = False  # whether to read what drives input-dependent gates
     simulate: bool = False  # whether to keep how a cell is run
-
-
-class Family(Protocol):
-    """One family of layers, of which the registry has one instance.
-
-    Its ``name`` is that in ``--family`` and in the report, e.g. ``s4d``, ``title`` its name in
-    words. In one line each, ``recognised_by`` tells the names and shapes, ``equation`` λ as a
-    function of the stored tensors, and ``source`` the library and paper that it was read from;
-    ``assumptions`` are what its checkpoints do not store.
-    """
-
-    name: str
-    title: str
-    recognised_by: str
-    equation: str
-    source: str
-    assumptions: tuple[Assumption, ...] = ()
-
-    def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """The layers of this family among the tensors, by names and shapes alone."""
-
-    def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """Read the few tensors that the recurrence needs.
-
-        Raises TensorError: NaN, inf or unfit shapes; UsageError: an assumption out of its range.
-        """
-
-
-Found = tuple[Family, Match]
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -205,7 +177,6 @@ class Layout(NamedTuple):
 
 
 def _alone(matches: Sequence[Match], tensors: Iterable[str]) -> list[Match]:
-    """The layers in whose modules stands nothing else."""
     known = {name for match in matches for name in match.tensors.values()}
     left = {match.prefix[:-1]: match for match in matches}
     for name in tensors if left else ():
@@ -241,19 +212,18 @@ class Layer:
         not tell them; ``silent`` says that the library's code leaves no choice. Raises a
         TensorError where the layer holds several values, or one of two that tell it.
         """
-        value = self.options.assume.get(assumption.key, assumption.default)
-        given = assumption.key in self.options.assume
+        given = self.options.assume.get(assumption.key)
         configured = configured or configured_choice(self.store.config, assumption)
-        stored = None if given else self._stored(assumption)
-        if given:
-            origin = "as given"
+        stored = self._stored(assumption) if given is None else None
+        if given is not None:
+            value, origin = given, "as given"
         elif stored is not None:
             value, origin = f"{stored[0]:g}", f"stored as {stored[1]}"
         elif configured is not None:
             value, origin = configured, "from config.json"
         else:
-            value, origin = default or value, "the library's default"
-        if given or not silent:
+            value, origin = default or assumption.default, "the library's default"
+        if given is not None or not silent:
             self.sentences.append(f"{assumption.key}={value} ({origin}): {assumption.meaning}")
         return value if stored is None else repr(stored[0])
 
@@ -406,7 +376,7 @@ class Layer:
         projections: tuple[ProjectionGroup, ...] = ()
         if b is not None and c is not None:
             direct = self.direct(self.names.get("D"), len(c), b.shape[1])
-            projections = (*self.held_parts("B", b), *self.held_parts("C", c), *direct)
+            projections = (*self.parts("B", "B", b.shape), *self.parts("C", "C", c.shape), *direct)
         return {"readin": b, "readout": c, "projections": projections}
 
     def group(
@@ -425,16 +395,6 @@ class Layer:
             name or role, tensor, values, dtype, slope, log_gain_slope, **entries
         )
 
-    def held_parts(self, matrix: Matrix, values: Complexes) -> tuple[ProjectionGroup, ...]:
-        """The parts of B or C as `matrix` found it: two tensors, or one complex or real one."""
-        names = self._held(matrix)
-        if len(names) < 2:
-            return self.parts(matrix, matrix, values.shape)
-        return tuple(
-            self._projection(name, name, matrix, values.shape, derivative)
-            for name, derivative in zip(names, (1, 1j), strict=True)
-        )
-
     def parts(
         self,
         role: str,
@@ -445,17 +405,19 @@ class Layer:
         factor: float = 1.0,
         scalar: Integers | None = None,
     ) -> tuple[ProjectionGroup, ...]:
-        """The parts of one tensor of a matrix: real alone, or real and imaginary if it holds both.
+        """The parts of a matrix: real alone, or real and imaginary, in one tensor or in two.
 
         In ``pairs`` the last axis of one that is not complex is (real, imaginary), ``factor`` is
         the matrix over what is stored, ``scalar`` (elements,) tells which elements share one.
         """
-        parts: dict[str, complex] = {matrix: 1}
-        if pairs or self.spec(role).dtype.startswith("complex"):
-            parts = {f"{matrix}[{REAL}]": 1, f"{matrix}[{IMAGINARY}]": 1j}
+        roles = names = self._held(role) or (role,)
+        if len(roles) < 2:
+            both = pairs or self.spec(role).dtype.startswith("complex")
+            names = (f"{matrix}[{REAL}]", f"{matrix}[{IMAGINARY}]") if both else (matrix,)
+            roles = (role,) * len(names)
         return tuple(
-            self._projection(role, name, matrix, shape, factor * derivative, scalar)
-            for name, derivative in parts.items()
+            self._projection(of, name, matrix, shape, factor * derivative, scalar)
+            for of, name, derivative in zip(roles, names, (1, 1j), strict=False)
         )
 
     def direct(
@@ -530,7 +492,6 @@ class Layer:
         )
 
 
-_MEMBER = re.compile(r"\[(\d+)\]$")
 # A header that claims more is not believed.
 _MOST_MEMBERS = 4096
 
@@ -548,36 +509,24 @@ def split_stack(
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None or not 0 < size <= _MOST_MEMBERS:
         return [match]
-    return [replace(match, layer=f"{match.layer}[{index}]") for index in range(size)]
-
-
-def member_of(store: TensorStore, match: Match, axes: Mapping[str, int]) -> TensorStore:
-    """The checkpoint as one layer of `split_stack` has it; itself where nothing is stacked."""
-    found = _MEMBER.search(match.layer)
-    role = next((role for role in axes if role in match.tensors), None)
-    if found is None or role is None:
-        return store
-    first = store.tensors[match.tensors[role]].shape
-    if len(first) != axes[role] + 1:
-        return store
-    direct = (split_name(match.tensors[role])[0], "D")  # which is stacked with what the layer reads
-    beside = {name for name in store.tensors if split_name(name) == direct}
-    own = beside.union(match.tensors.values())
-    stacked = {name for name in own if store.tensors[name].shape[:1] == first[:1]}
-    return cast(TensorStore, _Member(store, stacked, int(found[1])))
+    return [replace(match, layer=f"{match.layer}[{index}]", member=index) for index in range(size)]
 
 
 class _Member:
-    """A `TensorStore` with one index of the leading axis of some tensors; all else as stored."""
+    """A `TensorStore` as one layer of `split_stack` has it; what is not stacked is as stored."""
 
-    def __init__(self, store: TensorStore, stacked: Collection[str], index: int) -> None:
-        self._store, self._stacked, self._index = store, stacked, index
-        self.tensors = dict(store.tensors)
-        for name in stacked:
-            spec = store.tensors[name]
-            size, *shape = spec.shape
-            held = spec.bytes // max(int(size), 1)
-            self.tensors[name] = replace(spec, shape=tuple(shape), bytes=held)
+    def __init__(self, store: TensorStore, match: Match, role: str) -> None:
+        self._store, self._index = store, match.member
+        first = match.tensors[role]
+        count = store.tensors[first].shape[0]
+        direct = (split_name(first)[0], "D")  # which is stacked with what the layer reads
+        beside = {name for name in store.tensors if split_name(name) == direct}
+        self._stacked = {
+            name: replace(spec, shape=spec.shape[1:], bytes=spec.bytes // count)
+            for name in beside.union(match.tensors.values())
+            if (spec := store.tensors[name]).shape[:1] == (count,)
+        }
+        self.tensors = {**store.tensors, **self._stacked}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -589,15 +538,22 @@ class _Member:
         return np.ascontiguousarray(values[self._index]) if name in self._stacked else values
 
 
-class LayoutFamily(Family):
-    """A `Family` that is known by its layouts; a tensor belongs to the first that has it."""
+class Family:
+    """One family of layers, of which the registry has one instance."""
 
-    layouts: tuple[Any, ...] = ()  # each a `Layout`, or what finds as it does
+    name: str  # in ``--family`` and in the report, e.g. ``s4d``
+    title: str  # in words
+    recognised_by: str  # the names and shapes, in one line
+    equation: str  # λ as a function of the stored tensors
+    source: str  # the library and the paper that it was read from
+    assumptions: tuple[Assumption, ...] = ()  # what its checkpoints do not store
+    # Each a `Layout`, or what finds as it does; a tensor belongs to the first that has it.
+    layouts: tuple[Any, ...] = ()
     layer_type: type[Layer] = Layer
     axes: Mapping[str, int] = {}  # of a single layer's tensors, where they may be stacked
 
     def find(self, tensors: Mapping[str, TensorSpec]) -> list[Match]:
-        """As `Family.find`, or each of those that are stacked."""
+        """The layers among the tensors, by names and shapes alone; each of those stacked."""
         found: list[Match] = []
         for layout in self.layouts:
             claimed = {name for match in found for name in match.tensors.values()}
@@ -606,9 +562,17 @@ class LayoutFamily(Family):
         return [each for match in found for each in split_stack(match, tensors, self.axes)]
 
     def read(self, store: TensorStore, match: Match, options: ReadOptions) -> Recurrence:
-        """As `Family.read`."""
-        member = member_of(store, match, self.axes)
-        return self._recurrence(self.layer_type(self.name, member, match, options))
+        """Read the few tensors that the recurrence needs.
+
+        Raises TensorError: NaN, inf or unfit shapes; UsageError: an assumption out of its range.
+        """
+        if match.member is not None:
+            role = next(role for role in self.axes if role in match.tensors)
+            store = cast(TensorStore, _Member(store, match, role))
+        return self._recurrence(self.layer_type(self.name, store, match, options))
 
     def _recurrence(self, layer: Any) -> Recurrence:
         raise NotImplementedError
+
+
+Found = tuple[Family, Match]

@@ -38,12 +38,12 @@ class GateInput(Struct, frozen=True):
     fixed: Floats | None = None
     # (n,) a further variance of z, by a nonlinear low-rank layer, from the input's second moment.
     further: Callable[[float], Floats] | None = None
-    shift: Floats | None = None  # (n,) what an input adds to z on average, by a norm with a bias
+    shift: Floats | float = 0.0  # (n,) what an input adds to z on average, by a norm with a bias
 
     @property
     def centre(self) -> Floats:
         """(n,) E z."""
-        return self.bias if self.shift is None else self.bias + self.shift
+        return self.bias + self.shift
 
     @property
     def still(self) -> Preactivation:
@@ -172,10 +172,7 @@ def peephole_drive(
     that are there; ``projection`` as of `HiddenState`, and ``reason`` why there are no moments.
     """
     gates = [seen[gate] for gate in ("forget", "input", "cell", "output")]
-    none = np.zeros_like(gates[0].bias)
-    by_forget, by_input, by_output = (
-        peepholes.get(gate, none) for gate in ("forget", "input", "output")
-    )
+    p = {**dict.fromkeys(seen, np.zeros_like(gates[0].bias)), **peepholes}
 
     def preactivations(inputs: float, held: float) -> JointPreactivations:
         variances = np.stack([gate.variance(inputs, held) for gate in gates], axis=-1)
@@ -184,10 +181,10 @@ def peephole_drive(
 
     def step(z: Floats, c: Floats, units: Integers) -> OwnState:
         forget, entered, candidate, output = np.moveaxis(z, -1, 0)
-        kept = forget + by_forget[units] * c
-        taken = opening(entered + by_input[units] * c).value * np.tanh(candidate)
+        kept = forget + p["forget"][units] * c
+        taken = opening(entered + p["input"][units] * c).value * np.tanh(candidate)
         after = opening(kept).value * c + taken
-        shown = opening(output + by_output[units] * after).value * np.tanh(after)
+        shown = opening(output + p["output"][units] * after).value * np.tanh(after)
         return OwnState(kept, after, shown)
 
     shown = 1.0 if projection is None else float(np.mean(projection))

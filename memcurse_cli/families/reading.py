@@ -59,26 +59,22 @@ class IndexedTensors(dict[str, TensorSpec]):
 
     def __init__(self, tensors: Mapping[str, TensorSpec]) -> None:
         super().__init__(tensors)
-        self._names = tuple(tensors)
-        self._ends: dict[str, list[int]] = {}
-        for position, name in enumerate(self._names):
-            self._ends.setdefault(split_name(name)[1], []).append(position)
-        self._children: dict[str, dict[str, list[int]]] = {}
+        self._ends: dict[str, list[tuple[int, str]]] = {}
+        for position, name in enumerate(tensors):
+            self._ends.setdefault(split_name(name)[1], []).append((position, name))
+        self._children: dict[str, dict[str, list[tuple[int, str]]]] = {}
 
-    def ending(self, last: str) -> list[tuple[int, str]]:
-        """Position and name of the tensors with this last part."""
-        return [(position, self._names[position]) for position in self._ends.get(last, ())]
-
-    def under(self, child: str, last: str) -> list[tuple[int, str]]:
-        """Position and name of the tensors with this last part in a module of this last part."""
+    def ending(self, last: str, child: str | None = None) -> list[tuple[int, str]]:
+        """Position and name of the tensors of this last part, in modules of a last part if told."""
+        if child is None:
+            return self._ends.get(last, [])
         # Most tensors are called weight: these are split by their modules when first asked for.
-        children = self._children.get(last)
-        if children is None:
+        if last not in self._children:
             children = self._children[last] = {}
             for position, name in self.ending(last):
                 module = split_name(split_name(name)[0])[1]
-                children.setdefault(module, []).append(position)
-        return [(position, self._names[position]) for position in children.get(child, ())]
+                children.setdefault(module, []).append((position, name))
+        return self._children[last].get(child, [])
 
 
 def group_by_module(
@@ -93,12 +89,9 @@ def group_by_module(
     found: list[tuple[int, str, str, str]] = []
     for role in sorted(dict.fromkeys(roles), key=lambda role: "." in role):
         above, _, last = role.rpartition(".")
-        if not above:
-            found += [(at, split_name(name)[0], role, name) for at, name in index.ending(last)]
-            continue
-        rest, _, child = above.rpartition(".")
-        for at, name in index.under(child, last):
-            module = _ancestor(split_name(split_name(name)[0])[0], rest)
+        child = above.rpartition(".")[2] or None
+        for at, name in index.ending(last, child):
+            module = _ancestor(split_name(name)[0], above)
             if module is not None:
                 found.append((at, module, role, name))
     modules: dict[str, dict[str, str]] = {}
@@ -278,17 +271,14 @@ def parameter_group(
     The values have any shape, and the arrays of entries broadcast. Where it is not said, each
     ``scalar`` moves something in turn, and each ``eigenvalue`` is moved, in the shape of dλ/dω.
     """
-    slopes = np.broadcast_arrays(
-        *(
-            np.asarray(each, dtype=np.complex128)
-            for each in (eigenvalue_derivative, log_gain_derivative)
-            if each is not None
-        )
-    )
+    slopes = [np.asarray(eigenvalue_derivative, np.complex128)]
+    if log_gain_derivative is not None:
+        slopes.append(log_gain_derivative.astype(np.complex128))
     if scalar is None:
         scalar = np.arange(values.size).reshape(values.shape)
     if eigenvalue is None:
-        eigenvalue = np.arange(slopes[0].size).reshape(slopes[0].shape)
+        moved = np.broadcast(*slopes)
+        eigenvalue = np.arange(moved.size).reshape(moved.shape)
     scalar, eigenvalue, *derivatives = (
         each.ravel() for each in np.broadcast_arrays(scalar, eigenvalue, *slopes)
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.reading import LARGEST_DECAY, parameter_group
-from memcurse_cli.families.recurrence import Complexes, Floats, Integers, ParameterGroup, Recurrence
+from memcurse_cli.families.recurrence import Complexes, Integers, Recurrence
 from memcurse_cli.theory.parametrization import (
     DEFAULT_STEP_SIZE,
     INVERTIBLE,
@@ -110,13 +110,12 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
 
 
 def _diagonalised(recurrence: Recurrence) -> tuple[Recurrence, str | None]:
-    basis = recurrence.eigenbasis
-    readin, readout, reason = recurrence.readin, recurrence.readout, None
+    basis, reason = recurrence.eigenbasis, None
     if not basis.condition <= LARGEST_CONDITION:
         reason = f"B and C have no digits left in its eigenbasis, κ(P) > {LARGEST_CONDITION:.0e}"
-        readin = readout = None
+        recurrence = replace(recurrence, readin=None, readout=None)
     diagonal = _changed(
-        replace(recurrence, readin=readin, readout=readout),
+        recurrence,
         lambda rows: basis.rows @ rows,
         lambda columns: (columns @ basis.columns) * basis.weight,
         log_eigenvalues=basis.logs,
@@ -140,7 +139,6 @@ def _changed(
 
 
 def _restricted(recurrence: Recurrence, kept: Integers) -> Recurrence:
-    """The layer of some of the eigenvalues alone."""
     place = np.full(recurrence.size, -1)
     place[kept] = np.arange(kept.size)
     groups = []
@@ -192,16 +190,14 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
     logs = recurrence.log_eigenvalues
     log_gain = normalizing_log_gain(logs)
 
-    def rates(group: ParameterGroup) -> Complexes:
-        rate: Floats = normalizing_rate(logs[group.eigenvalue], group.eigenvalue_derivative)
-        return rate.astype(np.complex128)
-
-    groups = [
-        replace(group, log_gain_derivative=rates(group) if gain == "coupled" else None)
-        for group in recurrence.parameters
+    groups = []
+    for group in recurrence.parameters:
         # What moved nothing but the gain has gone with it.
-        if group.log_gain_derivative is None or np.any(group.eigenvalue_derivative)
-    ]
+        if group.log_gain_derivative is None or np.any(group.eigenvalue_derivative):
+            rate = None
+            if gain == "coupled":
+                rate = normalizing_rate(logs[group.eigenvalue], group.eigenvalue_derivative) + 0j
+            groups.append(replace(group, log_gain_derivative=rate))
     if gain == "own":
         nothing, one = np.zeros(logs.size), np.ones(logs.size)
         groups.append(parameter_group("gamma_log", "", log_gain.real, "", nothing, one))
@@ -217,7 +213,5 @@ def _normalised(recurrence: Recurrence, gain: Gain) -> Recurrence:
 
 def rewritings(parametrizations: Sequence[str], gain: str | None = None) -> tuple[Rewriting, ...]:
     """One rewriting per parametrisation, or that of the gain alone; none where neither is named."""
-    names: Sequence[str | None] = tuple(dict.fromkeys(parametrizations))
-    if gain is not None:
-        names = names or (None,)
+    names = tuple(dict.fromkeys(parametrizations)) or (None,) * (gain is not None)
     return tuple(Rewriting(name, cast(Gain, gain or "held")) for name in names)

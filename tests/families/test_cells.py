@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from families.cell_steps import CASES, Case, H
 from families.derivatives import check_derivatives, read_found
-from families.oracles import assert_same_spectrum
+from families.oracles import assert_same_spectrum, read_layers
 from numpy.testing import assert_allclose
+from safetensors.numpy import save_file
 
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import MemcurseError
@@ -194,3 +197,19 @@ def test_a_hard_gate_saturates_and_no_bias_moves_it_there() -> None:
     for group in found.parameters:
         assert not np.any(group.eigenvalue_derivative)
         assert group.log_gain_derivative is None or not np.any(group.log_gain_derivative)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "not json",
+        '{"input_forget": 5, "activations": 3, "clip": "x"}',
+        '{"activations": ["HardSigmoid"], "activation_alpha": ["x"], "activation_beta": 1}',
+    ],
+)
+def test_what_no_node_says_is_passed_over(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    arrays = {f"rnn/LSTM_{role}": np.ones((16, n), np.float32) for role, n in (("W", 3), ("R", 4))}
+    save_file(arrays, path, metadata={"rnn/LSTM": said})
+    (layer,) = read_layers(path).values()
+    assert layer.family == "onnx_lstm"

@@ -53,9 +53,7 @@ _NUMBERED_CELL = re.compile(r"(?:.*[./,])?(?:\w+_)?cell(?:_\d+)?/vars")
 _CELL_NAME = re.compile(r"[./,](?:cell|(?:lstm|gru|simple_rnn|conv_lstm)_cell(?:_\d+)?)$")
 # Keras 1.
 LETTERS = {"W": KERNEL, "U": RECURRENT, "b": BIAS}
-LSTM_LETTERS = {"input": "i", "forget": "f", "cell": "c", "output": "o"}
-GRU_LETTERS = {"update": "z", "reset": "r", "new": "h"}
-GATES = {letter: gate for gates in (LSTM_LETTERS, GRU_LETTERS) for gate, letter in gates.items()}
+GATES = dict(zip("ifcozrh", (*IFGO, *ZRN), strict=True))
 _NAME = re.compile(
     r"(?P<group>(?:.*/)?)(?P<layer>[^/]+)_(?P<letter>[WUb])(?:_(?P<gate>[ifcozrh]))?"
 )
@@ -141,15 +139,19 @@ def _configured(store: TensorStore, layer: str, kind: str, key: str) -> str | No
     return values.pop() if len(values) == 1 else None
 
 
+def _object(text: str) -> dict[str, Any]:
+    """What a file says as JSON; nothing where that is no object."""
+    try:
+        return parse_object(text.encode())
+    except ValueError:
+        return {}
+
+
 @lru_cache(maxsize=4)
 def _layers(text: str) -> Mapping[str, Any]:
     """Every layer's description by the layer's name."""
-    try:
-        root = parse_object(text.encode()) if text else {}
-    except ValueError:
-        return {}
     layers: dict[str, Any] = {}
-    for node in _described(root):
+    for node in _described(_object(text)):
         name = node["config"].get("name")
         if isinstance(name, str):
             layers.setdefault(name, node)
@@ -215,88 +217,82 @@ def _gated(layer: Layer, kind: str) -> Variant:
     return Variant(opening, layout=layout)
 
 
+def _keras(kind: str, layouts: tuple[Layout, ...], **said: str) -> CellFamily:
+    dense = kind == "SimpleRNN"
+    return CellFamily(
+        layouts=layouts,
+        matches=partial(_matches, layouts=layouts),
+        variant=_simple if dense else partial(_gated, kind=kind),
+        assumptions=(ACTIVATION if dense else RECURRENT_ACTIVATION,),
+        **said,
+    )
+
+
 # unit_forget_bias only initialises, so that nothing is added to what is stored. cuDNN's layers have
 # a bias of the input and of the recurrent kernel; the two are summed.
-KERAS_LSTM = CellFamily(
+KERAS_LSTM = _keras(
+    "LSTM",
+    LSTMS,
     name="keras_lstm",
     title="Keras LSTM",
     recognised_by="recurrent_kernel or cell/vars/1 (U, 4U) beside a kernel (inputs, 4U)",
     equation="λ = σ(b_f), γ = σ(b_i), columns i, f, c, o",
     source="keras.layers.LSTM, CuDNNLSTM of Keras 2; Gers et al. 2000",
-    layouts=LSTMS,
-    matches=partial(_matches, layouts=LSTMS),
-    variant=partial(_gated, kind="LSTM"),
-    assumptions=(RECURRENT_ACTIVATION,),
 )
-KERAS_GRU = CellFamily(
+KERAS_GRU = _keras(
+    "GRU",
+    GRUS,
     name="keras_gru",
     title="Keras GRU",
     recognised_by="recurrent_kernel or cell/vars/1 (U, 3U) beside a kernel (inputs, 3U)",
     equation="λ = σ(b_z), γ = 1 - λ, columns z, r, h",
     source="keras.layers.GRU, CuDNNGRU of Keras 2; Cho et al. 2014",
-    layouts=GRUS,
-    matches=partial(_matches, layouts=GRUS),
-    variant=partial(_gated, kind="GRU"),
-    assumptions=(RECURRENT_ACTIVATION,),
 )
-KERAS_CONV_LSTM = CellFamily(
+KERAS_CONV_LSTM = _keras(
+    "ConvLSTM",
+    CONVOLUTIONS,
     name="keras_conv_lstm",
     title="Keras ConvLSTM",
     recognised_by="recurrent_kernel or cell/vars/1 (k, k, U, 4U) beside a kernel of as many axes",
     equation="λ = σ(b_f), γ = σ(b_i), channels i, f, c, o",
     source="keras.layers.ConvLSTM1D, ConvLSTM2D, ConvLSTM3D; Shi et al. 2015, arXiv 1506.04214",
-    layouts=CONVOLUTIONS,
-    matches=partial(_matches, layouts=CONVOLUTIONS),
-    variant=partial(_gated, kind="ConvLSTM"),
-    assumptions=(RECURRENT_ACTIVATION,),
 )
 # Linearised; its bias says at which slope.
-KERAS_SIMPLE_RNN = CellFamily(
+KERAS_SIMPLE_RNN = _keras(
+    "SimpleRNN",
+    SIMPLE,
     name="keras_simple_rnn",
     title="Keras SimpleRNN (dense)",
     recognised_by="recurrent_kernel or cell/vars/1 (U, U) beside a kernel (inputs, U)",
     equation="λ = eig(recurrent_kernelᵀ)",
     source="keras.layers.SimpleRNN; Elman 1990",
-    layouts=SIMPLE,
-    matches=partial(_matches, layouts=SIMPLE),
-    variant=_simple,
-    assumptions=(ACTIVATION,),
 )
 
 LSTM_GATES = ("input", "output", "forget", "cell")
 ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu"}
-# The functions that take an alpha or a beta from the node's lists, in the order of the functions.
-_TAKE_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
-_TAKE_BETA = ("affine", "hardsigmoid", "scaledtanh")
-# The operator HardSigmoid's own defaults.
-_ALPHA, _BETA = 0.2, 0.5
+# The functions that take an alpha or a beta from the node's lists, in the order of the functions,
+# and what the operator HardSigmoid has by default.
+_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"), 0.2
+_BETA = ("affine", "hardsigmoid", "scaledtanh"), 0.5
+_UNSET: tuple[Any, ...] = (None, [], [0])
 _CLIPPED = "the node clips what enters its activations; the biases are taken as they are"
 
 
 def _first_function(
-    layer: str, attributes: Mapping[str, Any], count: int, default: str
+    layer: str, attributes: Mapping[str, list[Any]], count: int, default: str
 ) -> tuple[str, float, float]:
     """The first of the functions of this direction, with its alpha and beta."""
-    alphas, betas = (
-        iter(attributes.get(key) or ()) for key in ("activation_alpha", "activation_beta")
-    )
-    taken = [
-        (
-            name,
-            float(next(alphas, _ALPHA)) if name.lower() in _TAKE_ALPHA else _ALPHA,
-            float(next(betas, _BETA)) if name.lower() in _TAKE_BETA else _BETA,
-        )
-        for name in attributes.get("activations") or ()
-        if isinstance(name, str)
-    ]
+    names = [name for name in attributes.get("activations", ()) if isinstance(name, str)]
     # A node of both directions lists the functions of the forward one first.
-    first = count if layer.endswith("/reverse") and len(taken) >= 2 * count else 0
-    return taken[first] if taken else (default, _ALPHA, _BETA)
+    first = count if layer.endswith("/reverse") and len(names) >= 2 * count else 0
+    *before, name = names[: first + 1] or [default]
 
+    def taken(key: str, takers: tuple[str, ...], otherwise: float) -> float:
+        place = sum(each.lower() in takers for each in before)
+        values = attributes.get(key, [])[place:] if name.lower() in takers else []
+        return values[0] if values and isinstance(values[0], float) else otherwise
 
-def _is_set(attributes: Mapping[str, Any], name: str) -> bool:
-    values = attributes.get(name)
-    return bool(values and isinstance(values[0], int) and values[0])
+    return printable(name, 40), taken("activation_alpha", *_ALPHA), taken("activation_beta", *_BETA)
 
 
 def _node(
@@ -319,13 +315,12 @@ def _node(
 
     def variant(layer: Layer) -> Variant:
         where = layer.match.layer
-        # Each a list; none where the file does not say.
-        text = layer.store.metadata.get(printable(f"{where}/{operator}"))
-        attributes = {} if text is None else parse_object(text.encode())
+        said = _object(layer.store.metadata.get(printable(f"{where}/{operator}"), ""))
+        attributes = {name: each for name, each in said.items() if isinstance(each, list)}
         if "B" in layer.names:
             size = layer.shape("R")[1]
             layer.require("B", (2 * len(gates) * size,))
-        if _is_set(attributes, "input_forget"):
+        if attributes.get("input_forget") not in _UNSET:
             what = "its input and forget gates are coupled (input_forget), which is not read"
             raise misfit(what, where, "export the model without input_forget")
         sentences = (_CLIPPED,) if attributes.get("clip") else ()
@@ -337,13 +332,13 @@ def _node(
             known = ACTIVATIONS.get(stored)
             unknown = () if known else (f"the node's activation {stored} is not modelled",)
             return elman(layer, (*unknown, *sentences), default=known, silent=known is not None)
-        inside = _is_set(attributes, "linear_before_reset")  # Rb, inside the reset gate
+        inside = attributes.get("linear_before_reset") not in _UNSET  # Rb, inside the reset gate
         own = replace(layout, inner="Rb") if inside else layout
         if stored.lower() == "sigmoid":
             return Variant(LOGISTIC, sentences, own)
         if stored.lower() == "hardsigmoid" and np.isfinite([alpha, beta]).all():
             return Variant(Clipped(alpha, beta), sentences, own)
-        what = f"its gates have the activation {printable(stored, 40)}, which is not read"
+        what = f"its gates have the activation {stored}, which is not read"
         raise misfit(what, where, "known are Sigmoid and HardSigmoid")
 
     return CellFamily(

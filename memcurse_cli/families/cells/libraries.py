@@ -178,10 +178,8 @@ def _halves(layer: Layer) -> Variant:
 
     def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
         first, second = mix(cell, variant, seen), mix(Cell(layer, VERTICAL), variant, seen)
-        slots = (
-            *(slot._replace(moves="first") for slot in first.slots),
-            *(slot._replace(moves="second") for slot in second.slots),
-        )
+        halves = ("first", first), ("second", second)
+        slots = tuple(slot._replace(moves=name) for name, half in halves for slot in half.slots)
         return first._replace(law=_Halves(first.law, second.at), slots=slots)
 
     return Variant(recur=recur)

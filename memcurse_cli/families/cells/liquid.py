@@ -15,12 +15,12 @@ import numpy as np
 from memcurse_cli.families.cells.gated_layer import step_jacobian
 from memcurse_cli.families.cells.layout import CellFamily, Variant, stacked
 from memcurse_cli.families.dense.dense_layer import dense_layer
-from memcurse_cli.families.family import Assumption, Layer, LayoutFamily, Shapes
+from memcurse_cli.families.family import Assumption, Family, Layer, Shapes
 from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import NoDrive
 from memcurse_cli.families.reading import LARGEST_DECAY, misfit, require_finite
 from memcurse_cli.families.recurrence import Floats, ParameterGroup, Recurrence
-from memcurse_cli.theory.duals import exp, relu, sigmoid, tanh, through
+from memcurse_cli.theory.duals import Dual, exp, relu, sigmoid, tanh, through
 from memcurse_cli.theory.gates.laws import softplus
 
 CONSTRAINTS = Assumption(
@@ -44,12 +44,11 @@ _CONDUCTANCES = NoDrive(
 
 
 def _is_ltc(shapes: Shapes) -> bool:
-    """Whether the synapses have the shapes of their neurons and inputs."""
     size, square, sensory = (shapes[role] for role in ("cm", "w", f"{SENSORY}w"))
     return len(size) == 1 and square == size * 2 and sensory[1:] == size
 
 
-class LTC(LayoutFamily):
+class LTC(Family):
     """``v' = (c v + N) / (c + G)``, six times in a step: λ = (c / (c + G))⁶, G frozen at v = 0.
 
     ``c = cm unfolds / elapsed_time``, ``G = gleak + Σ_j w_j σ(sigma_j (v_j - mu_j))`` over neurons
@@ -75,74 +74,57 @@ class LTC(LayoutFamily):
         implicit = layer.choose(CONSTRAINTS) == "yes"
         unfolds, elapsed = (layer.positive(one) for one in (UNFOLDS, ELAPSED))
         (size,) = layer.shape("cm")
-        stored = {role: layer.real(role, (size,)) for role in LEAKS}
-        (capacity, by_cm), (leak, by_gleak) = (
-            _conductance(values, implicit) for values in stored.values()
-        )
-        inputs = layer.shape(f"{SENSORY}w")[0]
-        shown = np.zeros(inputs)  # what an input of zero becomes before the synapses
-        if "input_b" in layer.names:
-            shown = layer.real("input_b", (inputs,))
-        factor = unfolds / elapsed
-        capacity, leak = capacity * factor, leak + EPSILON
-        # The derivative of G by every parameter but cm, which moves c alone.
-        by_role = {"gleak": by_gleak}
-        for side, seen in (("", np.zeros(size)), (SENSORY, shown)):
-            total, rates = _synapses(layer, side, seen, implicit)
-            leak = leak + total
-            by_role |= {f"{side}{name}": rate for name, rate in rates.items()}
-        for what, tensor, values in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
-            if not (np.isfinite(values).all() and (values > np.finfo(float).tiny).all()):
-                remedy = "say how they are kept positive with --assume implicit_constraints="
-                where = layer.names[tensor]
-                raise misfit(f"a neuron whose {what} is not positive", where, remedy)
-        log_eigenvalues = -np.minimum(unfolds * np.log1p(leak / capacity), LARGEST_DECAY)
-        value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
-        # d log λ / dG and / dc; γ = (1 - λ) / G, the state per unit of the current N.
-        by_leak = -unfolds / (capacity + leak)
-        by_capacity = unfolds * leak / (capacity * (capacity + leak))
+        stored: dict[str, Floats] = {}
 
-        def group(role: str, log_rate: Floats, leak_rate: Floats | float) -> ParameterGroup:
-            """Scalars (H,) or (sources, H), each of which moves the λ of its neuron."""
-            moved = value * log_rate
-            values = stored[role] if role in stored else layer.real(role, moved.shape)
-            by_gain = -moved / kept - leak_rate / leak
-            return layer.group(role, values, moved, by_gain, eigenvalue=np.arange(size))
+        def read(role: str, shape: tuple[int, ...]) -> Dual:
+            values = stored[role] = layer.real(role, shape)
+            return Dual(values, {role: np.ones(shape)})
+
+        def conductance(role: str, shape: tuple[int, ...]) -> Dual:
+            value = read(role, shape)
+            return through(value, lambda x: (softplus(x), sigmoid(x))) if implicit else value
+
+        capacity, leak = (conductance(role, (size,)) for role in LEAKS)
+        # What an input of zero becomes before the synapses.
+        shown = np.zeros(layer.shape(f"{SENSORY}w")[0])
+        if "input_b" in layer.names:
+            shown = layer.real("input_b", shown.shape)
+        capacity, leak = capacity * (unfolds / elapsed), leak + EPSILON
+        for side, seen in (("", np.zeros(size)), (SENSORY, shown)):
+            shape = layer.shape(f"{side}w")
+            strength = conductance(f"{side}w", shape)
+            middle, steepness = (read(f"{side}{name}", shape) for name in SYNAPSES[1:])
+            if f"{side}{MASK}" in layer.names:
+                strength = strength * layer.real(f"{side}{MASK}", shape)
+            flowing = strength * sigmoid(steepness * (seen[:, None] - middle))
+            # G is their sum, and each moves it by itself.
+            leak = leak + Dual(flowing.value.sum(axis=0), flowing.tangents)
+        for what, role, found in (("capacity", "cm", capacity), ("leak", "gleak", leak)):
+            if not (np.isfinite(found.value).all() and (found.value > np.finfo(float).tiny).all()):
+                remedy = "say how they are kept positive with --assume implicit_constraints="
+                where = layer.names[role]
+                raise misfit(f"a neuron whose {what} is not positive", where, remedy)
+        ratio, whole = leak.value / capacity.value, leak.value + capacity.value
+        log_eigenvalues = -np.minimum(unfolds * np.log1p(ratio), LARGEST_DECAY)
+        value, kept = np.exp(log_eigenvalues), -np.expm1(log_eigenvalues)
+
+        def group(role: str) -> ParameterGroup:
+            """Scalars (H,) or (sources, H); γ = (1 - λ) / G, the state per unit of the current."""
+            by_leak = leak.tangents.get(role, 0.0)
+            relative = (by_leak - ratio * capacity.tangents.get(role, 0.0)) / whole
+            moved = -value * unfolds * relative
+            by_gain = -moved / kept - by_leak / leak.value
+            return layer.group(role, stored[role], moved, by_gain, eigenvalue=np.arange(size))
 
         return layer.recurrence(
             log_eigenvalues,
-            (
-                group("cm", factor * by_capacity * by_cm, 0.0),
-                *(group(role, by_leak * rate, rate) for role, rate in by_role.items()),
-            ),
-            log_gain=np.log(kept) - np.log(leak),
+            [group(role) for role in stored],
+            log_gain=np.log(kept) - np.log(leak.value),
             input_dependent=True,
             stable_by_construction=implicit,
             hidden_feedback=True,
             gate=_CONDUCTANCES if layer.options.gates else None,
         )
-
-
-def _conductance(stored: Floats, implicit: bool) -> tuple[Floats, Floats]:
-    """A conductance and its derivative by what is stored."""
-    return (softplus(stored), sigmoid(stored)) if implicit else (stored, np.ones_like(stored))
-
-
-def _synapses(
-    layer: Layer, side: str, seen: Floats, implicit: bool
-) -> tuple[Floats, dict[str, Floats]]:
-    """``Σ_j mask_j w_j σ(sigma_j (v_j - mu_j))`` for v as it is seen, and its derivatives."""
-    shape = layer.shape(f"{side}w")
-    weight, middle, steepness = (layer.real(f"{side}{name}", shape) for name in SYNAPSES)
-    mask = np.ones(shape)
-    if f"{side}{MASK}" in layer.names:
-        mask = layer.real(f"{side}{MASK}", shape)
-    strength, slope = _conductance(weight, implicit)
-    distance = seen[:, None] - middle
-    opened = sigmoid(steepness * distance)
-    turned = mask * strength * opened * sigmoid(-steepness * distance)
-    rates = {"w": mask * slope * opened, "mu": -turned * steepness, "sigma": turned * distance}
-    return np.sum(mask * strength * opened, axis=0), rates
 
 
 # c' = σ(f + 1) c + σ(i) tanh(z)
@@ -199,7 +181,7 @@ def _fits(shapes: Shapes, heads: tuple[str, ...]) -> bool:
     return width > size
 
 
-class CfC(LayoutFamily):
+class CfC(Family):
     """``h' = (1 - t) tanh(f) + t tanh(g)``, ``t = σ(a Δ + b)``, all four of z(x, h): A = ∂h'/∂h.
 
     z is a backbone of [x, h], or [x, h] itself. In the pure mode
@@ -226,42 +208,39 @@ class CfC(LayoutFamily):
 
     def _recurrence(self, layer: Layer) -> Recurrence:
         elapsed = float(layer.choose(ELAPSED))
-        size = layer.shape("ff1.weight")[0]
-        jacobian = _jacobian(layer, elapsed)
+        backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
+
+        def linear(role: str, x: Any) -> Any:
+            weight = layer.real(f"{role}.weight", (None, x.value.size))
+            if MASK in layer.names and role in ("ff1", "ff2"):
+                weight = weight * layer.real(MASK, weight.shape)
+            seen = x @ weight.T
+            if f"{role}.bias" in layer.names:
+                seen = seen + layer.real(f"{role}.bias", (len(weight),))
+            return seen
+
+        def step(z: Any) -> Any:
+            if backbone:
+                activation = _ACTIVATIONS[layer.choose(BACKBONE_ACTIVATION)]
+            for each in backbone:
+                z = activation(linear(each, z))
+            f = linear("ff1", z)
+            if PURE[0] in layer.names:
+                # h' = A - A e^{-(|w_tau| + |f|) Δ} f
+                rate, level = (layer.real(role, (1, f.value.size))[0] for role in PURE)
+                return -level * exp(-elapsed * (np.abs(rate) + f * np.sign(f.value))) * f
+            # h' = f (1 - t) + g t, or f + g t
+            f, g = tanh(f), tanh(linear("ff2", z))
+            t = sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
+            return f + t * (g if layer.choose(MODE) == "no_gate" else g - f)
+
+        size, width = layer.shape("ff1.weight")
+        if backbone:
+            width = layer.shape(f"{backbone[0]}.weight")[1]
+        jacobian = step_jacobian(step, width)
         require_finite(jacobian, layer.names["ff1.weight"], "the Jacobian of its step")
         matrix, readin = jacobian[:, -size:], jacobian[:, :-size]
         return dense_layer(layer, "ff1.weight", matrix, readin=readin, also=(JACOBIAN,))
-
-
-def _jacobian(layer: Layer, elapsed: float) -> Floats:
-    """∂h'/∂[x, h] at zero."""
-    backbone = [each for each in _BACKBONE if f"{each}.weight" in layer.names]
-
-    def linear(role: str, x: Any) -> Any:
-        weight = layer.real(f"{role}.weight", (None, x.value.size))
-        if MASK in layer.names and role in ("ff1", "ff2"):
-            weight = weight * layer.real(MASK, weight.shape)
-        seen = x @ weight.T
-        if f"{role}.bias" in layer.names:
-            seen = seen + layer.real(f"{role}.bias", (len(weight),))
-        return seen
-
-    def step(z: Any) -> Any:
-        if backbone:
-            activation = _ACTIVATIONS[layer.choose(BACKBONE_ACTIVATION)]
-        for each in backbone:
-            z = activation(linear(each, z))
-        f = linear("ff1", z)
-        if PURE[0] in layer.names:
-            # h' = A - A e^{-(|w_tau| + |f|) Δ} f
-            rate, level = (layer.real(role, (1, f.value.size))[0] for role in PURE)
-            return -level * exp(-elapsed * (np.abs(rate) + f * np.sign(f.value))) * f
-        # h' = f (1 - t) + g t, or f + g t
-        f, g = tanh(f), tanh(linear("ff2", z))
-        t = sigmoid(linear("time_a", z) * elapsed + linear("time_b", z))
-        return f + t * (g if layer.choose(MODE) == "no_gate" else g - f)
-
-    return step_jacobian(step, layer.shape(f"{backbone[0] if backbone else 'ff1'}.weight")[1])
 
 
 def _gelu(z: Floats) -> tuple[Floats, Floats]:

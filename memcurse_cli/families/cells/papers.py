@@ -14,12 +14,7 @@ from msgspec.structs import replace
 
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.errors import TensorError
-from memcurse_cli.families.cells.gated_layer import (
-    GateBias,
-    Part,
-    Step,
-    step_spectra,
-)
+from memcurse_cli.families.cells.gated_layer import GateBias, Part, step_spectra
 from memcurse_cli.families.cells.layout import (
     PLAIN,
     Cell,
@@ -46,7 +41,7 @@ from memcurse_cli.families.family import Layout as TensorLayout
 from memcurse_cli.families.gate_inputs import GateInput, HiddenState, NoDrive, squared_rows
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Slot
-from memcurse_cli.theory.duals import join, sigmoid, split, tanh
+from memcurse_cli.theory.duals import Dual, join, sigmoid, split, tanh
 from memcurse_cli.theory.gates.laws import (
     LOGISTIC,
     TANH,
@@ -90,22 +85,19 @@ class _EdgeCell(Cell):
 
     @cached_property
     def biases(self) -> dict[str, GateBias]:
-        """As of `Cell`."""
-        rows = {role: self.layer.vector(role, self.size) for role in (_GATE, _UPDATE)}
+        gate, new = (self.layer.vector(role, self.size) for role in (_GATE, _UPDATE))
         return {
-            "gate": GateBias(rows[_GATE], (Part(_GATE, self.layer.names[_GATE], rows[_GATE]),)),
-            "new": GateBias(rows[_UPDATE]),
+            "gate": GateBias(gate, (Part(_GATE, self.layer.names[_GATE], gate),)),
+            "new": GateBias(new),
             "shared": GateBias(np.zeros(self.size)),
         }
 
     @cached_property
     def hidden(self) -> dict[str, Floats]:
-        """As of `Cell`."""
         return self._whole(*_HIDDEN)
 
     @cached_property
     def inputs(self) -> dict[str, Floats] | None:
-        """As of `Cell`."""
         return self._whole(*_INPUT) or None
 
     def _whole(self, whole: str, inner: str, outer: str) -> dict[str, Floats]:
@@ -175,12 +167,14 @@ STEP = Assumption(
 )
 
 
+_SEES_Y = ("step of y", "step of z", "z")
+
+
 def _lem_layout(
     weight: str, bias: str, linears: tuple[str, str, str], states: tuple[str, str]
 ) -> Layout:
     """The linears of x, whose last rows lead into ``states``, of y and of z, for ``{}``."""
-    steps = ("step of y", "step of z")
-    sides = dict(zip(linears, ((*steps, *states), (*steps, "z"), ("y",)), strict=True))
+    sides = dict(zip(linears, ((*_SEES_Y[:2], *states), _SEES_Y, ("y",)), strict=True))
     of_x, *of_state = linears
     return Layout(
         {weight.format(of_x): sides[of_x]},
@@ -221,32 +215,25 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
         return Gated(law, bias.total, slots, gate, state=state)
 
     def spectra(cell: Cell, device: str) -> HiddenSpectra:
-        return step_spectra(cell.hidden, _whole_step(cell, step, delayed), 2 * cell.size, device)
+        def whole(state: Any) -> Any:
+            y, z = split(state, 2)
+            slow, fast, into_z = (
+                y @ cell.hidden[gate].T + cell.biases[gate].total for gate in _SEES_Y
+            )
+            after = z + step * sigmoid(fast) * (tanh(into_z) - z)
+            into_y = (z if delayed else after) @ cell.hidden["y"].T + cell.biases["y"].total
+            return join([y + step * sigmoid(slow) * (tanh(into_y) - y), after])
+
+        return step_spectra(cell.hidden, whole, 2 * cell.size, device)
 
     return Variant(recur=recur, spectra=spectra)
 
 
 def _both(first: GateInput, second: GateInput) -> GateInput:
     """What the gates of both states see, those of y before those of z."""
-    pairs = zip(*((each.bias, each.inputs, each.hidden) for each in (first, second)), strict=True)
-    bias, inputs, hidden = map(np.concatenate, pairs)
+    fields = zip(*((each.bias, each.inputs, each.hidden) for each in (first, second)), strict=True)
+    bias, inputs, hidden = map(np.concatenate, fields)
     return GateInput(bias, inputs, hidden)
-
-
-def _whole_step(cell: Cell, dt: float, delayed: bool) -> Step:
-    """Of [y, z], where what z shows to y is its state of a step before if that is delayed."""
-    totals = {gate: bias.total for gate, bias in cell.biases.items()}
-
-    def step(state: Any) -> Any:
-        y, z = split(state, 2)
-        slow, fast, into_z = (
-            y @ cell.hidden[gate].T + totals[gate] for gate in ("step of y", "step of z", "z")
-        )
-        after = z + dt * sigmoid(fast) * (tanh(into_z) - z)
-        into_y = (z if delayed else after) @ cell.hidden["y"].T + totals["y"]
-        return join([y + dt * sigmoid(slow) * (tanh(into_y) - y), after])
-
-    return step
 
 
 # z' = (1-Δ) z + Δ tanh(·), y' = (1-Δ̄) y + Δ̄ tanh(·), Δ = dt σ(b)
@@ -298,12 +285,10 @@ def _spectra(cell: Cell, _: str) -> HiddenSpectra:
 
 def _seen(cell: Cell) -> dict[str, GateInput]:
     """What the gates see of x and of ``m = (W_mx x) ∘ (W_mh h)``; nothing where one is unfit."""
-    layer = cell.layer
-    found = [_weight(layer, role) for role in WEIGHTS]
-    weights = [weight for weight in found if weight is not None]
-    if len(weights) < len(found):
+    tensor = cell.layer.names["wmh"]
+    if ".weight" in tensor and not tensor.endswith(".weight"):  # its norm is apart
         return {}
-    wx, wh, wmx, wmh = weights
+    wx, wh, wmx, wmh = (_weight(cell.layer, role) for role in WEIGHTS)
     units = len(wmh)
     if len(wx) != 4 * units or wh.shape != (4 * units, units) or len(wmx) != units:
         return {}
@@ -315,14 +300,15 @@ def _seen(cell: Cell) -> dict[str, GateInput]:
     }
 
 
-def _weight(layer: Layer, role: str) -> Floats | None:
+def _weight(layer: Layer, role: str) -> Floats:
     """(outputs, inputs), with the length of its rows where TensorFlow's names keep it apart."""
     tensor = layer.names[role]
+    weight: Floats = layer.finite(role)
     if ".weight" in tensor:
-        return layer.finite(role) if tensor.endswith(".weight") else None
-    weight: Floats = layer.finite(role).T
-    start = tensor.rindex(role)
-    length = f"{tensor[:start]}g{role[1:]}{tensor[start + len(role) :]}"
+        return weight
+    weight = weight.T
+    before, after = tensor.rsplit(role, 1)
+    length = f"{before}g{role[1:]}{after}"
     if length in layer.store.tensors:
         rows = np.sqrt(np.maximum(squared_rows(weight), np.finfo(np.float64).tiny))
         weight = weight * (layer.real(length, (len(weight),)) / rows)[:, None]
@@ -344,8 +330,7 @@ MULTIPLICATIVE_LSTM = CellFamily(
 )
 
 
-# Cells of torchrecurrent whose shapes are none of torch's. Each is a layout and, at zero input and
-# zero state, what its step has other than an LSTM's or that of a cell of one gate.
+# Cells of torchrecurrent whose shapes are none of torch's.
 GATE_FUNCTION = Assumption(
     key="gate_activation",
     default="tanh",
@@ -384,34 +369,25 @@ def _star_step(_: Cell, z: dict[str, Any], h: Any) -> Any:
 
 
 class _Star(GateLaw, frozen=True):
-    """λ = (1-k) s, γ = k s, s = sech²(k c) of the tanh around the new state, c = tanh(b_x).
+    """λ = (1-k) s, γ = k s, s = 1 - T², T = tanh(k c) around the new state, c = tanh(b_x)."""
 
-    With T = tanh(k c): dλ/db_k = -k (1-k) s (1 + 2T (1-k) c), d log γ/db_k = (1-k) (1 - 2T k c),
-    and both logarithms have the slope -2T k (1 - c²) by b_x.
-    """
-
-    candidate: Floats  # (n,) c
+    new: Floats  # (n,) b_x
 
     def __call__(self, z: Floats) -> GateValues:
         """1 - λ = k + (1-k) T², without cancellation."""
-        (opened, shut, _), c = LOGISTIC(z), self.candidate
-        bent, slope = np.tanh(opened * c), np.cosh(opened * c) ** -2.0
+        gate, new = (Dual(at, {of: np.ones_like(z)}) for of, at in (("gate", z), ("new", self.new)))
+        opened, shut = sigmoid(gate), sigmoid(-gate)
+        bent = tanh(opened * tanh(new))
+        slope = 1 - bent * bent
         kept, gain = shut * slope, opened * slope
-        by_new = -2 * bent * opened * (1 - c**2)
-        motions = {
-            "gate": Motion(
-                -opened * kept * (1 + 2 * bent * shut * c),
-                shut * gain * (1 - 2 * bent * opened * c),
-            ),
-            "new": Motion(kept * by_new, gain * by_new),
-        }
-        return GateValues(kept, opened + shut * bent**2, gain, motions)
+        motions = {of: Motion(kept.tangents[of], gain.tangents[of]) for of in kept.tangents}
+        return GateValues(kept.value, (opened + shut * bent * bent).value, gain.value, motions)
 
 
 def _star(cell: Cell, _: Variant, __: Mapping[str, GateInput]) -> Gated:
     gate, new = cell.biases["gate"], cell.biases["new"]
     slots = (*gate.slots("gate"), *new.slots("new"))
-    return Gated(_Star(np.tanh(new.total)), gate.total, slots)
+    return Gated(_Star(new.total), gate.total, slots)
 
 
 _MINIMAL = _layout(("latent",), ("update",))
@@ -502,7 +478,6 @@ _REFUSED = {"cfn": ("nbr",), "light_ru": ("antisymmetric_rnn",)}
 
 
 def _matches(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Modules with both weights and both biases, of the rows of one kind of cell."""
     matches = []
     for match in hidden_weights(tensors, family):
         weight = match.tensors["weight_hh"]
@@ -529,19 +504,18 @@ def _stored_alike(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 
 
 def _told(layer: Layer) -> str:
-    """The cell that the user, the name or its shapes alone tell."""
+    """The cell that the user tells, its shapes alone, or the name of the layer or of the file."""
     read = _stored_alike(shapes_of(layer.store.tensors, layer.names))
-    given = layer.options.assume.get(KEY, "")
-    if given in read:
-        layer.sentences.append(f"{KEY}={given} (as given): {MEANING}")
-        return given
     cells: tuple[str, ...] = (*read, *_REFUSED.get(read[0], ()))
-    if len(cells) == 1:
-        return cells[0]
     weight = layer.names["weight_hh"]
-    named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
+    named, origin = layer.options.assume.get(KEY), "as given"
+    if named not in read:
+        if len(cells) == 1:
+            return cells[0]
+        named = named_cell(split_hidden_weight(weight)[0], layer.store.path, cells)
+        origin = "by its name"
     if named in read:
-        layer.sentences.append(f"{KEY}={named} (by its name): {MEANING}")
+        layer.sentences.append(f"{KEY}={named} ({origin}): {MEANING}")
         return named
     alike = " and ".join(title_of(cell) for cell in cells)
     what = f"its shapes are those of torchrecurrent's {alike}, and no name tells which it is"
@@ -552,14 +526,11 @@ def _told(layer: Layer) -> str:
 
 
 def _variant(layer: Layer) -> Variant:
-    """That of the cell that it is."""
     own = _CELLS[_told(layer)]
     variant = own.variant if isinstance(own.variant, Variant) else own.variant(layer)
     return replace(variant, layout=own.layout)
 
 
-# The library stores the tensors of all its cells under the same names; their shapes tell some
-# apart, and the name of the layer or of the file the others.
 TORCH_RECURRENT = CellFamily(
     name="torch_recurrent",
     title="RAN, CFN, LightRU, STAR, MUT1, MinimalRNN, FastGRNN, LEM (torchrecurrent)",

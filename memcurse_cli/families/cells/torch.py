@@ -66,17 +66,12 @@ def hidden_weights(
         if parts is None or _is_alias(tensors, parts["module"], spec):
             continue
         module, stem, suffix = parts.groups()
+        known = {f"{stem}_ih": "weight_ih", f"{stem}_xh": "weight_ih", f"{stem}_hr": "weight_hr"}
+        for bias in ("bias",) if stem == "weight" else ("b", "bias"):
+            known |= {f"{bias}_ih": "bias_ih", f"{bias}_hh": "bias_hh"}
+        named = {f"{module}{last}{suffix}": role for last, role in known.items()}
         roles = {"weight_hh": name}
-        biases = ("bias",) if stem == "weight" else ("b", "bias")
-        for role, candidates in {
-            "weight_ih": (f"{stem}_ih", f"{stem}_xh"),
-            "weight_hr": (f"{stem}_hr",),
-            "bias_ih": [f"{bias}_ih" for bias in biases],
-            "bias_hh": [f"{bias}_hh" for bias in biases],
-        }.items():
-            for candidate in candidates:
-                if f"{module}{candidate}{suffix}" in tensors:
-                    roles[role] = f"{module}{candidate}{suffix}"
+        roles |= {role: tensor for tensor, role in named.items() if tensor in tensors}
         # Equinox keeps one bias for both sides, and what the reset gate of its GRU multiplies.
         if f"{module}bias" in tensors and not roles.keys() & {"bias_ih", "bias_hh"} and not suffix:
             added = {role: f"{module}{role}" for role in ("bias", "bias_n")}
@@ -95,8 +90,7 @@ def split_hidden_weight(name: str) -> tuple[str, str, str]:
     """What stands before ``weight_hh``, ``weight``, ``w`` or ``W``, and ``_l0`` and its like."""
     parts = _HIDDEN_WEIGHT.fullmatch(name)
     assert parts is not None
-    module, stem, suffix = parts.groups()
-    return module, stem, suffix
+    return parts["module"], parts["stem"], parts["suffix"]
 
 
 def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) -> bool:
@@ -108,50 +102,39 @@ def _is_alias(tensors: Mapping[str, TensorSpec], module: str, spec: TensorSpec) 
     return tensors.get(f"{cell['network']}weight_hh_l{cell['index']}{end}") == spec
 
 
-def torch_layout(gates: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Layout:
-    """The rows of weight_ih, weight_hh and the biases, of which the hidden side may have others."""
-    sides = {"ih": gates, "hh": hidden or gates}
-    return Layout(
-        {"weight_ih": sides["ih"]},
-        {"weight_hh": sides["hh"]},
-        {"bias_ih": sides["ih"], "bias_hh": sides["hh"], "bias": gates},
-        columns=False,
-        projection="weight_hr",
-    )
+def torch_layout(gates: tuple[str, ...], **how: Any) -> Layout:
+    """The rows of weight_ih, weight_hh and the biases."""
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "bias")
+    return stacked(gates, *names, columns=False, projection="weight_hr", **how)
 
 
 KEY = "cell"
 MEANING = "which of the cells that are stored alike it is"
 
 
-def _within(words: str) -> re.Pattern[str]:
-    return re.compile(words, re.IGNORECASE)
-
-
-def _word(words: str) -> re.Pattern[str]:
+def _word(words: str) -> str:
     """As a word of its own: ``mut1``, ``MUT1Cell``, ``my_star_rnn`` and ``STARNet2``."""
-    ending = r"(?:_?(?:cells?|layers?|rnn|net|network))?"
-    return re.compile(rf"(?<![a-z])(?:{words}){ending}(?![a-z])", re.IGNORECASE)
+    return rf"(?<![a-z])(?:{words})(?:_?(?:cells?|layers?|rnn|net|network))?(?![a-z])"
 
 
 # A cell's name in a sentence, and what a layer's or a file's name has in it.
 _CALLED = {
-    "mgu": ("MGU", _within(r"mgu|minimal_?gated")),
-    "ligru": ("LiGRU", _within(r"li_?gru|light_?gru")),
-    "janet": ("JANET", _within(r"janet")),
-    "ugrnn": ("UGRNN", _within(r"ugrnn")),
+    "mgu": ("MGU", r"mgu|minimal_?gated"),
+    "ligru": ("LiGRU", r"li_?gru|light_?gru"),
+    "janet": ("JANET", r"janet"),
+    "ugrnn": ("UGRNN", r"ugrnn"),
     "sgu": ("SGU", _word(r"d?sgu")),
     "miru": ("MiRU", _word(r"mi_?ru_?[12]?")),
     "mut1": ("MUT1", _word(r"mut_?1")),
     "mut2": ("MUT2", _word(r"mut_?2")),
     "mut3": ("MUT3", _word(r"mut_?3")),
-    "original_lstm": ("OriginalLSTM", _within(r"original_?lstm")),
+    "original_lstm": ("OriginalLSTM", r"original_?lstm"),
     "tau_gru": ("tauGRU", _word(r"tau_?gru")),
-    "intersection_rnn": ("IntersectionRNN", _within(r"intersection_?rnn")),
+    "intersection_rnn": ("IntersectionRNN", r"intersection_?rnn"),
     "tgru": ("TGRU", _word(r"tgru")),
     "tlstm": ("TLSTM", _word(r"tlstm")),
     "atr": ("ATR", _word(r"atr")),
-    "antisymmetric_rnn": ("AntisymmetricRNN", _within(r"anti_?symmetric")),
+    "antisymmetric_rnn": ("AntisymmetricRNN", r"anti_?symmetric"),
     "nbr": ("NBR", _word(r"nbr")),
     "cfn": ("CFN", _word(r"cfn")),
     "light_ru": ("LightRU", _word(r"light_?ru")),
@@ -205,7 +188,7 @@ class Lookalikes(Struct, frozen=True):
         family does not read. A norm inside the gates says so whatever the user does.
         """
         store, names = layer.store, layer.names
-        given = layer.options.assume.get(KEY)
+        given = layer.options.assume.get(KEY, "")
         insists = given in (self.own, *self.read)
         weight = names["weight_hh"]
         for role, tensor in beside(store.tensors, weight).items():
@@ -218,9 +201,8 @@ class Lookalikes(Struct, frozen=True):
                 raise misfit(what, tensor, "a cell with such norms is not read")
             if not insists and role not in names:  # those the family knows
                 raise self.stranger(weight, role, tensor)
-        if given is not None and insists:
-            sentence = f"{KEY}={given} (as given): {MEANING}"
-            return Choice(given, (sentence,), told=True, given=True)
+        if insists:
+            return Choice(given, (f"{KEY}={given} (as given): {MEANING}",), told=True, given=True)
         module, _, suffix = split_hidden_weight(weight)
         as_many = layer.shape(names.get("weight_ih", weight))[1:] == layer.shape(weight)[1:]
         excluded = () if as_many else self.square
@@ -232,11 +214,9 @@ class Lookalikes(Struct, frozen=True):
         if named == self.own:
             return Choice(self.own, told=True)
         if named in self.refused:
-            what = (
-                f"its name says {title_of(named)}, a cell that is stored like {self.title} and is"
-            )
+            what = f"its name says {title_of(named)}, a cell that is stored like {self.title}"
             remedy = f"give --assume {KEY}={self.own} if it is {self.title}"
-            raise misfit(f"{what} not read", weight, remedy)
+            raise misfit(f"{what} and is not read", weight, remedy)
         if named is not None:
             return Choice(named, (f"{KEY}={named} (by its name): {MEANING}",), told=True)
         if not _CELL_LIST.fullmatch(module) or not others:
@@ -291,7 +271,7 @@ def named_cell(module: str, path: str, among: Iterable[str]) -> str | None:
     among = tuple(among)
     for name in (module, PurePath(path).stem if path else ""):
         for cell in among:
-            if _CALLED[cell][1].search(name):
+            if re.search(_CALLED[cell][1], name, re.IGNORECASE):
                 return cell
     return None
 
@@ -310,18 +290,17 @@ GRU_CELLS = Lookalikes(
     square=("tgru", "tlstm"),
 )
 # Equinox has one bias, and beside it what the reset gate multiplies.
-TORCH = replace(torch_layout(RZN), inner="bias_hh")
+TORCH = torch_layout(RZN, inner="bias_hh")
 EQUINOX = replace(TORCH, biases={"bias": RZN, "bias_n": ("new",)}, inner="bias_n")
 # h' = (1 - σ(z)) h + σ(z) tanh(n), n = W_n x + U_n (σ(r) ∘ h) + b_n (Jozefowicz et al. 2015).
 # MUT3's z sees tanh(h) where MUT2's sees h, which have the same slope at h = 0.
-MUTATION = replace(torch_layout(ZRN), keeps=False)
+MUTATION = torch_layout(ZRN, keeps=False)
 _BENT_STATE = NoDrive(
     "its update gate sees tanh(h), and how large that is does not follow from how large h is"
 )
 
 
 def _gru_variant(layer: Layer) -> Variant:
-    """Which of the cells it is."""
     choice = GRU_CELLS.choose(layer)
     layout = EQUINOX if "bias_n" in layer.names else TORCH
     if choice.cell in GRU_CELLS.read:
@@ -349,7 +328,6 @@ LSTM_CELLS = Lookalikes(
 
 
 def _matches_lstm(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Layers whose hidden weight is (4H, H), or (4H, P) beside a projection."""
     found = []
     for match in hidden_weights(tensors, family, gates=4):
         weight = match.tensors["weight_hh"]
@@ -366,7 +344,7 @@ LSTM = CellFamily(
     recognised_by="weight_hh_l0 or weight_hh (4H, H), or with a projection weight_hr_l0 (4H, P)",
     equation="λ = σ(b_f), b = bias_ih + bias_hh, rows i, f, g, o",
     source="torch.nn.LSTM, torchrecurrent; Gers et al. 2000; theory of Zucchet & Orvieto 2024, D.2",
-    layouts=(replace(torch_layout(IFGO), peepholes={PEEPHOLES: ("input", "forget", "output")}),),
+    layouts=(torch_layout(IFGO, peepholes={PEEPHOLES: ("input", "forget", "output")}),),
     matches=_matches_lstm,
     variant=lambda layer: Variant(assumptions=LSTM_CELLS.choose(layer).sentences),
     assumptions=(LSTM_CELLS.assumption,),
@@ -389,11 +367,8 @@ ROWS = torch_layout(("gate", "new"))
 LINEARS = Layout(
     {"W_f.weight": ("gate",), "W_h.weight": ("new",)},
     {"U_f.weight": ("gate",), "U_h.weight": ("new",)},
-    {
-        f"{side}_{letter}.bias": (gate,)
-        for letter, gate in (("f", "gate"), ("h", "new"))
-        for side in "WU"
-    },
+    dict.fromkeys(("W_f.bias", "U_f.bias"), ("gate",))
+    | dict.fromkeys(("W_h.bias", "U_h.bias"), ("new",)),
     columns=False,
     strangers=tuple(f"{letter}_{gate}.weight" for letter in "WU" for gate in "iorzc"),
     told=True,
@@ -408,7 +383,6 @@ _UNKNOWN_DRIVE = NoDrive(
 
 
 def _matches_mgu(tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
-    """Hidden weights (2H, H), and modules with the linears of one gate and a candidate."""
     matches = []
     for match in hidden_weights(tensors, family, gates=2):
         offset = beside(tensors, match.tensors["weight_hh"]).get(OFFSET)
@@ -445,7 +419,6 @@ def _mgu_cell(layer: Layer) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _mgu_variant(layer: Layer) -> Variant:
-    """Which of the cells it is."""
     name, assumptions = _mgu_cell(layer)
     layout = LINEARS if "U_f.weight" in layer.names else ROWS
     if name == CELLS.own:
@@ -529,12 +502,12 @@ _STATE_NORMALISED = NoDrive("a layer normalisation stands between the hidden sta
 
 def _light_variant(layer: Layer) -> Variant:
     """What the normalisation adds to the biases, and what it shows of the input."""
-    scale = layer.real(_SCALE, layer.shape(_SCALE))
+    scale = layer.vector(_SCALE)
     share, width = np.zeros_like(scale), np.ones_like(scale)
     batch = _RUNNING[0] in layer.names
     if batch:
         epsilon = layer.positive(BATCH_EPSILON)
-        mean, variance = (layer.real(role, layer.shape(role)) for role in _RUNNING)
+        mean, variance = map(layer.vector, _RUNNING)
         if np.any(variance < 0):
             below = layer.names[_RUNNING[1]]
             raise misfit("a running variance is below 0", below, "export the layer again")
@@ -641,7 +614,6 @@ NORMALISED = (
 
 
 def _dreamer_variant(layer: Layer) -> Variant:
-    """What is added to β."""
     names, rows = layer.names, layer.shape("bias")
     shift = float(layer.choose(UPDATE_BIAS))
     added: Floats | float = shift
@@ -653,14 +625,15 @@ def _dreamer_variant(layer: Layer) -> Variant:
         centred = shown - shown.mean()
         epsilon = float(layer.choose(LAYER_EPSILON))
         normal = centred / np.sqrt(np.mean(centred**2) + epsilon)
-        added = shift + _update(scale * normal)
+        added = shift + np.split(scale * normal, len(RNZ))[-1]
 
     def seen(cell: Cell) -> dict[str, GateInput]:
         """Whatever the input and the state, the normalisation puts out a variance of 1."""
         if scale is None:
             return {}
         ((_, _, stored),) = cell.biases["update"].parts
-        return {"update": GateInput(stored + shift, fixed=_update(scale) ** 2)}
+        own = np.split(scale, len(RNZ))[-1]
+        return {"update": GateInput(stored + shift, fixed=own**2)}
 
     linear = split_name(split_name(names["weight"])[0])[1]
     return Variant(
@@ -669,10 +642,6 @@ def _dreamer_variant(layer: Layer) -> Variant:
         spectra=without_jacobian(NORMALISED),
         seen=seen,
     )
-
-
-def _update(rows: Floats) -> Floats:
-    return np.split(rows, len(RNZ))[-1]
 
 
 # h' = (1-u) h + u tanh(σ(r) n), u = σ(LN(W [x, h])_u + update_bias)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memcurse_cli.checkpoints.store import TensorSpec
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout, Match, Shapes
 from memcurse_cli.families.reading import (
     group_by_module,
     log_of_eigenvalues,
@@ -133,7 +133,7 @@ _NAMINGS = (
 )
 
 
-class LeakyRNN(LayoutFamily):
+class LeakyRNN(Family):
     """``s[t+1] = (1-α) s[t] + α (W φ(s[t]) + W_in x[t+1] + b)``, linearised with slope 1.
 
     ``A = (1-α) I + α W`` with ``W = W_rec ∘ rec_connectivity``, row = target, and B = α W_in. Under
@@ -211,7 +211,7 @@ def _factors_fit(shapes: Shapes) -> bool:
     )
 
 
-class LowRankRNN(LayoutFamily):
+class LowRankRNN(Family):
     """``h[t+1] = (1-α) h[t] + α (m nᵀ φ(h[t]) / N + W x[t+1])``, m and n of shape (N, rank).
 
     With ``J = nᵀ m / N``, r right and l left eigenvectors of J (l r = 1) and μ its eigenvalues,
@@ -278,7 +278,7 @@ _BOUND = (
 )
 
 
-class CoRNN(LayoutFamily):
+class CoRNN(Family):
     """``z' = z + dt (tanh(W_x x + W_z z + W_y y + b) - γ y - ε z)``, ``y' = y + dt z'``.
 
     The implicit-explicit step on (y, z), the tanh with slope 1, is A = A₀ + P W with

@@ -15,7 +15,7 @@ from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.layout import STATE, CellFamily, Variant
 from memcurse_cli.families.cells.torch import Lookalikes, hidden_weights, torch_layout
 from memcurse_cli.families.dense.dense_layer import ACTIVATION, dense_layer
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match, Shapes
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout, Match, Shapes
 from memcurse_cli.families.reading import complex_roles, misfit, shown_shape
 from memcurse_cli.families.recurrence import Recurrence
 
@@ -87,7 +87,7 @@ def _states(axes: int, **sides: slice) -> Layout:
     return Layout(("A",), beside, without=_STEPS, fits=fits, complex={"A": False})
 
 
-class DenseLinearRNN(LayoutFamily):
+class DenseLinearRNN(Family):
     """``h[t+1] = A h[t] + B x[t+1]``, ``y = C h + D x``."""
 
     name = "dense_linear"
@@ -155,7 +155,7 @@ _MEMORY_ALONE = (
 _FIXED = "A and B are constants of the unit unless learn_a and learn_b were set; e_m is trained"
 
 
-class LMU(LayoutFamily):
+class LMU(Family):
     """``m[t] = A m[t-1] + B u[t]``, ``u = e_x x + e_m m[t-1] + e_h h[t-1]``: λ of ``A + B e_m``.
 
     A and B are the Legendre delay's, discretised once over θ steps and stored as buffers:
@@ -214,7 +214,7 @@ _TANGENT = (
 )
 
 
-class OrthogonalRNN(LayoutFamily):
+class OrthogonalRNN(Family):
     """``h[t+1] = φ(Q h[t] + W x[t+1])``, ``Q = B exp(X - X*)`` orthogonal: |λ| = 1 for all.
 
     X is the triangle that is trained and B a fixed orthogonal base. The Cayley map

@@ -256,7 +256,7 @@ def step_size(
     return law, bias.values[slots[1].scalar], slots
 
 
-class LawFamily(family.LayoutFamily):
+class LawFamily(family.Family):
     """A family with one formula for all of its layers, whose gates a law describes."""
 
     layer_type = Layer

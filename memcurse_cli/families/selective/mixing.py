@@ -253,7 +253,7 @@ def _behind_norm(layer: Layer, bias: Floats, weight: Floats, scale: Floats | Non
     if scale is None:
         return GateInput(bias, squared_rows(weight.T))
     seen = squared_rows((scale[:, None] * weight).T)
-    shift = layer.real(_NORM[1], scale.shape) @ weight if _NORM[1] in layer.names else None
+    shift = layer.real(_NORM[1], scale.shape) @ weight if _NORM[1] in layer.names else 0.0
     return GateInput(bias, fixed=seen, shift=shift)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout, Shapes
 from memcurse_cli.families.reading import (
     IMAGINARY,
     LARGEST_DECAY,
@@ -45,7 +45,7 @@ def _is_stack(shapes: Shapes) -> bool:
     return 3 in shapes[_STACKED]
 
 
-class LRU(LayoutFamily):
+class LRU(Family):
     """``h[t+1] = λ h[t] + γ B x[t+1]``, ``y = Re[C h]``, without conjugate partners.
 
     ``log λ = -e^{nu_log} + i e^{theta_log}``, so dλ/dnu_log = -e^{nu_log} λ and
@@ -164,7 +164,7 @@ def _are_vectors(shapes: Shapes) -> bool:
     return all(len(shapes[role]) == 1 for role in shapes if role not in _MATRICES)
 
 
-class ComplexDiagonalRNN(LayoutFamily):
+class ComplexDiagonalRNN(Family):
     """``h[t+1] = λ h[t] + B x[t+1]``, ``y = Re[C h]``, λ free in the complex plane.
 
     ``λ = a + ib`` (dλ/da = 1, dλ/db = i), a stored complex vector likewise, or ``λ = ν e^{iθ}``
@@ -215,7 +215,7 @@ _PRODUCT = (
 )
 
 
-class StripedHyena(LayoutFamily):
+class StripedHyena(Family):
     """``h[t] = λ h[t-1] + x[t]``, ``y = Re[Σ_n residues h]``, one input and N modes per filter.
 
     `ParallelHyenaFilter` in togethercomputer/stripedhyena (stripedhyena/model.py), Evo too:
@@ -293,7 +293,7 @@ def _fits_headed(shapes: Shapes) -> bool:
     return len(expansion) == 2 and expansion == reduction and expansion[0] == rows > 0
 
 
-class MultiHeadedEMA(LayoutFamily):
+class MultiHeadedEMA(Family):
     """``h[t] = λ h[t-1] + γ β x[t]``, ``y = Σ_heads η h``, one state per head and channel.
 
     ``λ = (1 - σ(alphas)) σ(dampen_factors)`` and ``γ = σ(alphas)`` are those of a head, and one
@@ -373,7 +373,7 @@ def _fits(shapes: Shapes) -> bool:
     )
 
 
-class EMA(LayoutFamily):
+class EMA(Family):
     """``h[t] = λ h[t-1] + γ β x[t]``, ``y = Σ_n (gamma/√N) h``, one input and N modes per channel.
 
     Mega, real: ``λ = 1 - σ(alpha) σ(delta)``, ``γ = σ(delta)``: `MultiHeadEMA`
@@ -456,7 +456,7 @@ _RECYCLING = (
 )
 
 
-class Parcae(LayoutFamily):
+class Parcae(Family):
     """``h[t] = λ h[t-1] + Δ B x[t]``, ``λ = exp(-Δ e^log_state_decay)``, ``Δ = softplus(…)``.
 
     `EsmFold2Parcae` (models/esmfold2/modeling_esmfold2.py) in transformers; x is the normalised

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorSpec
 from memcurse_cli.families.cells.torch import KEY, Lookalikes
 from memcurse_cli.families.dense.dense_layer import ACTIVATION
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Match
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout, Match
 from memcurse_cli.families.reading import log_of_eigenvalues, misfit, sigmoid, split_name
 from memcurse_cli.families.recurrence import Complexes, Recurrence
 
@@ -65,7 +65,7 @@ def _step(scheme: str, a: _Values, g: _Values, step: _Values) -> _Pair:
     return _Pair((2 + damped) / scale, log_determinant, discriminant / scale**2, square / scale)
 
 
-class LinOSS(LayoutFamily):
+class LinOSS(Family):
     """``λ± = (t ± √(t² - 4d))/2`` of each oscillator's 2×2 step, position read out.
 
     With A ≥ 0 the stiffness, G ≥ 0 the damping and ``Δ = σ(steps)``: imex has
@@ -203,7 +203,7 @@ _RECURRENT, _TIME = "weight_hh", "c_"
 _LINEARISED = "the tanh is taken with slope 1; where it is flatter the oscillation is slower"
 
 
-class UnICORNN(LayoutFamily):
+class UnICORNN(Family):
     """``z' = z - Δ (tanh(w y + V x) + α y)``, ``y' = y + Δ z'``, Δ = dt σ(c), tanh with slope 1.
 
     A unit's step on (y, z) has determinant 1 and trace 2 - s with ``s = Δ² (w + α)``, so that
@@ -261,7 +261,7 @@ _BENT = ("recurrent_scale", "vector_u")  # haste's and torchrecurrent's, by defa
 CELLS = Lookalikes("ind_rnn", "an IndRNN")
 
 
-class IndRNN(LayoutFamily):
+class IndRNN(Family):
     """``h[t+1] = φ(u ∘ h[t] + W x[t+1] + b)``: λ = u, one real number per unit, dλ/du = 1.
 
     φ is taken with slope 1, which is exact for a ReLU while the unit is positive. Nothing in the

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.families.dense.dense_layer import left_eigenvectors
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily, Shapes
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout, Shapes
 from memcurse_cli.families.reading import IMAGINARY, REAL
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
 from memcurse_cli.families.state_space.discretization import (
@@ -63,7 +63,7 @@ def _is_first_version(shapes: Shapes) -> bool:
     )
 
 
-class S4DPLR(LayoutFamily):
+class S4DPLR(Family):
     """``λ`` of the bilinear form of ``A = diag(w) - P Q*`` over a state and its conjugate.
 
     Per channel, with ``x = [s, s̄]``: ``Ā = (1 - ΔA/2)⁻¹ (1 + ΔA/2)`` has A's eigenvectors, so that
@@ -167,7 +167,7 @@ class S4DPLR(LayoutFamily):
         )
 
 
-class AnnotatedS4(LayoutFamily):
+class AnnotatedS4(Family):
     """``λ = (1 + Δa/2)/(1 - Δa/2)``, a the eigenvalues of ``A = diag(Λ) - P P*``, per channel.
 
     `S4Layer` (s4/s4.py), mapped over the channels along the second axis, with

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from memcurse_cli.families.family import Assumption, Layer, Layout, LayoutFamily
+from memcurse_cli.families.family import Assumption, Family, Layer, Layout
 from memcurse_cli.families.reading import IMAGINARY, REAL, require_eigenvalues
 from memcurse_cli.families.recurrence import Complexes, ProjectionGroup, Recurrence
 from memcurse_cli.families.state_space.discretization import (
@@ -67,7 +67,7 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 )
 
 
-class DSS(LayoutFamily):
+class DSS(Family):
     """``λ = e^z``, ``z = Δ Λ``, one Λ for all channels; ``y = Re[W h]`` without a B.
 
     `DSSKernel` of ag1988/dss (src/models/sequence/ss/standalone/dss.py) and `DSSLayer` of
@@ -190,7 +190,7 @@ def _read_readout(
         return readout, direct, layer.parts("W", "C", readout.shape, pairs=True)
     real, imag = (layer.real(role, shape) for role in ("C_real", "C_imag"))
     readout = (real + 1j * imag).reshape(1, -1)
-    return readout, names["param_D"], layer.held_parts("C", readout)
+    return readout, names["param_D"], layer.parts("C", "C", readout.shape)
 
 
 DISCRETIZATION = Assumption(
@@ -207,7 +207,7 @@ BAND_LIMIT = Assumption(
 )
 
 
-class S4D(LayoutFamily):
+class S4D(Family):
     """``λ = exp(Δ A)`` or its bilinear form, with ``A = -f(A_real) ± i A_imag``.
 
     One input, N/2 stored modes and ``y = 2 Re[C h]`` per channel: `SSMKernelDiag` (models/s4/s4.py)
@@ -280,7 +280,7 @@ class S4D(LayoutFamily):
         return modes.kernel(layer, discrete, readout, direct, along, **fields)
 
 
-class AnnotatedS4D(LayoutFamily):
+class AnnotatedS4D(Family):
     """``λ = e^{ΔA}``, ``A = min(A_re, -1e-4) + i A_im``, ``γ = (e^{ΔA} - 1)/A``, ``y = Re[C h]``.
 
     `S4DLayer` (s4/s4d.py), mapped over the channels along the second axis. Its kernel has no B:
@@ -332,7 +332,7 @@ _BIDIRECTIONAL = (
 )
 
 
-class S5(LayoutFamily):
+class S5(Family):
     """``λ = exp(Λ Δ)`` or its bilinear form, ``Δ = exp(log_step)``, one Δ per eigenvalue.
 
     Every state sees every input: ``h[t] = λ h[t-1] + γ B x[t]``, s5/ssm.py of lindermanlab/S5
