@@ -16,9 +16,7 @@ PANELS = {
         "simulate": "Run every layer: memory and step effects, beside theory.",
         "hessian": "Which parameters the loss couples, and what Adam can mend.",
     },
-    "Decide": {
-        "check": "Hold checkpoints to limits; exit with 1 if one is broken.",
-    },
+    "Decide": {"check": "Hold checkpoints to limits; exit with 1 if one is broken."},
     "Understand": {
         "rule": "Explain a finding by its code, and what to change.",
         "predict": "What memory costs at one eigenvalue; no checkpoint needed.",

@@ -17,13 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.policy import DTYPES
-from memcurse_cli.schema.figures import (
-    ORDER,
-    Direction,
-    ParameterSummary,
-    Rounding,
-    effect_rank,
-)
+from memcurse_cli.schema.figures import ORDER, Direction, ParameterSummary, Rounding, effect_rank
 from memcurse_cli.schema.layer import jacobian_of
 from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity
 

@@ -165,11 +165,7 @@ class Run(Struct, frozen=True):
 
 @np.errstate(divide="ignore")  # the logarithm of a perturbation that has vanished
 def run(
-    dynamics: CellDynamics,
-    inputs: Iterator[Floats],
-    sequences: int,
-    steps: int,
-    seed: int = SEED,
+    dynamics: CellDynamics, inputs: Iterator[Floats], sequences: int, steps: int, seed: int = SEED
 ) -> Run:
     """Drive a cell from a zero state.
 
