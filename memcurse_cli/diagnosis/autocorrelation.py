@@ -1,11 +1,4 @@
-"""The statistics of an input: from sequences to the autocorrelation that the theory takes.
-
->>> import numpy
->>> from memcurse_cli.diagnosis.autocorrelation import estimate_autocorrelation
->>> noise = numpy.random.default_rng(0).standard_normal(10_000)
->>> estimate_autocorrelation(noise).components
-((0.99..., 0.0),)
-"""
+"""The statistics of an input: from sequences to the autocorrelation that the theory takes."""
 
 from __future__ import annotations
 

@@ -84,11 +84,6 @@ class GateLevel(Struct, frozen=True):
     mean: float
     spread: float
 
-    @classmethod
-    def of(cls, mean: float, square: float) -> GateLevel:
-        """From the first two moments."""
-        return cls(float(mean), math.sqrt(max(float(square - mean**2), 0.0)))
-
 
 class OperatingPoint(Struct, frozen=True):
     """Where the units of an Elman network work: E u, var u, E φ(u)² and √E φ'(u)²."""
@@ -208,8 +203,8 @@ def squared_slope(u: Floats) -> Floats:
 
 def level(gate: Gaussian) -> GateLevel:
     """How far a gate is open."""
-    mean, square = gate.average(sigmoid), gate.average(lambda u: sigmoid(u) ** 2)
-    return GateLevel.of(mean.mean(), square.mean())
+    mean, square = (float(gate.average(of).mean()) for of in (sigmoid, lambda u: sigmoid(u) ** 2))
+    return GateLevel(mean, math.sqrt(max(square - mean**2, 0.0)))
 
 
 def largest_root(excess: Callable[[float], float], lowest: float) -> float:
