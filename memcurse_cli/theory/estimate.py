@@ -358,47 +358,13 @@ class MixtureFit:
 
     def _weights(self, parts: Iterable[Decay]) -> Floats:
         """The weights of some parts, in units of R̂(0)."""
+        from scipy.optimize import nnls
+
         curves = [part.quadratures(self._lags)[0] for part in parts]
         columns = self._root[:, None] * np.array(curves).T
         # The triangular factor is a problem of few rows with the same answer.
         orthogonal, triangular = np.linalg.qr(columns)
-        return nonnegative_least_squares(triangular, orthogonal.T @ self._target)
-
-
-def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    """argmin ‖A w - b‖ over w ≥ 0, by the active sets of Lawson and Hanson (1974).
-
-    It ends as soon as a new column no longer lowers the residual: neighbours are nearly collinear.
-    """
-    size = matrix.shape[1]
-    weights, passive = np.zeros(size), np.zeros(size, np.bool_)
-    residual = target.copy()
-    for _ in range(3 * size):
-        gradient = np.where(passive, -np.inf, matrix.T @ residual)
-        entering = int(np.argmax(gradient))
-        if not gradient[entering] > 0:
-            break
-        trial, trial_passive = weights.copy(), passive.copy()
-        trial_passive[entering] = True
-        while trial_passive.any():
-            solution = np.zeros(size)
-            solution[trial_passive] = np.linalg.lstsq(matrix[:, trial_passive], target)[0]
-            leaving = trial_passive & (solution <= 0)
-            if not leaving.any():
-                trial = solution
-                break
-            steps = np.full(size, np.inf)
-            steps[leaving] = trial[leaving] / (trial[leaving] - solution[leaving])
-            first = int(np.argmin(steps))
-            trial = np.where(trial_passive, trial + steps[first] * (solution - trial), 0.0)
-            trial_passive &= trial > 0
-            trial_passive[first] = False
-            trial[~trial_passive] = 0.0
-        left = target - matrix @ trial
-        if not left @ left < (residual @ residual) * (1 - 1e-14):
-            break
-        weights, passive, residual = trial, trial_passive, left
-    return weights
+        return np.asarray(nnls(triangular, orthogonal.T @ self._target)[0])
 
 
 def _simpler(parts: list[Decay]) -> Iterator[tuple[list[Decay], bool]]:

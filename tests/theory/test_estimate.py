@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.optimize import nnls
 from theory.sequences import PAPER, estimate_covariance, gaussian
 
 from memcurse_cli.theory import estimate as module
@@ -15,7 +12,6 @@ from memcurse_cli.theory.estimate import (
     MixtureFit,
     empirical_autocorrelation,
     gaussian_standard_error,
-    nonnegative_least_squares,
     padded_steps,
 )
 
@@ -158,24 +154,3 @@ def test_what_chance_alone_shows_is_left_out() -> None:
         found = fit.simplified(fit.with_decays(), tolerance, tolerance)
         coloured += found.rhos != (0.0,)
     assert coloured <= 4
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_non_negative_least_squares_is_optimal(rows: int, columns: int, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    matrix, target = random.standard_normal((rows, columns)), random.standard_normal(rows)
-    found = nonnegative_least_squares(matrix, target)
-    assert (found >= 0).all()
-    residual = float(np.linalg.norm(target - matrix @ found))
-    assert residual == pytest.approx(nnls(matrix, target)[1], rel=1e-9, abs=1e-9)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
-def test_collinear_columns_come_to_an_end(rhos: list[float], seed: int) -> None:
-    lags = np.arange(30.0)
-    close = np.array(rhos)[:, None] * (1 - np.array([0, 1e-9, 1e-7, 1e-3]))
-    matrix = close.ravel() ** lags[:, None]
-    target = matrix[:, 0] + 0.01 * np.random.default_rng(seed).standard_normal(lags.size)
-    found = nonnegative_least_squares(matrix, target)
-    assert (found >= 0).all()
-    assert np.linalg.norm(target - matrix @ found) <= np.linalg.norm(target)
