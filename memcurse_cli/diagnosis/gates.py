@@ -126,7 +126,7 @@ def _of_own_states(drive: OwnStateDrive, settings: Settings) -> GateSummary:
     of_median = np.median(_time_constants(of_chains.value, of_chains.complement), axis=-1)
     return GateSummary(
         input_scale=settings.input_scale,
-        sees=drive.sees,
+        sees="the layer's input",
         spread=quantiles(z.std(axis=(0, 1))),
         hidden_second_moment=shown,
         bands=_bands(opened.value, opened.complement),

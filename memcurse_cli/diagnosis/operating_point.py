@@ -117,7 +117,7 @@ def gated_operating_point(layer: GatedNetwork, settings: Settings) -> GatedOpera
     field = gated_mean_field(layer, scale**2)
     if field is None:
         return GatedOperatingPoint(scale, None, reason="the mean field has no fixed point")
-    gates = tuple(GateAtWork(name, one.mean, one.spread) for name, one in field.gates.items())
+    gates = tuple(GateAtWork(name, *level) for name, level in field.gates.items())
     memory = _time_constant(math.sqrt(field.growth))
     return GatedOperatingPoint(
         scale,

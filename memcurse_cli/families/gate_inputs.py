@@ -20,9 +20,7 @@ from memcurse_cli.theory.gates.moments import (
     OwnStep,
     Preactivation,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
+from memcurse_cli.theory.linalg import Floats, Integers
 
 
 class GateInput(Struct, frozen=True):
@@ -133,7 +131,6 @@ class OwnStateDrive(Struct, frozen=True):
     opening: Opening  # σ of the gate that keeps the state
     reason: str  # why there are no moments, as a clause
     projection: float = 1.0  # what a projection makes of E h²
-    sees: str = "the layer's input"
 
 
 def mixing_drive(

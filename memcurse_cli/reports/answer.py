@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 
 from memcurse_cli.diagnosis.findings import ADAM_RESIDUAL
-from memcurse_cli.reports.numbers import count, number, percent, setting, size
+from memcurse_cli.reports.numbers import ABSENT, count, effect, number, percent, setting, size
 from memcurse_cli.reports.ranking import Told, endless, shared, together, told_once
 from memcurse_cli.schema.figures import Components, ParameterSummary, diverges, effect_rank
 from memcurse_cli.schema.report import (
@@ -165,6 +165,15 @@ def worst_step(layers: Sequence[LayerReport]) -> WorstStep | None:
     layer, worst = max(pairs, key=lambda pair: effect_rank(pair[1]))
     group = together([group for _, group in pairs if group.name == worst.name])
     return WorstStep(layer, group.name, group.step_effect, diverges(group))
+
+
+def worst_effect(layers: Sequence[LayerReport]) -> str:
+    """The group whose step changes the state most, and by how much."""
+    worst = worst_step(layers)
+    if worst is None:
+        return ABSENT
+    where = f"{worst.layer.name}: " if len(layers) > 1 else ""
+    return f"{where}{worst.group} {effect(worst.effect, divergent=worst.divergent)}"
 
 
 def sensitivity_words(report: Report) -> str:

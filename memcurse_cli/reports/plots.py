@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
 from memcurse_cli.reports.console import LABEL, Screen
 from memcurse_cli.schema.hessian import HessianPicture
-
-Floats = NDArray[np.float64]
+from memcurse_cli.theory.linalg import Floats, Integers
 
 HEIGHT = 16
 MARGIN = 7  # cells left of the plot, for the numbers of the vertical axis
@@ -218,7 +216,7 @@ def heat_map(screen: Screen, picture: HessianPicture, *, correlation: bool) -> I
     yield scale
 
 
-def _share(sizes: NDArray[np.intp], lines: int) -> NDArray[np.intp]:
+def _share(sizes: Integers, lines: int) -> Integers:
     """Lines for each group by its size, one at least."""
     wanted = sizes / sizes.sum() * lines
     shared = np.maximum(1, np.floor(wanted)).astype(np.intp)
@@ -229,7 +227,7 @@ def _share(sizes: NDArray[np.intp], lines: int) -> NDArray[np.intp]:
     return shared
 
 
-def _pool(values: Floats, boundaries: Sequence[int], counts: NDArray[np.intp]) -> Floats:
+def _pool(values: Floats, boundaries: Sequence[int], counts: Integers) -> Floats:
     """The root mean square under each cell of the screen, whose borders are the groups'.
 
     The largest value would paint over all that is not an extreme.

@@ -19,14 +19,9 @@ from msgspec.structs import replace
 from memcurse_cli.diagnosis.policy import DTYPES
 from memcurse_cli.schema.figures import ORDER, Direction, ParameterSummary, Rounding, effect_rank
 from memcurse_cli.schema.layer import jacobian_of
-from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity
+from memcurse_cli.schema.report import Finding, LayerReport, Report, Severity, step_effects
 
 Rank = tuple[float, ...]
-
-
-def worst_parameter(layer: LayerReport) -> ParameterSummary | None:
-    """The parameter group that decides a layer's verdict; None where it has none."""
-    return max(layer.parameters, key=effect_rank, default=None)
 
 
 def together(parameters: Sequence[ParameterSummary]) -> ParameterSummary:
@@ -86,9 +81,8 @@ def shared(
 
 def layer_rank(layer: LayerReport) -> Rank:
     """The verdict, the worst step effect, the unstable eigenvalues, the longest memory."""
-    parameter = worst_parameter(layer)
-    effect = effect_rank(parameter) if parameter is not None else -1.0
-    return ORDER.index(layer.verdict), effect, *memory_rank(layer)
+    effects = (effect for _, effect in step_effects(layer) if effect is not None)
+    return ORDER.index(layer.verdict), max(effects, default=-1.0), *memory_rank(layer)
 
 
 def memory_rank(layer: LayerReport) -> Rank:

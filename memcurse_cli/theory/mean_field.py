@@ -78,13 +78,6 @@ class GatedNetwork(Struct, frozen=True):
         return GateStatistics.of(self.hidden[gate], self.inputs[gate], self.bias[gate])
 
 
-class GateLevel(Struct, frozen=True):
-    """How far a gate is open, over the units and in time: E σ(u), and its standard deviation."""
-
-    mean: float
-    spread: float
-
-
 class OperatingPoint(Struct, frozen=True):
     """Where the units of an Elman network work: E u, var u, E φ(u)² and √E φ'(u)²."""
 
@@ -188,7 +181,8 @@ class GatedMeanField(Struct, frozen=True):
 
     second_moment: float  # E h² of a unit
     growth: float  # χ, the largest eigenvalue of p_i = E δh_i² ↦ D_i p_i + c_i mean(p), a step
-    gates: Mapping[str, GateLevel]  # how far each is open
+    # How far each is open, over the units and in time: E σ(u), and its standard deviation.
+    gates: Mapping[str, tuple[float, float]]
     # m₁ of the Jacobian dh'/dh; None for an LSTM, whose state has two parts
     mean_squared_singular_value: float | None = None
     # m₂ - m₁², the variance of the squared singular values; None also where the reset gate acts
@@ -201,10 +195,10 @@ def squared_slope(u: Floats) -> Floats:
     return np.asarray(LOGISTIC(u).slope ** 2)
 
 
-def level(gate: Gaussian) -> GateLevel:
-    """How far a gate is open."""
+def level(gate: Gaussian) -> tuple[float, float]:
+    """As of `GatedMeanField.gates`."""
     mean, square = (float(gate.average(of).mean()) for of in (sigmoid, lambda u: sigmoid(u) ** 2))
-    return GateLevel(mean, math.sqrt(max(square - mean**2, 0.0)))
+    return mean, math.sqrt(max(square - mean**2, 0.0))
 
 
 def largest_root(excess: Callable[[float], float], lowest: float) -> float:

@@ -131,17 +131,16 @@ def _quantile(quantiles: Quantiles, level: Level) -> Cell:
     return figure(getattr(quantiles, level), divergent=quantiles.divergent)
 
 
-def _largest(value: float | None, write: Callable[[float | None], str]) -> Cell:
-    """A figure that sorts above all others where there is none."""
-    return Cell(write(value), BEYOND if value is None else value)
+def _memory(memory: float | None) -> Cell:
+    return Cell(answer.steps(memory), BEYOND if memory is None else memory)
 
 
 OVERVIEW: Table = {
     "checkpoint": lambda one: one.checkpoint.path,
     "verdict": lambda one: verdict_cell(one.verdict),
     "your rate": lambda one: figure(one.input.learning_rate, setting),
-    "usable rate": lambda one: _largest(one.usable_rate.rate, answer.rate_words),
-    "memory": lambda one: _largest(one.memory, answer.steps),
+    "usable rate": lambda one: figure(one.usable_rate.rate, answer.rate_words),
+    "memory": lambda one: _memory(one.memory),
     "step effect": lambda one: _worst_effect(one.layers),
 }
 LAYERS: Table = {
@@ -149,11 +148,11 @@ LAYERS: Table = {
     "verdict": lambda one: verdict_cell(one.verdict),
     "units": lambda one: figure(one.eigenvalues.count, "{:,}".format),
     "median memory": lambda one: _quantile(one.eigenvalues.time_constant, "p50"),
-    "memory": lambda one: _largest(one.memory, answer.steps),
+    "memory": lambda one: _memory(one.memory),
     "never fade": lambda one: figure(one.eigenvalues.unstable, "{:,}".format),
     "step effect": lambda one: _worst_effect([one]),
     "your rate": lambda one: figure(one.learning_rate, setting),
-    "usable rate": lambda one: _largest(part_of(one, "usable_rate.rate"), answer.rate_words),
+    "usable rate": lambda one: figure(part_of(one, "usable_rate.rate"), answer.rate_words),
 }
 GROUPS: Table = {
     "parameter group": lambda one: one.name,

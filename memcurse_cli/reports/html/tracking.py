@@ -10,16 +10,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from memcurse_cli.reports.answer import assumed_words, rate_words, steps
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, worst_effect, worst_step
 from memcurse_cli.reports.grid import Column, cells
 from memcurse_cli.reports.html.page import BEYOND, Cell, Table, figure, render, row, verdict_cell
 from memcurse_cli.reports.numbers import ABSENT, DIVERGENT, count, setting
 from memcurse_cli.reports.ranking import grouped
-from memcurse_cli.reports.terminal.tracking import COLUMNS, choose, worst_effect
+from memcurse_cli.reports.terminal.tracking import COLUMNS, choose
 from memcurse_cli.schema.derived import TrackedStep, Tracking
-from memcurse_cli.schema.figures import effect_rank
 from memcurse_cli.schema.json_codec import encode, to_json
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, step_effects
 from memcurse_cli.tracking.track import unstable
 
 STEPS_DRAWN = 200
@@ -118,8 +117,9 @@ def column_cell(column: Column, entry: object) -> Cell | str:
 
 
 def _worst(layers: Sequence[LayerReport]) -> Cell:
-    ranks = [effect_rank(group) for layer in layers for group in layer.parameters]
-    return Cell(worst_effect(layers), min(max(ranks, default=-1.0), BEYOND))
+    worst = worst_step(layers)
+    ranked = figure(worst and worst.effect, divergent=worst and worst.divergent)
+    return replace(ranked, text=worst_effect(layers))
 
 
 def sorted_cell(text: str) -> Cell:
@@ -168,15 +168,17 @@ def _memory(level: str, layer: LayerReport) -> float | None:
 
 
 def _effect(group: str, layer: LayerReport) -> float | None:
-    ranks = (effect_rank(one) for one in layer.parameters if one.name == group)
-    return max((rank for rank in ranks if rank >= 0), default=None)
+    effects = (effect for one, effect in step_effects(layer) if one.name == group)
+    return max((effect for effect in effects if effect is not None), default=None)
 
 
 def layer_chart(name: str, steps: Sequence[TrackedStep]) -> dict[str, Any]:
     """The curves of one layer; it may be missing at some of the steps."""
     read = [one.report.layers if one.report else () for one in steps]
     states = [next((one for one in layers if one.name == name), None) for layers in read]
-    groups = dict.fromkeys(group.name for state in states if state for group in state.parameters)
+    groups = dict.fromkeys(
+        group.name for state in states if state for group, _ in step_effects(state)
+    )
     levels: Curves = {said: partial(_memory, level) for said, level in LEVELS.items()}
     panels: Mapping[str, Curves] = {
         "memory in steps": {**MEMORY, **levels},

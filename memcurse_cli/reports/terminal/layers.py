@@ -18,7 +18,6 @@ from memcurse_cli.reports.ranking import (
     grouped,
     layer_rank,
     together,
-    worst_parameter,
 )
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
@@ -63,7 +62,7 @@ def _worst(say: Callable[[ParameterSummary], Cell | str]) -> Callable[[LayerRepo
     """What is said of the group whose step changes the state most."""
 
     def value(layer: LayerReport) -> Cell | str:
-        group = worst_parameter(layer)
+        group = max(layer.parameters, key=effect_rank, default=None)
         return ABSENT if group is None else say(group)
 
     return value

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.text import Text
 
 from memcurse_cli.diagnosis.model import unseen_memory
-from memcurse_cli.reports.answer import assumed_words, rate_words, steps, worst_step
+from memcurse_cli.reports.answer import assumed_words, rate_words, steps, worst_effect, worst_step
 from memcurse_cli.reports.console import (
     ALARM,
     LABEL,
@@ -29,23 +29,13 @@ from memcurse_cli.reports.console import (
     writes_unicode,
 )
 from memcurse_cli.reports.grid import GUTTER, Cell, Column, cells, draw, facts, paragraph
-from memcurse_cli.reports.numbers import ABSENT, count, effect, setting
-from memcurse_cli.reports.ranking import worst_parameter
+from memcurse_cli.reports.numbers import ABSENT, count, setting
 from memcurse_cli.reports.terminal.tables import part_of, verdict_cell
 from memcurse_cli.schema.derived import TrackedStep, Tracking
 from memcurse_cli.schema.report import LayerReport, Report
 from memcurse_cli.tracking.track import STILL, unstable
 
 MOST_ROWS = 24  # more checkpoints are shown in a choice
-
-
-def worst_effect(layers: Sequence[LayerReport]) -> str:
-    """The group whose step changes the state most, and by how much."""
-    worst = worst_step(layers)
-    if worst is None:
-        return ABSENT
-    where = f"{worst.layer.name}: " if len(layers) > 1 else ""
-    return f"{where}{worst.group} {effect(worst.effect, divergent=worst.divergent)}"
 
 
 def _told(tell: Callable[[Report], Cell | str]) -> Callable[[TrackedStep], Cell | str]:
@@ -214,8 +204,8 @@ CSV: dict[str, Callable[[LayerReport], object]] = {
     **{f"modulus_{level}": _of(f"eigenvalues.modulus.{level}") for level in LEVELS},
     **{f"time_constant_{level}": _of(f"eigenvalues.time_constant.{level}") for level in LEVELS},
     "second_moment_max": _of("state.second_moment.max"),
-    "worst_parameter": lambda one: part_of(worst_parameter(one), "name"),
-    "step_effect": lambda one: part_of(worst_parameter(one), "step_effect"),
+    "worst_parameter": lambda one: part_of(worst_step([one]), "group"),
+    "step_effect": lambda one: part_of(worst_step([one]), "effect"),
     **{name: _of(f"hessian.{name}") for name in ("diagonality", "sharpness", "adam_residual")},
     "findings": lambda one: " ".join(dict.fromkeys(found.code for found in one.findings)),
 }
