@@ -64,11 +64,11 @@ def diagnose_dense(
     Of what `linearised_at_work` gives: the layer, its point or None, and why no figure holds.
     """
     basis, system = recurrence.eigenbasis, dense_system(recurrence, dynamics, settings)
-    sensitivity = DenseSensitivity(None, None, None, withheld)
+    sensitivity = linear = DenseSensitivity(None, None, None, withheld)
     if withheld is None:
-        sensitivity = dense_sensitivity(system)
+        sensitivity = linear = dense_sensitivity(system)
         if point is not None:
-            sensitivity = _of_size(sensitivity, recurrence.size * point.second_moment)
+            sensitivity = _of_size(linear, recurrence.size * point.second_moment)
     state = UNKNOWN
     # At its operating point a state is not linear in the drive, and known as a mean over units.
     if sensitivity.second_moment is not None and point is None:
@@ -82,7 +82,7 @@ def diagnose_dense(
         memory=_memory(recurrence, dynamics),
         activation=dynamics.activation,
         reason=sensitivity.reason,
-        structure=_structure(recurrence, system, sensitivity),
+        structure=_structure(recurrence, system, linear),
         radius_within_rounding=within_rounding(dynamics.matrix, basis),
         operating_point=point,
     )

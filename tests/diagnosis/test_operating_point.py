@@ -82,6 +82,11 @@ def test_figures_are_those_at_the_operating_point(
     assert point.spectral_radius == pytest.approx(point.slope * largest, rel=1e-12)
     assert point.time_constant is not None
     assert f"{point.slope:.3g}" in finding(found, "MC502").message
+    at_work = {name: point.slope * state[f"weight_{name}_l0"] for name in ("hh", "ih")}
+    linear = only({"A": at_work["hh"], "B": at_work["ih"], "C": np.eye(SIZE)}, horizon=horizon)
+    for part in ("eigenvalue_part", "eigenvector_part", "cross_part"):
+        theirs, ours = (getattr(one.dense.structure, part) for one in (linear, found))
+        assert ours == (theirs and pytest.approx(theirs, rel=1e-4))  # of a horizon there are none
 
 
 def beyond(gain: float) -> list[dict[str, Floats]]:
