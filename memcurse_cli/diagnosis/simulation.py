@@ -118,6 +118,7 @@ def _report(
                 tensor,
                 rate := settings.rate_of(tensor),
                 Measured(rate * effect.value, rate * effect.error),
+                Measured(*run.sensitivity(tensor)),
             )
             for tensor, effect in effects.items()
         ),
@@ -178,7 +179,7 @@ def _diagonal(recurrence: Recurrence) -> CellDynamics:
         recurrence.size,
         slice(None),
         width,
-        _named(recurrence.parameters),
+        {one.tensor: one.name.partition("[")[0] for one in recurrence.parameters},
         begin,
         owners=_owners(recurrence.parameters, recurrence.size),
         diagonal=True,
@@ -242,7 +243,7 @@ def _driven(
         recurrence.size,
         slice(None),
         recurrence.size,
-        _named(groups),
+        {one.tensor: one.name.partition("[")[0] for one in groups},
         begin,
         owners=_owners(groups, recurrence.size),
         noisy=True,
@@ -256,15 +257,6 @@ def _drawn(groups: Any, draw: Draw) -> Iterator[tuple[ParameterGroup, Floats]]:
         signs = draw(group.tensor, np.zeros(group.size))
         if isinstance(signs, Dual):
             yield group, signs.tangents[group.tensor]
-
-
-def _named(groups: Sequence[ParameterGroup]) -> dict[str, str]:
-    """What each tensor is called: as its group, without the part where it has several."""
-    found: dict[str, str] = {}
-    for group in groups:
-        several = group.tensor in found
-        found[group.tensor] = group.name.partition("[")[0] if several else group.name
-    return found
 
 
 def _owners(groups: Sequence[ParameterGroup], size: int) -> dict[str, Integers]:

@@ -27,6 +27,7 @@ class SimulatedGroup(Record, frozen=True):
         "rate × √(E‖dh/dω‖² / E‖h‖²): what a step of this size on every entry, of random signs, "
         "does to the state, relative to it.",
     ]
+    sensitivity: Annotated[Measured, "Σ E‖dh/dω‖² over its entries."]
 
 
 class Simulation(Record, frozen=True):

@@ -140,6 +140,10 @@ class Run(Struct, frozen=True):
         """The leading Lyapunov exponent Λ₁ per step."""
         return Estimate.mean(self.exponents)
 
+    def sensitivity(self, tensor: str) -> Estimate:
+        """Σ E‖dh/dω‖² over the entries of a tensor."""
+        return Estimate.mean(self.moved[tensor].sum(axis=1))
+
     def effect(self, tensor: str, owners: Integers | None = None) -> Estimate:
         """√(E‖dh/dω‖² / E‖h‖²) of a whole tensor: what a unit of all of its entries does.
 

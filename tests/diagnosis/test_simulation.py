@@ -135,6 +135,8 @@ def test_a_dense_layer_that_is_run_shows_its_closed_form() -> None:
     assert layer.simulation is not None
     (group,) = layer.simulation.groups
     assert within(group.step_effect, layer.parameters[0].step_effect or math.nan)
+    assert layer.dense is not None
+    assert within(group.sensitivity, layer.dense.sensitivity or math.nan)
 
 
 def a_mamba() -> dict[str, np.ndarray]:

@@ -216,11 +216,13 @@ SIMULATED_GROUPS = LayerTable(
             "step effect": "step effect: what one step on every entry of the tensor, of random "
             "signs, does to the state; of tensors that move one unit each, that of the unit at "
             "the 99th percentile.",
+            "E|dh/dω|²": "E|dh/dω|²: of the state, summed over the entries.",
             "theory": "theory: the same from the closed form; at zero input where gates move.",
         },
         Column("tensor", lambda one: one.run.name, align="left"),
         figure("step effect", "run.step_effect", write=partial(_measured, write=percent)),
         figure("theory", "theory", write=percent),
+        figure("E|dh/dω|²", "run.sensitivity", 1, _measured),
     ),
     entries=_groups,
     rank=lambda layer: max(one.run.step_effect.value for one in _groups(layer)),
