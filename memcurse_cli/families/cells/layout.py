@@ -36,7 +36,7 @@ from memcurse_cli.families.gate_inputs import (
     peephole_drive,
     squared_rows,
 )
-from memcurse_cli.families.reading import misfit, shown_shape
+from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.duals import ACTIVATIONS
@@ -146,26 +146,27 @@ class Layout(Struct, frozen=True):
             )
         )
 
-    def find(self, tensors: Mapping[str, TensorSpec], default: str) -> list[Match]:
-        """The modules that hold such a cell; ``default`` names one at the root."""
-
-        def fits(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    def find(self, tensors: Mapping[str, TensorSpec], family: str) -> list[Match]:
+        """The modules that hold such a cell; one at the root bears its family's name."""
+        own = (*self.matrices, *self.biases, *self.peepholes, *self.others, *self.vectors)
+        roles = self.names or {role: role for role in (*own, self.projection) if role}
+        required = (*self.required, *((role,) for role in self.biases if self.whole))
+        found = []
+        for module, held in group_by_module(tensors, (*roles, *self.strangers)).items():
+            names = {roles[name]: tensor for name, tensor in held.items() if name in roles}
+            shapes = shapes_of(tensors, names)
             if self.stacks and {len(shapes.get(role, ())) for role in self.hidden} == {3}:
                 shapes = {role: shape[1:] for role, shape in shapes.items()}
             if self.told:
                 shapes = {role: shapes[role] for role in shapes.keys() - self.biases.keys()}
-            return self.fits(shapes)
-
-        own = (*self.biases, *self.peepholes, *self.others, *self.vectors, self.projection)
-        found = family.Layout(
-            (*self.matrices, *map(tuple, self.required), *(self.biases if self.whole else ())),
-            optional=tuple(filter(None, own)),
-            without=self.strangers,
-            fits=fits,
-            called={role: name for name, role in (self.names or {}).items()},
-        ).find(tensors, default)
-        module = self.module
-        return [one for one in found if module is None or module.fullmatch(one.prefix[:-1])]
+            if (
+                held.keys().isdisjoint(self.strangers)
+                and all(names.keys() & {*alternatives} for alternatives in required)
+                and (self.module is None or self.module.fullmatch(module))
+                and self.fits(shapes)
+            ):
+                found.append(Match(module or family, names))
+        return found
 
 
 def stacked(gates: tuple[str, ...], inputs: str, hidden: str, *biases: str, **how: Any) -> Layout:
