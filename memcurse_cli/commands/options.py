@@ -14,11 +14,9 @@ from typing import Any
 import typer
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.diagnosis.settings import require_known
 from memcurse_cli.errors import UsageError
 from memcurse_cli.files import write_whole
 from memcurse_cli.reports.console import Lines, text_of
-from memcurse_cli.schema.json_codec import to_text
 
 
 def argument(metavar: str, meaning: str, *, default: Any = ...) -> Any:
@@ -71,6 +69,8 @@ def choose_format(
     Raises `UsageError` where there is no such format, or the two contradict.
     """
     if given is not None:
+        from memcurse_cli.diagnosis.settings import require_known
+
         require_known(given, known, "--format", f"give {', '.join(known)}")
     if as_json and given not in (None, "json"):
         raise UsageError(
@@ -85,6 +85,8 @@ def show(document: Any, page: str, chosen: str, output: Path | None, **how: Any)
     ``how`` is for the page in a terminal.
     """
     if chosen == "json":
+        from memcurse_cli.schema.json_codec import to_text
+
         emit(to_text(document), output)
         return
     folder = "html" if chosen == "html" else "terminal"

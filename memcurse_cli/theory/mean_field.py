@@ -24,7 +24,6 @@ SETTLED, STEPS = 1e-12, 10_000
 UNBOUNDED = 1e12  # a moment that the activation does not bound
 
 GATED_SETTLED, GATED_STEPS = 1e-7, 1000
-HALVINGS = 60
 RESET_NODES, CANDIDATE_NODES = 21, 61
 SEED = 0
 SAMPLES = 8192  # of all units of an LSTM together
@@ -208,7 +207,7 @@ def largest_root(excess: Callable[[float], float], lowest: float) -> float:
     width = 1.0
     while excess(lowest + width) > 0:
         width *= 2
-    return lowest + bisected(lambda above: not excess(lowest + above) > 0, 0.0, width, HALVINGS)
+    return lowest + bisected(lambda above: not excess(lowest + above) > 0, 0.0, width, 60)
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")

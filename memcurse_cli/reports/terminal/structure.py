@@ -23,7 +23,6 @@ from memcurse_cli.schema.layer import (
 )
 from memcurse_cli.schema.report import LayerReport
 
-LARGEST_EXPONENT = 700.0  # of e
 LEAST_ERROR = 5e-4  # relative: below it an estimate is shown as exact
 
 
@@ -176,7 +175,7 @@ def _states(layer: LayerReport) -> list[_WorkRow]:
         rows.append(_WorkRow("mean field", *figures, gates, _singular_values(point)))
     if run is not None:
         exponent = -math.inf if run.exponent is None else run.exponent.value
-        growth = math.exp(min(2 * exponent, LARGEST_EXPONENT))
+        growth = math.exp(min(2 * exponent, 700.0))  # no further than a float
         memory = None if exponent >= 0 else -1 / exponent
         rows.append(_WorkRow("simulated", run.second_moment.value, growth, memory))
     return rows
