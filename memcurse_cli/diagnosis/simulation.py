@@ -84,14 +84,14 @@ def _inputs(dynamics: CellDynamics, settings: Settings, sequences: int) -> Itera
 def _report(
     dynamics: CellDynamics, run: Run, memory: Memory, steps: int, settings: Settings
 ) -> tuple[Simulation | None, str | None]:
-    effects = {
-        tensor: run.effect(tensor, dynamics.owners.get(tensor))
+    moved = {
+        tensor: (run.effect(tensor, dynamics.owners.get(tensor)), run.sensitivity(tensor))
         for tensor in dynamics.tensors
         if tensor in run.moved
     }
     if run.second_moment.value == 0:
         return None, "its state stays at zero when it is run"
-    if not all(math.isfinite(one.value) for one in (run.second_moment, *effects.values())):
+    if not np.isfinite([*run.second_moment, *np.ravel([*moved.values()])]).all():
         return None, OVERFLOWS
     exponent = run.exponent
     grows = exponent.value > CHAOTIC * exponent.error
@@ -118,9 +118,9 @@ def _report(
                 tensor,
                 rate := settings.rate_of(tensor),
                 Measured(rate * effect.value, rate * effect.error),
-                Measured(*run.sensitivity(tensor)),
+                Measured(*sensitivity),
             )
-            for tensor, effect in effects.items()
+            for tensor, (effect, sensitivity) in moved.items()
         ),
     )
     return found, None

@@ -22,10 +22,8 @@ LSTM_GATES = ("input", "forget", "cell", "output")
 NODES, REACH = 4001, 9.0  # a ReLU has a corner; beyond the reach is less than 1e-18
 SETTLED, STEPS = 1e-12, 10_000
 UNBOUNDED = 1e12  # a moment that the activation does not bound
-
 GATED_SETTLED, GATED_STEPS = 1e-7, 1000
 RESET_NODES, CANDIDATE_NODES = 21, 61
-SEED = 0
 SAMPLES = 8192  # of all units of an LSTM together
 DRAWN, AVERAGED = 64, 32  # steps of its cells, and the last of them that are averaged over
 
@@ -220,7 +218,7 @@ def gated_mean_field(network: GatedNetwork, input_variance: float = 1.0) -> Gate
     if network.is_lstm:
         copies = max(1, SAMPLES // network.size)
         # The same draws at every moment that is tried: the fixed point is one of a function.
-        draws = np.random.default_rng(SEED).standard_normal((DRAWN + 1, 3, network.size, copies))
+        draws = np.random.default_rng(0).standard_normal((DRAWN + 1, 3, network.size, copies))
         start = np.array([0.0, 0.1])
         step = partial(_LstmCells, network, draws, input_variance)
     else:

@@ -70,7 +70,9 @@ class Estimate(NamedTuple):
         """That of (S,) values."""
         if not np.isfinite(values).all():
             return cls(float(values.mean()), 0.0)
-        return cls(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
+        scale = float(np.abs(values).max()) or 1.0  # squares of what is large overflow
+        error = scale * float((values / scale).std(ddof=1)) / math.sqrt(len(values))
+        return cls(float(values.mean()), error)
 
     @classmethod
     def root_ratio(cls, above: Floats, below: Floats) -> Estimate:

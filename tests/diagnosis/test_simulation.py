@@ -15,6 +15,7 @@ from end_to_end.command import SAMPLES, assert_refused, memcurse
 import memcurse_cli.diagnosis.diagnose as diagnosing
 from memcurse_cli import inspect
 from memcurse_cli.diagnosis.simulation import dynamics_of
+from memcurse_cli.schema.json_codec import to_text
 from memcurse_cli.schema.simulation import Measured, Simulation
 
 UNITS, WIDTH, STEPS = 6, 3, 20
@@ -174,6 +175,14 @@ def test_gates_that_are_drawn_show_what_their_quadrature_gives(
         kappa = moved.relative_sensitivity.moving.p99
         assert kappa is not None
         assert run.step_effect.value == pytest.approx(1e-3 * math.sqrt(kappa), rel=0.1)
+
+
+@pytest.mark.parametrize(("steps", "fits"), [(200, True), (300, False)])
+def test_a_state_that_explodes_is_shown_as_far_as_a_float_goes(steps: int, fits: bool) -> None:
+    state = {"A": 4.0 * np.eye(4), "B": np.eye(4), "C": np.eye(4)}
+    report = inspect(state, simulate=True, horizon=steps)
+    assert ("range of a float" in (report.layers[0].not_simulated or "")) is not fits
+    assert to_text(report)
 
 
 def network(matrix: np.ndarray, inputs: float) -> dict[str, np.ndarray]:
