@@ -42,7 +42,10 @@ def check(
     min_diagonality: float | None = _limit("X", "Of the Hessian, in [1/N, 1]."),
     max_adam_residual: float | None = _limit("X", "What Adam leaves, in [1, N]."),
     max_rounding_error: list[str] | None = _limit(
-        "DTYPE=X", "Of the state, as bfloat16=0.1; repeatable."
+        "DTYPE=X", "Of the state, its parameters stored so, as bfloat16=0.1; repeatable."
+    ),
+    max_state_error: list[str] | None = _limit(
+        "DTYPE=X", "Of the state kept so from step to step, as float16=0.01; repeatable."
     ),
     select: list[str] | None = _limit("CODE,…", "Findings that fail."),
     forbid: list[str] | None = _limit("CODE,…", "More findings that fail."),

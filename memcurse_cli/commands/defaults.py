@@ -39,7 +39,7 @@ PER_RUN = frozenset(
 FOUND_MAY_SET = frozenset(
     # What is read, and of what input and optimizer.
     {"family", "layer", "assume", "array", "device", "rho", "horizon", "readout", "lr"}
-    | {"step-limit", "modulus", "time-constant", "angle", "from", "from-angle"}
+    | {"step-limit", "state-error", "modulus", "time-constant", "angle", "from", "from-angle"}
     | {"level", "parametrization", "normalization", "step-size", "ring", "as", "normalize"}
     | {"lags", "centred", "padding", "estimator", "spectra", "gates", "simulate", "input-scale"}
     # What is shown of it.

@@ -87,13 +87,13 @@ def inspect(
         "gates": gates or input_scale is not None,
         "simulated": bool(request.simulate),
         "hidden": request.spectra,
-        "state": request.spectra,
+        "operating-point": request.spectra,
         "what-if": bool(rewrite_as) or normalize is not None,
         "learning-rates": learning_rates,
         "adam": optimizer is not None,
     }
     wanted = {**asked, **dict.fromkeys(section or (), True)}
-    if wanted["hidden"] or wanted["state"]:
+    if wanted["hidden"] or wanted["operating-point"]:
         request = replace(request, spectra=True)
     drawn = chosen == "html" or html is not None
     reports = [
@@ -178,7 +178,7 @@ def simulate(
         emit(text_of(render(report, sections=["simulated"]), output), output)
 
 
-@with_request("learning_rate", "step_limit", "spectra", "simulate")
+@with_request("learning_rate", "step_limit", "state_error", "spectra", "simulate")
 def hessian(
     request: Request,
     path: str = argument("PATH", "A checkpoint: a file, directory or URL."),

@@ -69,6 +69,9 @@ class Request(Struct, frozen=True):
         "--lr",
     )
     step_limit: float = option("X", "Step effect from which a group is told.", default=0.1)
+    state_error: float = option(
+        "X", "Error of the state up to which a type can keep it.", default=0.01
+    )
     family: str | None = option("NAME", "Read as this family only.")
     layer: list[str] | None = option("GLOB", "Only layers whose name matches; repeatable.")
     assume: list[str] | None = option(

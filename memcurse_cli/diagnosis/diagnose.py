@@ -17,6 +17,7 @@ from memcurse_cli.diagnosis.operating_point import (
     linearised_at_work,
 )
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.storage import store_state
 from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
@@ -55,6 +56,8 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian, reason = summarise_hessian(working, settings)
         usable = usable_rate(recurrence, hessian, reason, settings)
     asked: dict[str, Any] = {}  # the fields that not every report has
+    storage = store_state(recurrence, settings)
+    asked["storage_reason" if isinstance(storage, str) else "storage"] = storage
     if settings.spectra and recurrence.hidden is not None:
         asked["hidden_spectra"] = hidden_spectra(recurrence.hidden)
         asked["hidden_spectra_reason"] = recurrence.hidden.reason

@@ -15,7 +15,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import ParameterSummary, diverges
 from memcurse_cli.schema.layer import GateSummary, jacobian_of
-from memcurse_cli.schema.report import Finding, LayerReport, Severity
+from memcurse_cli.schema.report import Finding, LayerReport, Severity, unit_of
 from memcurse_cli.schema.simulation import TOO_LARGE
 from memcurse_cli.theory.moments import moments
 from memcurse_cli.theory.rounding import Dtype
@@ -30,6 +30,7 @@ EIGENVECTOR_CONDITION = 1e3
 STATE_ERROR = 0.1
 LONGER = 2.0  # the ratio of time constants from which hidden weights make a memory clearly longer
 MOVED = 2.0  # the ratio of figures from which the gates' movement is worth telling
+ACCUMULATES = 0.5  # d log E|h|² / d log T from which a state counts as the sum of its inputs
 EXPLOSION = 100.0  # what a state may grow to within the horizon before that is an error
 
 EIGHT: tuple[Dtype, ...] = ("int8", "float8_e4m3fn", "float8_e5m2")
@@ -94,7 +95,37 @@ def _unstable(facts: Facts) -> Iterator[Finding]:
     yield finding_of("MC101", severity, said, advice)
 
 
+def accumulates(layer: LayerReport) -> bool:
+    """Whether a layer whose decay is made by inputs has states that only add up what they get."""
+    storage = layer.storage
+    known = layer.input_dependent and layer.parameters and storage is not None
+    return bool(known and storage and storage.accumulating and (storage.growth or 0) > ACCUMULATES)
+
+
+def _accumulating(facts: Facts) -> Finding:
+    storage, spectrum, settings = facts.layer.storage, facts.layer.eigenvalues, facts.settings
+    assert storage is not None
+    share = share_having(storage.accumulating, spectrum.count, unit_of([facts.layer]))
+    said = (
+        f"{share} a memory beyond the {settings.horizon} steps and sum their inputs: E|h|² grows "
+        f"as T^{storage.growth:.2g}"
+    )
+    ends = next(one.overflow for one in storage.types if one.dtype == "float16")
+    overflows = [
+        f"{about(steps)} steps of {drive}"
+        for steps, drive in ((ends, "such inputs"), (storage.constant_overflow, "constant ones"))
+        if steps is not None
+    ]
+    if overflows:
+        said += f"; float16 overflows after {' or '.join(overflows)}"
+    severity: Severity = "info" if settings.horizon_source == "assumed" else "warning"
+    return finding_of("MC108", severity, said, "keep these states in float32")
+
+
 def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:
+    if accumulates(facts.layer):
+        yield _accumulating(facts)
+        return
     logs, horizon = facts.recurrence.log_eigenvalues, facts.settings.horizon
     log_modulus = logs.real
     limit = FROZEN_STEPS if horizon is None else FROZEN_HORIZONS * horizon

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.storage import moving_storage
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,
@@ -87,6 +88,7 @@ def _of_one(drive: GateDrive, recurrence: Recurrence, settings: Settings) -> Gat
         bands=_bands(moduli, complements),
         second_moment=_figure(nominal.second_moment, moving.second_moment),
         parameters=_parameters(recurrence, drive.motions, nominal, moving),
+        storage=moving_storage(moving, np.log1p(-complements[-1]), recurrence, settings),
     )
 
 
@@ -111,6 +113,7 @@ def _of_several(drive: JointDrive, recurrence: Recurrence, settings: Settings) -
         parameters=_parameters(recurrence, drive.motions, nominal.moments, moving.moments),
         reason=drive.reason,
         sampling_error=moving.error,
+        storage=moving_storage(moving.moments, moving.log_moduli[-1], recurrence, settings),
     )
 
 

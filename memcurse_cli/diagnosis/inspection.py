@@ -16,6 +16,7 @@ from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
 from memcurse_cli.diagnosis.model import actions, model_findings, model_verdict, sentence
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.storage import configured_type, state_type
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import (
     attention_layers,
@@ -71,6 +72,7 @@ def inspect(
     readout: str | None = None,
     learning_rate: float | None = None,
     step_limit: float = 0.1,
+    state_error: float = 0.01,
     family: str | None = None,
     layers: Sequence[str] = (),
     assume: Mapping[str, str] | None = None,
@@ -103,6 +105,7 @@ def inspect(
         learning_rate: the change of a parameter by one optimizer step; by default the largest that
             the checkpoint records, of each group its own, else `ASSUMED_RATE`.
         step_limit: the step effect above which a parameter group is told.
+        state_error: the error of a state above which a type is not good enough to keep it in.
         family: read with this family only, instead of all that are recognised.
         layers: glob patterns of layer names; all layers by default.
         assume: what the checkpoint does not store, e.g. ``{"discretization": "bilinear"}``.
@@ -142,6 +145,7 @@ def inspect(
         learning_rate=ASSUMED_RATE if learning_rate is None else learning_rate,
         learning_rate_source="assumed" if learning_rate is None else "option",
         step_limit=step_limit,
+        state_error=state_error,
         values=values,
         spectra=spectra,
         gates=gates or input_scale is not None,
@@ -197,14 +201,16 @@ def inspect(
         not_recurrent = (NotRecurrent("attention", len(attention), attention),) * bool(attention)
         whole = len(reports) == len(found)
         path = None if isinstance(checkpoint, Mapping) else store.path
-        of_model = model_findings(reports, settings, attention=bool(attention), whole=whole)
+        short = model_findings(reports, settings, attention=bool(attention), whole=whole)
+        kept_in = state_type(reports, settings, store.config)
+        of_model = (*short, *configured_type(kept_in, reports, settings))
         return Report(
             version=VERSION,
             checkpoint=_summarise_checkpoint(store, matches),
             input=settings.input,
             device=options.device,
-            verdict=model_verdict(reports, of_model, skipped=len(skipped)),
-            sentence=sentence(reports, of_model, settings, skipped=len(skipped)),
+            verdict=model_verdict(reports, short, skipped=len(skipped)),
+            sentence=sentence(reports, short, settings, skipped=len(skipped)),
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
             memory=longest_memory(layer.memory for layer in reports),
             findings=of_model,
@@ -214,6 +220,7 @@ def inspect(
             not_recurrent=not_recurrent,
             curves=sensitivity_curves(settings) if settings.values else (),
             optimizer=summary,
+            state_type=kept_in,
         )
 
 

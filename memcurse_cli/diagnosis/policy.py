@@ -22,13 +22,14 @@ from memcurse_cli.diagnosis.rules import RULES
 from memcurse_cli.diagnosis.settings import SettingsFile
 from memcurse_cli.errors import UsageError
 from memcurse_cli.schema.figures import ParameterSummary, Rounding, Verdict
-from memcurse_cli.schema.report import Group, LayerReport, Report, step_effects
+from memcurse_cli.schema.report import Group, LayerReport, Report, state_types, step_effects
 from memcurse_cli.wording import duration, number, percent
 
 # From the best to the worst; what was not judged has no place among them.
 VERDICTS: tuple[Verdict, ...] = ("ok", "watch", "cursed")
 DTYPES = Rounding.__struct_fields__
 MAX_ROUNDING = "max-rounding-error"
+MAX_STATE = "max-state-error"
 MAX_VERDICT = "max-verdict"
 MAX_STEP_EFFECT = "max-step-effect"
 MIN_MEMORY = "min-memory"
@@ -134,6 +135,18 @@ def _rounding(dtype: str) -> Figures:
     return _of_groups(error)
 
 
+def _state(dtype: str) -> Figures:
+    def error(layer: LayerReport) -> Iterator[Figure]:
+        types = [one for one in state_types(layer) if one.dtype == dtype]
+        run = () if layer.simulation is None else layer.simulation.stored
+        seen = [one.error.value for one in run if one.dtype == dtype and one.error is not None]
+        value = types[0].error.max if types else next(iter(seen), None)
+        why = layer.storage_reason or "the report does not have it"
+        yield Figure(value, note=why if value is None else "")
+
+    return error
+
+
 def _hessian(name: str) -> Figures:
     def figures(layer: LayerReport) -> Iterator[Figure]:
         why = layer.hessian_reason or "the report has no Hessian"
@@ -161,6 +174,10 @@ KINDS: tuple[LimitKind, ...] = (
         LimitKind(f"{MAX_ROUNDING}.{one}", f"rounding error in {one}", _rounding(one), percent)
         for one in DTYPES
     ),
+    *(
+        LimitKind(f"{MAX_STATE}.{one}", f"error of the state in {one}", _state(one), percent)
+        for one in DTYPES
+    ),
 )
 
 BY_NAME: Mapping[str, LimitKind] = {kind.name: kind for kind in KINDS}
@@ -183,6 +200,7 @@ NOT_JUDGED = "not-judged"
 TOLERANCE = "tolerance"
 CODES = ("select", "forbid", "ignore")
 SCOPES = ("layers", "families")
+OF_TYPES = (MAX_ROUNDING, MAX_STATE)  # which have a bound for each type
 LIMITS = tuple(dict.fromkeys(kind.name.partition(".")[0] for kind in KINDS))
 CHOICES = (FAIL_ON, ALLOW_MISSING, TOLERANCE)
 KEYS = (*LIMITS, *CODES, *CHOICES, OVERRIDES)  # what the table may hold
@@ -334,7 +352,7 @@ class _Table(NamedTuple):
             value, origin = self.found[key], self.origin(key)
             if key == MAX_VERDICT:
                 yield Limit(key, float(self.choice(key, *VERDICTS[:-1])), origin)
-            elif key == MAX_ROUNDING:
+            elif key in OF_TYPES:
                 if not isinstance(value, dict):
                     raise self.refused(key, "names no type", "{ bfloat16 = 0.1 }")
                 errors = _Table(self.file, value, (*self.place, key))
@@ -387,18 +405,19 @@ def rule_sets(file: SettingsFile) -> tuple[RuleSet, ...]:
 def policy_of(file: SettingsFile | None, options: Mapping[str, Any]) -> Policy:
     """What a settings file and those options of the command line say that are among `KEYS`.
 
-    Options are texts where a file has tables: rounding errors as ``DTYPE=ERROR``, codes joined by
+    Options are texts where a file has tables: errors by type as ``DTYPE=ERROR``, codes joined by
     commas. Raises `UsageError` for a wrong value.
     """
     found = {name: options[name] for name in KEYS if options.get(name) not in (None, (), [])}
-    for text in found.pop(MAX_ROUNDING, ()):
-        dtype, _, error = text.partition("=")
-        with suppress(ValueError):
-            found.setdefault(MAX_ROUNDING, {})[dtype] = float(error)
-        error = found.get(MAX_ROUNDING, {}).get(dtype, math.nan)
-        if dtype not in DTYPES or not 0 <= error < math.inf:
-            what, remedy = f"{text!r} is not DTYPE=ERROR", f"give one of {', '.join(DTYPES)}"
-            raise UsageError(what, where=f"--{MAX_ROUNDING}", remedy=f"{remedy}, as bfloat16=0.1")
+    for key in OF_TYPES:
+        for text in found.pop(key, ()):
+            dtype, _, error = text.partition("=")
+            with suppress(ValueError):
+                found.setdefault(key, {})[dtype] = float(error)
+            error = found.get(key, {}).get(dtype, math.nan)
+            if dtype not in DTYPES or not 0 <= error < math.inf:
+                what, remedy = f"{text!r} is not DTYPE=ERROR", f"give one of {', '.join(DTYPES)}"
+                raise UsageError(what, where=f"--{key}", remedy=f"{remedy}, as bfloat16=0.1")
     for name in (name for name in CODES if name in found):
         codes = (code.strip() for text in found[name] for code in text.split(","))
         found[name] = [code for code in codes if code]

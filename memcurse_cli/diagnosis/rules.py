@@ -105,6 +105,20 @@ _RULES = (
         "|λ| = exp(-1/steps).",
     ),
     RuleDocument(
+        "MC108",
+        "states that sum their inputs",
+        "one rounding and one input at every step: docs/precision.md",
+        what="Some heads or states of a layer whose decay its inputs make remember longer than a "
+        "sequence is, and E|h|² still grows in proportion to the time at its end: a warning where "
+        "the horizon is known.",
+        why="What was trained to forget has become a sum. The state grows as the square root of "
+        "the time, and in proportion to it where its inputs have a mean, until float16 overflows "
+        "and training or serving ends in NaN; and it holds the rounding errors of every step.",
+        equation="τ = -1/log|λ| > T and d log E|h|² / d log T > 1/2 at T; float16 overflows where "
+        "5 √E|h|² = 65504, for drives of variance 1 and for a constant one",
+        change="Keep these states in float32, and see with memcurse track since when they drift.",
+    ),
+    RuleDocument(
         "MC201",
         "a step can destabilise the recurrence",
         "Zucchet & Orvieto 2024, eq. 6 and section 3",
@@ -239,6 +253,19 @@ _RULES = (
     _too_coarse("MC402", "float16", "float32"),
     _too_coarse("MC403", "float32", "float64"),
     _too_coarse("MC404", "an 8-bit type", "16 bits or more"),
+    RuleDocument(
+        "MC405",
+        "the state is kept in too few bits",
+        "one rounding at every step: docs/precision.md",
+        what="The model's config.json asks for a type of the recurrent state in which some heads "
+        "lose more of it than --state-error (1 %), or overflow within the horizon.",
+        why="The state is rounded at every step, and a state of a long memory holds the errors of "
+        "as many steps as it remembers. Nothing averages them out.",
+        equation="√(E|e|²/E|h|²) = δ √N > 0.01, with N = 1/(1-a) - T aᵀ/(1-aᵀ) roundings, "
+        "a = |λ|², and δ = 0.2123 · 2⁻ᵖ for p bits of mantissa",
+        change="Keep the state in the type that the finding names: mamba_ssm_cache_dtype in "
+        "config.json, --mamba-ssm-cache-dtype of vLLM, --mamba-ssm-dtype of SGLang.",
+    ),
     RuleDocument(
         "MC501",
         "gates stand at zero input",

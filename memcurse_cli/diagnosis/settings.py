@@ -60,6 +60,7 @@ class Settings(Struct, frozen=True):
     optimizer: str | None = None  # its name
     adaptive: bool | None = None  # whether it moves parameters by about their rate
     step_limit: float = 0.1  # the step effect above which a group is told
+    state_error: float = 0.01  # of a state, above which a type is not good enough to keep it in
     values: bool = False  # every eigenvalue goes into the report
     spectra: bool = False  # the spectra of gated layers' hidden weights do
     what_if: tuple[Rewriting, ...] = ()  # other parameters that every layer is reported under
@@ -150,6 +151,10 @@ class Settings(Struct, frozen=True):
             what = f"a step effect of {self.step_limit:g} is not positive"
             remedy = "give a fraction of the state, for example 0.1"
             raise UsageError(what, where="--step-limit", remedy=remedy)
+        if not 0 < self.state_error < 1:
+            what = f"an error of the state of {self.state_error:g} is outside (0, 1)"
+            remedy = "give a fraction of the state, for example 0.01"
+            raise UsageError(what, where="--state-error", remedy=remedy)
         if not 0 <= scale < math.inf:
             what = f"an input scale of {scale:g} is not a finite number of at least 0"
             remedy = "give the RMS of a component of the gates' input; 1 if it is normalised"

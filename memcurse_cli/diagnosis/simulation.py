@@ -7,16 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.diagnosis.storage import STATE_TYPES
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
 from memcurse_cli.families.reading import split_name
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
-from memcurse_cli.schema.simulation import TOO_LARGE, Measured, SimulatedGroup, Simulation
+from memcurse_cli.schema.simulation import (
+    TOO_LARGE,
+    Measured,
+    SimulatedGroup,
+    SimulatedState,
+    Simulation,
+)
 from memcurse_cli.theory import simulation
 from memcurse_cli.theory.duals import ACTIVATIONS, Dual
 from memcurse_cli.theory.gates.laws import GateValues, Motion, Share
@@ -26,6 +34,7 @@ from memcurse_cli.theory.simulation import CellDynamics, Draw, Estimate, Memory,
 CHEAP = 1e6  # multiplications of a step that is run without being asked
 SHORTEST, LONGEST, MEMORIES = 100, 2000, 5  # steps: so many memories, within bounds
 FEWEST, MOST = 16, 512  # sequences
+ROUNDED = 64  # sequences whose state is rounded to every type
 STARTS, DIRECTIONS, WARM = 4, 64, 100  # of perturbations, and the steps before them
 CHAOTIC = 3.0  # standard errors by which an exponent is above 0
 UNKNOWN = "what its gates see is not in the file, or its step is none that can be run"
@@ -66,7 +75,21 @@ def _run(dynamics: CellDynamics, settings: Settings) -> tuple[Simulation | None,
     steps = min(max(SHORTEST, int(steps * min(1.0, share / sequences))), steps, most)
     drive = _inputs(dynamics, settings, sequences)
     run = simulation.run(dynamics, drive, sequences, steps)
-    return _report(dynamics, run, memory, steps, settings)
+    found = _report(dynamics, run, memory, steps, settings)
+    if isinstance(found, Simulation) and settings.simulate:
+        sequences = min(sequences, ROUNDED)
+        drive = _inputs(dynamics, settings, sequences)
+        errors = simulation.rounding_errors(dynamics, drive, sequences, steps, STATE_TYPES)
+        stored = (
+            SimulatedState(dtype, *(_measured(one) for one in pair))
+            for dtype, pair in zip(STATE_TYPES, errors, strict=True)
+        )
+        return replace(found, stored=tuple(stored)), None
+    return (found, None) if isinstance(found, Simulation) else (None, found)
+
+
+def _measured(figure: Estimate) -> Measured | None:
+    return Measured(*figure) if np.isfinite(figure).all() else None
 
 
 def _inputs(dynamics: CellDynamics, settings: Settings, sequences: int) -> Iterator[Floats]:
@@ -83,16 +106,16 @@ def _inputs(dynamics: CellDynamics, settings: Settings, sequences: int) -> Itera
 
 def _report(
     dynamics: CellDynamics, run: Run, memory: Memory, steps: int, settings: Settings
-) -> tuple[Simulation | None, str | None]:
+) -> Simulation | str:
     moved = {
         tensor: (run.effect(tensor, dynamics.owners.get(tensor)), run.sensitivity(tensor))
         for tensor in dynamics.tensors
         if tensor in run.moved
     }
     if run.second_moment.value == 0:
-        return None, "its state stays at zero when it is run"
+        return "its state stays at zero when it is run"
     if not np.isfinite([*run.second_moment, *np.ravel([*moved.values()])]).all():
-        return None, OVERFLOWS
+        return OVERFLOWS
     exponent = run.exponent
     grows = exponent.value > CHAOTIC * exponent.error
     chaotic = grows and dynamics.bent is not None
@@ -101,7 +124,7 @@ def _report(
         tau = -1 / exponent.value
         lag = Estimate(tau, tau**2 * exponent.error)
     endless = grows or not (memory.ended or exponent.value < 0)
-    found = Simulation(
+    return Simulation(
         sequences=len(run.squares),
         steps=steps,
         inputs="drawn" if settings.inputs is None else "given",
@@ -123,7 +146,6 @@ def _report(
             for tensor, (effect, sensitivity) in moved.items()
         ),
     )
-    return found, None
 
 
 def given_inputs(store: TensorStore, inputs: NDArray[Any], embeddings: str | None) -> Floats:

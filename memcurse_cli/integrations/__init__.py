@@ -20,6 +20,8 @@ SEVERITY: dict[Verdict, int] = {"ok": 0, "not_judged": 0, "watch": 1, "cursed": 
 class Monitor:
     """Inspects a network every so many optimizer steps, and warns when the verdict gets worse.
 
+    It warns too when states begin to do nothing but sum their inputs, MC108.
+
     ``options`` are what `memcurse_cli.inspect` takes, ``horizon`` above all; without a
     ``learning_rate`` the optimizer's own is used. ``report`` is the last report, or None. Raises
     UsageError: no positive number of steps.
@@ -34,6 +36,7 @@ class Monitor:
         self._every, self._prefix, self._options = every, prefix, options
         self._last: int | None = None
         self._told = False  # that it was not judged
+        self._summing: set[str] = set()  # the layers that were said to sum their inputs
 
     def due(self, step: int) -> bool:
         """Whether to inspect after this many optimizer steps; never twice at the same one."""
@@ -63,5 +66,10 @@ class Monitor:
         elif report.verdict == "not_judged" and not self._told:
             self._told = True
             LOGGER.info("%s", said)
+        for layer in report.layers:
+            found = [one.message for one in layer.findings if one.code == "MC108"]
+            if found and layer.name not in self._summing:
+                LOGGER.warning("step %s: %s: %s", step, layer.name, found[0])
+                self._summing.add(layer.name)
         self.report = report
         return report.scalars(self._prefix)

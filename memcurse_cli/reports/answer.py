@@ -23,6 +23,8 @@ from memcurse_cli.schema.report import (
     by_rate,
     longest_memory,
     simulated_group,
+    state_types,
+    unit_of,
 )
 
 COARSE = 0.01  # the error of the state above which a group is to be kept in single precision
@@ -228,6 +230,38 @@ def storing_words(report: Report) -> str:
         said.append(f"{one.name} ({off}{' in bf16' * (place == 0)})")
     said += [f"{len(coarse) - KEPT_SHOWN} more"] * (len(coarse) > KEPT_SHOWN)
     return f"keep in fp32: {', '.join(said)}"
+
+
+SHORT_TYPES = {
+    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8",
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
+}  # fmt: skip
+
+SIXTEEN_BITS = ("bfloat16", "float16")
+
+
+def state_words(report: Report) -> str:
+    """The smallest type that keeps the state of input-dependent layers, against what is asked."""
+    chosen, limit = report.state_type, report.input.state_error
+    if chosen is None or limit is None:
+        return ""
+    served = [layer for layer in report.layers if layer.input_dependent and state_types(layer)]
+    unit = unit_of(served)
+    said = f"no type keeps every {unit} within {percent(limit, 2)}"
+    if chosen.smallest is not None:
+        said = f"keep it in {chosen.smallest} ({percent(chosen.error, 2)} off at most)"
+    total, within = sum(layer.eigenvalues.count for layer in served), f" above {percent(limit, 2)}"
+    for dtype in takewhile(lambda one: one != chosen.smallest, SIXTEEN_BITS):
+        of_it = [one for layer in served for one in state_types(layer) if one.dtype == dtype]
+        above, worst = sum(one.above for one in of_it), max(one.error.max or 0.0 for one in of_it)
+        said += f"; {SHORT_TYPES[dtype]} {percent(worst, 2)} off, "
+        said += f"{above:,} of {count(total, unit)}{within}"
+        within = ""
+    if chosen.configured not in (None, chosen.smallest):
+        said += f"; config.json asks for {chosen.configured}"
+    if chosen.smallest is not None:
+        said += f": pass mamba_ssm_cache_dtype={chosen.smallest}"
+    return said
 
 
 def _rounded(layer: LayerReport) -> list[ParameterSummary]:

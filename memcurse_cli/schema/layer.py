@@ -155,6 +155,53 @@ class GateParameter(Record, frozen=True):
     relative_sensitivity: Annotated[GateFigure, "κ(ω) = E|dh/dω|² / E|h|²."]
 
 
+class StoredState(Record, frozen=True):
+    """The state of a layer, kept from one step to the next in one type, at the horizon.
+
+    Errors are √(E|e|² / E|h|²) of a state that was rounded at every step, at most 1.
+    """
+
+    DETAIL = ("errors",)
+
+    dtype: Annotated[
+        str, "float8 as scaled to the state's size; int8 with one scale for every 128 states."
+    ]
+    error: Annotated[Quantiles, "that of each eigenvalue's states, rounded to nearest."]
+    stochastic: Annotated[Quantiles, "the same, rounded at random and without bias."]
+    above: Annotated[int, "eigenvalues whose error to nearest is above ``input.state_error``."]
+    frozen: Annotated[float, "the share of steps whose change of a state is lost in rounding."]
+    stopped: Annotated[int, "eigenvalues whose decay alone is lost so: what is held stays."]
+    overflow: Annotated[
+        int | None,
+        "the first step at which 5 standard deviations of a state pass the type's largest number, "
+        "for drives of the assumed scale and no scale of the type's own; None if never.",
+    ] = None
+    held_open: Annotated[
+        float | None,
+        "of gates that move: the largest error, were each to stay at its slowest twentieth.",
+    ] = None
+    errors: Annotated[
+        tuple[float, ...] | None, "that of every eigenvalue to nearest, where asked for."
+    ] = None
+
+
+class StateStorage(Record, frozen=True):
+    """What types of fewer bits do to the state, from λ at zero input."""
+
+    types: Annotated[tuple[StoredState, ...], "the smallest first."]
+    accumulating: Annotated[int, "eigenvalues with a memory beyond the horizon."]
+    growth: Annotated[
+        float | None,
+        "d log E|h|² / d log T at the horizon, of the longest memory: 1 of a sum of white inputs, "
+        "2 of constant ones; None without a horizon.",
+    ] = None
+    constant_overflow: Annotated[
+        int | None,
+        "the first step at which float16 overflows if the drive is constant, of the assumed scale; "
+        "None if never, or where nothing accumulates.",
+    ] = None
+
+
 class GateSummary(Record, frozen=True):
     """What the gates' own weights make of λ, for an input of independent components."""
 
@@ -185,6 +232,10 @@ class GateSummary(Record, frozen=True):
         "the largest of any unit, or that of the median unit's τ where gates see their own unit's "
         "state; None where all are integrals.",
     ] = None
+    storage: Annotated[
+        tuple[StoredState, ...],
+        "the state in types of fewer bits with these gates; errors are those of white drives.",
+    ] = ()
 
 
 class StepQuantiles(Record, frozen=True):

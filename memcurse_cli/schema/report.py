@@ -33,6 +33,8 @@ from memcurse_cli.schema.layer import (
     HiddenSpectrum,
     LearningRates,
     OptimizerSummary,
+    StateStorage,
+    StoredState,
     jacobian_of,
 )
 from memcurse_cli.schema.simulation import SimulatedGroup, Simulation
@@ -158,6 +160,18 @@ def simulated_group(layers: Sequence[LayerReport]) -> tuple[LayerReport, Simulat
     return max(pairs, key=lambda pair: pair[1].step_effect.value, default=None)
 
 
+def state_types(layer: LayerReport) -> Sequence[StoredState]:
+    """A layer's state in every type, with gates that move where these were asked for; or none."""
+    if layer.gates is not None and layer.gates.storage:
+        return layer.gates.storage
+    return () if layer.storage is None else layer.storage.types
+
+
+def unit_of(layers: Iterable[LayerReport]) -> str:
+    """What an eigenvalue of these layers is: a head, where it drives a whole matrix of states."""
+    return "head" if all(layer.eigenvalues.multiplicity > 1 for layer in layers) else "state"
+
+
 def longest_memory(memories: Iterable[float | None]) -> float | None:
     """The longest of some memories in steps; None where one never forgets."""
     steps = list(memories)
@@ -272,6 +286,10 @@ class LayerReport(Record, frozen=True):
         "what it does when it is run: of gated and non-linear layers, and of all where asked for.",
     ] = None
     not_simulated: Annotated[str | None, "why one asked for is missing, or None."] = None
+    storage: Annotated[
+        StateStorage | None, "what keeping its state in fewer bits does, from λ at zero input."
+    ] = None
+    storage_reason: Annotated[str | None, "why that is missing, or None."] = None
     picture: Annotated[HessianPicture | None, "its Hessian, for a page that draws it."] = None
 
 
@@ -341,6 +359,22 @@ class InputAssumption(InputStatistics, frozen=True):
         "whether it moves every parameter by about its rate, as a step effect assumes; None where "
         "the checkpoint does not tell.",
     ] = None
+    state_error: Annotated[
+        float | None, "the error of a state above which a type is not good enough to keep it in."
+    ] = None
+
+
+class StateType(Record, frozen=True):
+    """Which type the states of input-dependent layers can be kept in from step to step."""
+
+    smallest: Annotated[
+        str | None,
+        "the smallest that keeps every one of them within ``input.state_error`` and does not "
+        "overflow within the horizon; None where none does.",
+    ]
+    error: Annotated[float | None, "the largest error of any of them in it."]
+    configured: Annotated[str | None, "what the model's config.json asks for; None if nothing."]
+    configured_error: Annotated[float | None, "the largest error in that."]
 
 
 class Action(Record, frozen=True):
@@ -386,6 +420,9 @@ class Report(Record, frozen=True):
     ] = ()
     optimizer: Annotated[
         OptimizerSummary | None, "the state that the checkpoint keeps of its optimizer, or None."
+    ] = None
+    state_type: Annotated[
+        StateType | None, "that of the recurrent state, of models with input-dependent decay."
     ] = None
 
     def scalars(self, prefix: str = "memcurse/") -> dict[str, float]:

@@ -30,6 +30,16 @@ class SimulatedGroup(Record, frozen=True):
     sensitivity: Annotated[Measured, "Σ E‖dh/dω‖² over its entries."]
 
 
+class SimulatedState(Record, frozen=True):
+    """The state rounded to a type at every step, against the same run without."""
+
+    dtype: Annotated[str, "as of `StoredState`."]
+    error: Annotated[
+        Measured | None, "√(E‖e‖² / E‖h‖²) of the whole state to nearest; None if it overflows."
+    ]
+    stochastic: Annotated[Measured | None, "the same, rounded at random and without bias."]
+
+
 class Simulation(Record, frozen=True):
     """A layer run from a zero state, on inputs drawn from the declared statistics or given."""
 
@@ -55,3 +65,6 @@ class Simulation(Record, frozen=True):
         float | None, "the share of units at a tanh of 0.95 or more; None for those without one."
     ]
     groups: Annotated[tuple[SimulatedGroup, ...], "every tensor that the layer reads."]
+    stored: Annotated[
+        tuple[SimulatedState, ...], "its state in types of fewer bits, where running was asked for."
+    ] = ()

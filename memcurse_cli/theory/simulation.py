@@ -7,7 +7,7 @@ so that its standard error is that of the S values (section 10 of the theory).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.duals import Dual, Weight
 from memcurse_cli.theory.linalg import Floats, Integers
+from memcurse_cli.theory.rounding import Dtype
+from memcurse_cli.theory.stored_state import keep
 
 RANK = 4  # of the random signs of a matrix, whose figures scatter less the higher it is
 REMEMBERED = 1 / math.e
@@ -203,6 +205,36 @@ def run(
 def _squares(values: NDArray[np.inexact]) -> Floats:
     """|·|² of every entry."""
     return np.asarray(values.real**2 + values.imag**2)
+
+
+def rounding_errors(
+    dynamics: CellDynamics,
+    inputs: Iterator[Floats],
+    sequences: int,
+    steps: int,
+    dtypes: Sequence[Dtype],
+    seed: int = SEED,
+) -> list[tuple[Estimate, Estimate]]:
+    """√(E‖q - h‖² / E‖h‖²) of states q that are rounded at every step, to nearest and at random.
+
+    One pair for each type, from a zero state, at the last step; nan where a type overflows.
+    """
+    random = np.random.default_rng(seed)
+    ways = [(dtype, chance) for dtype in dtypes for chance in (None, random)]
+    # Each has a step of its own, so that noise which a step draws is the same for all.
+    exact, *rounded = (dynamics.begin(lambda _, values: values) for _ in range(1 + len(ways)))
+    state: NDArray[Any] = np.zeros((sequences, dynamics.order))
+    held = [state] * len(ways)
+    for _ in range(steps):
+        x = next(inputs)
+        state = exact(Dual(state), x).value
+        held = [
+            keep(step(Dual(before), x).value, *way)
+            for step, before, way in zip(rounded, held, ways, strict=True)
+        ]
+    size = _squares(state).sum(axis=1)
+    found = [Estimate.root_ratio(_squares(one - state).sum(axis=1), size) for one in held]
+    return list(zip(found[::2], found[1::2], strict=True))
 
 
 class Memory(NamedTuple):

@@ -15,11 +15,11 @@ from msgspec import structs
 
 from memcurse_cli.checkpoints.untrusted.names import is_url, shown_place
 from memcurse_cli.checkpoints.untrusted.source import changed
-from memcurse_cli.diagnosis.findings import departure
+from memcurse_cli.diagnosis.findings import accumulates, departure
 from memcurse_cli.diagnosis.model import unseen_memory
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.derived import TrackedStep, Tracking
-from memcurse_cli.schema.report import LayerReport, Report
+from memcurse_cli.schema.report import LayerReport, Report, unit_of
 from memcurse_cli.tracking.cache import Cache, Signature, signature
 from memcurse_cli.tracking.discovery import FoundStep, find_checkpoints, find_step
 from memcurse_cli.tracking.executors import Outcome, Reading, Run, failed, inline
@@ -46,7 +46,7 @@ def sentence(steps: Sequence[TrackedStep]) -> str:
     if len(points) == 1:
         return f"one checkpoint, at step {first}: {_word(after)}"
     since = _still_since(points)
-    said = [_never(points), _rates(before, after), _turns(points)]
+    said = [_never(points), _accumulating(points), _rates(before, after), _turns(points)]
     if since != first:
         said.insert(0, f"{_memory(before, after)} between step {first} and {last}")
     if since is not None:
@@ -111,6 +111,17 @@ def _never(points: Points) -> str:
     since = list(takewhile(lambda point: unstable(point[1]), reversed(points)))[-1][0]
     have = "eigenvalue never fades" if now == 1 else "eigenvalues never fade"
     return f"{now} {have}, the first from step {since} on"
+
+
+def _accumulating(points: Points) -> str:
+    """Since when states of input-dependent layers sum their inputs, MC108."""
+    layers = [layer for layer in points[-1][1].layers if accumulates(layer)]
+    now = sum(layer.storage.accumulating for layer in layers if layer.storage)
+    if not now:
+        return ""
+    since = list(takewhile(lambda point: any(map(accumulates, point[1].layers)), reversed(points)))
+    sums = f"{unit_of(layers)} sums its" if now == 1 else f"{unit_of(layers)}s sum their"
+    return f"{now} {sums} inputs, the first from step {since[-1][0]} on"
 
 
 def unstable(report: Report) -> int:

@@ -179,14 +179,15 @@ def _groups(layer: LayerReport) -> list[_Group]:
     return [_Group(one, max(effects.get(one.tensor, ()), default=None)) for one in run]
 
 
-def _measured(one: Measured, write: Callable[..., str] = number) -> str:
+def measured(one: Measured, write: Callable[..., str] = number) -> str:
+    """A figure with its standard error."""
     return f"{write(one.value)} ± {write(one.error, 2)}"
 
 
 def _memory(run: Simulation) -> str:
     if run.memory is None:
         return "chaotic" if run.chaotic else "never ends"
-    return "≥ " * run.memory_at_least + _measured(run.memory)
+    return "≥ " * run.memory_at_least + measured(run.memory)
 
 
 SIMULATED = LayerTable(
@@ -202,7 +203,7 @@ SIMULATED = LayerTable(
         },
         figure("memory", "simulation", write=_memory),
         Column("theory", lambda one: number(one.eigenvalues.time_constant.max, absent="never")),
-        figure("E h²", "simulation.second_moment", 1, _measured),
+        figure("E h²", "simulation.second_moment", 1, measured),
         figure("saturated", "simulation.saturated", 2, partial(percent, digits=2)),
         figure("drawn", "simulation", 3, lambda run: f"{run.sequences} of {run.steps} steps"),
     ),
@@ -220,9 +221,9 @@ SIMULATED_GROUPS = LayerTable(
             "theory": "theory: the same from the closed form; at zero input where gates move.",
         },
         Column("tensor", lambda one: one.run.name, align="left"),
-        figure("step effect", "run.step_effect", write=partial(_measured, write=percent)),
+        figure("step effect", "run.step_effect", write=partial(measured, write=percent)),
         figure("theory", "theory", write=percent),
-        figure("E|dh/dω|²", "run.sensitivity", 1, _measured),
+        figure("E|dh/dω|²", "run.sensitivity", 1, measured),
     ),
     entries=_groups,
     rank=lambda layer: max(one.run.step_effect.value for one in _groups(layer)),

@@ -167,6 +167,7 @@ def _figures(page: Page) -> Iterator[Text]:
         "Sensitivity": screen.sentence(answer.sensitivity_words(report)),
         "Hessian": screen.sentence(answer.hessian_words(report)),
         "Storing": screen.sentence(answer.storing_words(report)),
+        "State": screen.sentence(answer.state_words(report)),
     }
     for label, words in said.items():
         if words.plain:

@@ -16,7 +16,7 @@ from memcurse_cli.reports.console import LABEL, NAME, SEVERITY_STYLES, TITLE, Li
 from memcurse_cli.reports.grid import facts, paragraph, parted
 from memcurse_cli.reports.numbers import count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, told_once
-from memcurse_cli.reports.terminal import layers, steps, structure
+from memcurse_cli.reports.terminal import layers, state, steps, structure
 from memcurse_cli.reports.terminal.page import actions, headline
 from memcurse_cli.reports.terminal.tables import Page
 from memcurse_cli.schema.report import LayerReport, Report
@@ -156,7 +156,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Page], Iterator[Text]]]] = {
     "dense": (structure.DENSE.title, structure.DENSE.lines),
     "structure": (structure.STRUCTURE.title, structure.STRUCTURE.lines),
     "hidden": (structure.HIDDEN.title, structure.HIDDEN.lines),
-    "state": (structure.STATE_AT_WORK.title, structure.STATE_AT_WORK.lines),
+    "state": (state.STATE.title, state.state_lines),
+    "operating-point": (structure.STATE_AT_WORK.title, structure.STATE_AT_WORK.lines),
     "gates": (structure.MOVING_GATES.title, structure.MOVING_GATES.lines),
     "simulated": (layers.SIMULATED.title, layers.simulated_lines),
     "learning-rates": (steps.RATES.title, steps.learning_rate_lines),

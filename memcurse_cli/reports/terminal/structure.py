@@ -267,7 +267,8 @@ def _moved(level: str, leaves: int = 0) -> Column:
     return Column(f"κ {level}", value, leaves=leaves)
 
 
-def _gate_notes(page: Page) -> Iterator[str]:
+def gate_notes(page: Page) -> Iterator[str]:
+    """What figures of moving gates assume, and what is missing of them."""
     taken = [gates for layer in page.layers for gates in _moving_gates(layer)]
     if taken:
         seen = " and ".join(dict.fromkeys(gates.sees for gates in taken))
@@ -316,5 +317,5 @@ MOVING_GATES = LayerTable(
     entries=_moving_gates,
     rank=lambda layer: _moving_gates(layer)[0].spread.p50 or 0.0,
     more=" that move less",
-    notes=_gate_notes,
+    notes=gate_notes,
 )

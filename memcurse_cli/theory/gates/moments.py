@@ -210,8 +210,8 @@ def _times(of_law: Array, of_write: Array) -> Array:
 class GatedMoments(NamedTuple):
     """Stationary moments of n units, for a drive of the given autocorrelation."""
 
-    # (1 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where they
-    # diverge, with 0 for E[h s*]
+    # (3 + 2 parameters, n) E|h|², and Re E[h s*] and E|s|² by each parameter; inf where they
+    # diverge, with 0 for E[h s*]. The last two rows are 1 - E|λ|² and E|1 - λ|².
     figures: Array
     parameters: tuple[str, ...]  # their names
 
@@ -224,6 +224,16 @@ class GatedMoments(NamedTuple):
     def sensitivities(self) -> Mapping[str, Array]:
         """E|s|² by parameter."""
         return {name: self.figures[2 + 2 * i] for i, name in enumerate(self.parameters)}
+
+    @property
+    def squared_complement(self) -> Array:
+        """1 - E|λ|², the share of E|h|² that a step forgets."""
+        return self.figures[-2]
+
+    @property
+    def left_behind(self) -> Array:
+        """√E|1 - λ|², by how much of itself a step without input moves a state."""
+        return self.figures[-1] ** 0.5
 
 
 def gated_moments(
@@ -304,7 +314,7 @@ def shared_by(*arrays: Floats) -> int:
 
 @np.errstate(over="ignore", invalid="ignore")  # of units that the last lines put out as inf
 def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelation) -> Array:
-    """(1 + 2 parameters, ..., n) those of `GatedMoments`."""
+    """(3 + 2 parameters, ..., n) those of `GatedMoments`."""
     xp = array_namespace(of.means)
     stable = (of.squared_complement > 0) & xp.all(xp.isfinite(of.products), axis=(-2, -1))
     real = not xp.isdtype(of.means.dtype, "complex floating")
@@ -325,6 +335,9 @@ def figures_of(of: Expectations, parameters: int, autocorrelation: Autocorrelati
     figures = [held]
     for cross, square in zip(crossed, squares, strict=True):
         figures += [xp.where(stable, cross, 0.0), xp.where(stable, square, math.inf)]
+    lost = xp.abs(of.complement)
+    left_behind = xp.clip(2 * xp.real(of.complement) - of.squared_complement, lost**2, None)
+    figures += [of.squared_complement, left_behind]
     return xp.stack(xp.broadcast_arrays(*figures))
 
 
@@ -505,7 +518,7 @@ def drawn_gates(
         figures = figures_of(expected, len(parameters), autocorrelation)
         figures = figures.reshape(*figures.shape[:-1], -1, len(kinds)) @ np.array(kinds)
         parts.append((units, GatedMoments(figures[:, 0], tuple(parameters))))
-        held, *moved = figures[::2, 1:]
+        held, *moved = figures[:-2:2, 1:]
         return [held, *(each / held for each in moved)]
 
     errors = (

@@ -1,0 +1,128 @@
+"""What types of fewer bits do to the state: by the theory, with moving gates, and as it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+from rich.text import Text
+
+from memcurse_cli.reports.answer import SHORT_TYPES
+from memcurse_cli.reports.console import NAME, TITLE
+from memcurse_cli.reports.grid import Cell, Column, name_column
+from memcurse_cli.reports.numbers import number, percent
+from memcurse_cli.reports.ranking import Shared, endless, grouped
+from memcurse_cli.reports.terminal.layers import LEAST_ERROR, measured
+from memcurse_cli.reports.terminal.structure import gate_notes
+from memcurse_cli.reports.terminal.tables import (
+    GUTTER_COLUMN,
+    LayerTable,
+    Page,
+    SharedTable,
+    explained,
+    figure,
+)
+from memcurse_cli.schema.layer import StoredState
+from memcurse_cli.schema.report import LayerReport
+
+
+def _worst_of(types: Sequence[StoredState]) -> StoredState:
+    """The state of several layers in one type."""
+    worst = max(types, key=lambda one: endless(one.error.max))
+    overflows = [one.overflow for one in types if one.overflow is not None]
+    return replace(
+        worst,
+        above=sum(one.above for one in types),
+        stopped=sum(one.stopped for one in types),
+        frozen=max(one.frozen for one in types),
+        overflow=min(overflows, default=None),
+        held_open=max((one.held_open for one in types), key=endless),
+    )
+
+
+def _small(share: float) -> str:
+    return percent(share, 2) if share >= LEAST_ERROR or share == 0 else "<0.01 %"
+
+
+def _held(one: Shared) -> str:
+    worst = one.first.held_open
+    return "" if worst is None else _small(worst)
+
+
+def _overflow(one: Shared) -> str:
+    step = one.first.overflow
+    return "" if step is None else number(step, 2)
+
+
+def _state_table(
+    title: str,
+    parts: Callable[[LayerReport], Sequence[StoredState]],
+    notes: Callable[[Page], Iterable[str]],
+) -> SharedTable:
+    return SharedTable(
+        title,
+        explained(
+            {
+                "median": "median, worst, random: the error of the state at the horizon, when it "
+                "is rounded to the type at every step; random: the worst, rounded at random.",
+                "too far": "too far: heads or states whose error is above --state-error.",
+                "held": "held: the worst, were its gates to stay where they are at 95 % of the "
+                "steps.",
+                "frozen": "frozen: steps whose change of a state is lost.",
+                "stopped": "stopped: heads or states whose decay alone is lost.",
+                "overflow": "overflow: the step at which 5 standard deviations leave the type.",
+            },
+            GUTTER_COLUMN,
+            name_column("state in", lambda one: Cell(SHORT_TYPES[one.first.dtype], NAME)),
+            name_column("worst in", lambda one: one.layer, leaves=8, optional=True),
+            figure("median", "first.error.p50", 4, _small),
+            figure("worst", "first.error.max", write=_small),
+            figure("random", "first.stochastic.max", 2, _small),
+            Column("held", _held, optional=True),
+            figure("too far", "first.above", write=str),
+            figure("frozen", "first.frozen", 3, _small),
+            figure("stopped", "first.stopped", 6, str),
+            Column("overflow", _overflow, leaves=5, optional=True),
+        ),
+        parts=parts,
+        rank=lambda one: endless(one.error.max),
+        more="type with smaller errors",
+        together=_worst_of,
+        key=lambda one: one.dtype,
+        notes=notes,
+    )
+
+
+def _missing(page: Page) -> Iterator[str]:
+    whose = grouped((layer.storage_reason, layer.name) for layer in page.layers)
+    yield from (f"{page.whose(names)}: {why}." for why, names in whose.items() if why)
+
+
+STATE = _state_table(
+    "State in fewer bits", lambda layer: layer.storage.types if layer.storage else (), _missing
+)
+MOVING_STATE = _state_table(
+    "State in fewer bits, gates moving",
+    lambda layer: layer.gates.storage if layer.gates else (),
+    gate_notes,
+)
+SIMULATED_STATE = LayerTable(
+    "State in fewer bits, as run",
+    explained(
+        {"error": "error, random: of the whole state, to nearest and rounded at random."},
+        Column("state in", lambda one: Cell(SHORT_TYPES[one.dtype], NAME), align="left"),
+        figure("error", "error", write=lambda one: measured(one, percent)),
+        figure("random", "stochastic", write=lambda one: measured(one, percent)),
+    ),
+    entries=lambda layer: layer.simulation.stored if layer.simulation else (),
+    rank=lambda layer: endless(layer.memory),
+)
+
+
+def state_lines(page: Page) -> Iterator[Text]:
+    """What types of fewer bits do to the states, at zero input, with moving gates and as run."""
+    yield from STATE.lines(page)
+    for table in (MOVING_STATE, SIMULATED_STATE):
+        if any(map(table.entries, page.layers)):
+            yield Text(table.title, TITLE)
+            yield from table.lines(page)
