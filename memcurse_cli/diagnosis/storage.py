@@ -14,7 +14,14 @@ from memcurse_cli.families.family import setting
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import quantiles
 from memcurse_cli.schema.layer import StateStorage, StoredState
-from memcurse_cli.schema.report import Finding, LayerReport, StateType, state_types, unit_of
+from memcurse_cli.schema.report import (
+    Finding,
+    LayerReport,
+    StateType,
+    finite,
+    state_types,
+    unit_of,
+)
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.gates.moments import GatedMoments
 from memcurse_cli.theory.linalg import Floats
@@ -159,7 +166,7 @@ def _growth(recurrence: Recurrence, settings: Settings) -> float | None:
         float(moments(longest, settings.autocorrelation, steps).second_moment[0])
         for steps in (horizon // 2, horizon)
     )
-    return float(np.log(whole / half) / np.log(horizon / (horizon // 2)))
+    return finite(np.log(whole / half) / np.log(horizon / (horizon // 2))) if half > 0 else None
 
 
 def state_type(
@@ -174,8 +181,8 @@ def state_type(
         return None
     losses = {same[0].dtype: _loss(same, settings) for same in zip(*served, strict=True)}
     smallest = next((one for one, loss in losses.items() if loss <= settings.state_error), None)
-    asked = next((value for key in CONFIGURED if (value := setting(config, key))), None)
-    configured = _NAMES.get(str(asked).removeprefix("torch.").lower())
+    asked = (str(setting(config, key)).removeprefix("torch.").lower() for key in CONFIGURED)
+    configured = next((_NAMES[name] for name in asked if name in _NAMES), None)
     return StateType(
         smallest,
         None if smallest is None else losses[smallest],

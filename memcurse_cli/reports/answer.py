@@ -249,7 +249,8 @@ def state_words(report: Report) -> str:
     unit = unit_of(served)
     said = f"no type keeps every {unit} within {percent(limit, 2)}"
     if chosen.smallest is not None:
-        said = f"keep it in {chosen.smallest} ({percent(chosen.error, 2)} off at most)"
+        gates = "gates that move" if any(layer.gates for layer in served) else "zero input"
+        said = f"keep it in {chosen.smallest} ({percent(chosen.error, 2)} off at most at {gates})"
     total, within = sum(layer.eigenvalues.count for layer in served), f" above {percent(limit, 2)}"
     for dtype in takewhile(lambda one: one != chosen.smallest, SIXTEEN_BITS):
         of_it = [one for layer in served for one in state_types(layer) if one.dtype == dtype]

@@ -30,7 +30,13 @@ from memcurse_cli.reports.html.page import (
 from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
 from memcurse_cli.reports.terminal import state, steps, structure
-from memcurse_cli.reports.terminal.layers import EIGHT_BITS, SIMULATED, SIMULATED_GROUPS, TYPES
+from memcurse_cli.reports.terminal.layers import (
+    EIGHT_BITS,
+    SIMULATED,
+    SIMULATED_GROUPS,
+    SIMULATED_STATE,
+    TYPES,
+)
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable, part_of
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
 from memcurse_cli.schema.json_codec import to_json
@@ -66,7 +72,7 @@ TABS = (
     structure.MOVING_GATES,
     state.STATE,
     state.MOVING_STATE,
-    state.SIMULATED_STATE,
+    SIMULATED_STATE,
     structure.STATE_AT_WORK,
     structure.HIDDEN,
 )

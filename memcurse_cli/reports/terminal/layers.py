@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from memcurse_cli.reports.answer import rate_words
+from memcurse_cli.reports.answer import SHORT_TYPES, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
 from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent, quantile
@@ -179,7 +179,7 @@ def _groups(layer: LayerReport) -> list[_Group]:
     return [_Group(one, max(effects.get(one.tensor, ()), default=None)) for one in run]
 
 
-def measured(one: Measured, write: Callable[..., str] = number) -> str:
+def _measured(one: Measured, write: Callable[..., str] = number) -> str:
     """A figure with its standard error."""
     return f"{write(one.value)} ± {write(one.error, 2)}"
 
@@ -187,7 +187,7 @@ def measured(one: Measured, write: Callable[..., str] = number) -> str:
 def _memory(run: Simulation) -> str:
     if run.memory is None:
         return "chaotic" if run.chaotic else "never ends"
-    return "≥ " * run.memory_at_least + measured(run.memory)
+    return "≥ " * run.memory_at_least + _measured(run.memory)
 
 
 SIMULATED = LayerTable(
@@ -203,7 +203,7 @@ SIMULATED = LayerTable(
         },
         figure("memory", "simulation", write=_memory),
         Column("theory", lambda one: number(one.eigenvalues.time_constant.max, absent="never")),
-        figure("E h²", "simulation.second_moment", 1, measured),
+        figure("E h²", "simulation.second_moment", 1, _measured),
         figure("saturated", "simulation.saturated", 2, partial(percent, digits=2)),
         figure("drawn", "simulation", 3, lambda run: f"{run.sequences} of {run.steps} steps"),
     ),
@@ -221,9 +221,9 @@ SIMULATED_GROUPS = LayerTable(
             "theory": "theory: the same from the closed form; at zero input where gates move.",
         },
         Column("tensor", lambda one: one.run.name, align="left"),
-        figure("step effect", "run.step_effect", write=partial(measured, write=percent)),
+        figure("step effect", "run.step_effect", write=partial(_measured, write=percent)),
         figure("theory", "theory", write=percent),
-        figure("E|dh/dω|²", "run.sensitivity", 1, measured),
+        figure("E|dh/dω|²", "run.sensitivity", 1, _measured),
     ),
     entries=_groups,
     rank=lambda layer: max(one.run.step_effect.value for one in _groups(layer)),
@@ -235,7 +235,21 @@ SIMULATED_GROUPS = LayerTable(
 )
 
 
+SIMULATED_STATE = LayerTable(
+    "State in fewer bits, as run",
+    explained(
+        {"error": "error, random: of the whole state, to nearest and rounded at random."},
+        Column("state in", lambda one: Cell(SHORT_TYPES[one.dtype], NAME), align="left"),
+        figure("error", "error", write=lambda one: _measured(one, percent)),
+        figure("random", "stochastic", write=lambda one: _measured(one, percent)),
+    ),
+    entries=lambda layer: layer.simulation.stored if layer.simulation else (),
+    rank=lambda layer: endless(layer.memory),
+)
+
+
 def simulated_lines(page: Page) -> Iterator[Text]:
     """What layers that were run showed, and their tensors, beside what theory says of them."""
     yield from SIMULATED.lines(page)
     yield from SIMULATED_GROUPS.lines(page)
+    yield from SIMULATED_STATE.lines(page)

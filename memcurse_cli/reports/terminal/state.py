@@ -12,11 +12,10 @@ from memcurse_cli.reports.console import NAME, TITLE
 from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import number, percent
 from memcurse_cli.reports.ranking import Shared, endless, grouped
-from memcurse_cli.reports.terminal.layers import LEAST_ERROR, measured
+from memcurse_cli.reports.terminal.layers import LEAST_ERROR, SIMULATED_STATE
 from memcurse_cli.reports.terminal.structure import gate_notes
 from memcurse_cli.reports.terminal.tables import (
     GUTTER_COLUMN,
-    LayerTable,
     Page,
     SharedTable,
     explained,
@@ -105,17 +104,6 @@ MOVING_STATE = _state_table(
     "State in fewer bits, gates moving",
     lambda layer: layer.gates.storage if layer.gates else (),
     gate_notes,
-)
-SIMULATED_STATE = LayerTable(
-    "State in fewer bits, as run",
-    explained(
-        {"error": "error, random: of the whole state, to nearest and rounded at random."},
-        Column("state in", lambda one: Cell(SHORT_TYPES[one.dtype], NAME), align="left"),
-        figure("error", "error", write=lambda one: measured(one, percent)),
-        figure("random", "stochastic", write=lambda one: measured(one, percent)),
-    ),
-    entries=lambda layer: layer.simulation.stored if layer.simulation else (),
-    rank=lambda layer: endless(layer.memory),
 )
 
 
