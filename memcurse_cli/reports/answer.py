@@ -258,6 +258,9 @@ def state_words(report: Report) -> str:
         said += f"; {SHORT_TYPES[dtype]} {percent(worst, 2)} off, "
         said += f"{above:,} of {count(total, unit)}{within}"
         within = ""
+    kept = (one for layer in served for one in state_types(layer) if one.dtype == chosen.smallest)
+    if stopped := sum(one.stopped for one in kept):
+        said += f"; {count(stopped, unit)} there fade{'s' * (stopped == 1)} only when written to"
     if chosen.configured not in (None, chosen.smallest):
         said += f"; config.json asks for {chosen.configured}"
     if chosen.smallest is not None:

@@ -23,6 +23,9 @@ from memcurse_cli.theory.moments import turned_parts
 from memcurse_cli.theory.rounding import FORMATS, LARGEST_INTEGER, Dtype, spacing
 
 BLOCK = 128  # states that share a scale of int8
+# The median of the largest of so many products of two normal draws, as states of a head are that
+# sum keys times values; in standard deviations.
+LARGEST_PRODUCT = 4.16
 DEVIATIONS = 5  # of a state that must fit into a type
 # Of the power of 2 at or below |h| over |h|, for a mantissa of uniform logarithm.
 MEAN_POWER, SQUARED_POWER = 0.5 / math.log(2), 0.375 / math.log(2)
@@ -106,17 +109,16 @@ def roundings_under(
 def largest_of_blocks(second_moment: Floats, repeats: int) -> Floats:
     """(n,) the median of the largest |h| in the block of each state, over its own √E|h|².
 
-    Blocks are of `BLOCK` Gaussian states in their order, each of them there ``repeats`` times.
+    Blocks are of `BLOCK` states in their order, each of them there ``repeats`` times: Gaussian ones,
+    or products of two Gaussians where an eigenvalue has a whole block of them.
     """
-    width = max(BLOCK // repeats, 1)
-    count = min(repeats, BLOCK)
-    size = second_moment.size
-    if width == 1:
-        return np.full(size, _largest(np.ones((1, 1)), count)[0])
+    size, width = second_moment.size, BLOCK // repeats
+    if width <= 1:
+        return np.full(size, LARGEST_PRODUCT)
     own = np.sqrt(second_moment)
     blocks = np.zeros((-(-size // width), width))
     blocks.ravel()[:size] = own
-    found = np.repeat(_largest(blocks, count), width)[:size]
+    found = np.repeat(_largest(blocks, repeats), width)[:size]
     return np.divide(found, own, out=np.zeros(size), where=own > 0)
 
 
