@@ -108,8 +108,10 @@ def moving_storage(
     """A layer's state in every type with gates that are drawn anew at every step.
 
     E|λ|² stands in the place of |λ|², which a white drive makes exact. (n,) log|λ| are those of
-    gates that stay at the slow end of their band.
+    gates that stay at the slow end of their band. None where hidden weights carry errors on.
     """
+    if recurrence.hidden_feedback:
+        return ()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         forgotten = moving.squared_complement
         decay = -np.log1p(-np.minimum(forgotten, 1.0))

@@ -254,7 +254,8 @@ def state_words(report: Report) -> str:
     total, within = sum(layer.eigenvalues.count for layer in served), f" above {percent(limit, 2)}"
     for dtype in takewhile(lambda one: one != chosen.smallest, SIXTEEN_BITS):
         of_it = [one for layer in served for one in state_types(layer) if one.dtype == dtype]
-        above, worst = sum(one.above for one in of_it), max(one.error.max or 0.0 for one in of_it)
+        above = sum(one.above for one in of_it)
+        worst = max((one.error.max or 0.0 for one in of_it), default=0.0)
         said += f"; {SHORT_TYPES[dtype]} {percent(worst, 2)} off, "
         said += f"{above:,} of {count(total, unit)}{within}"
         within = ""

@@ -109,8 +109,8 @@ def roundings_under(
 def largest_of_blocks(second_moment: Floats, repeats: int) -> Floats:
     """(n,) the median of the largest |h| in the block of each state, over its own √E|h|².
 
-    Blocks are of `BLOCK` states in their order, each of them there ``repeats`` times: Gaussian ones,
-    or products of two Gaussians where an eigenvalue has a whole block of them.
+    Blocks are of `BLOCK` states in their order, each there ``repeats`` times: Gaussian ones, or
+    products of two Gaussians where an eigenvalue has a whole block of them.
     """
     size, width = second_moment.size, BLOCK // repeats
     if width <= 1:

@@ -62,7 +62,7 @@ def test_field_names_and_their_order_are_those_of_the_schema() -> None:
     report = document()
     assert " ".join(report) == (
         "schema version checkpoint input device verdict sentence usable_rate memory findings "
-        "actions layers skipped not_recurrent curves optimizer"
+        "actions layers skipped not_recurrent curves optimizer state_type"
     )
     assert report["schema"] == "memcurse.report/2"
     assert report["input"]["autocorrelation"] == [{"weight": 1.0, "rho": 0.0}]

@@ -239,7 +239,9 @@ SIMULATED_STATE = LayerTable(
     "State in fewer bits, as run",
     explained(
         {"error": "error, random: of the whole state, to nearest and rounded at random."},
-        Column("state in", lambda one: Cell(SHORT_TYPES[one.dtype], NAME), align="left"),
+        Column(
+            "state in", lambda one: Cell(SHORT_TYPES.get(one.dtype, one.dtype), NAME), align="left"
+        ),
         figure("error", "error", write=lambda one: _measured(one, percent)),
         figure("random", "stochastic", write=lambda one: _measured(one, percent)),
     ),

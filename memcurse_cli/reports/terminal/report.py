@@ -53,7 +53,7 @@ def _section(page: Page, name: str, asked: Sequence[str]) -> Iterator[Text]:
     title, tell = SECTIONS[name]
     lines = [*tell(page)]
     if name in asked and not lines:
-        if name == "hessian":
+        if name in ("hessian", "state"):
             lines = [*_said_of(page, "left out", page.layers, _missing)]
         why = f"Nothing to show of this checkpoint{ASKED_BY.get(name, '')}."
         lines = lines or [*page.notes([why])]
@@ -130,13 +130,15 @@ def _note_lines(page: Page) -> Iterator[Text]:
 
 
 def _missing(layer: LayerReport) -> Iterator[str]:
-    """Why a layer has no Hessian, lacks a spectrum of its hidden weights, or was not judged."""
+    """What a layer lacks, and why: a verdict, a Hessian, spectra, errors of its state."""
     if layer.not_judged:
         yield f"a verdict: {layer.not_judged}"
     if layer.hessian is None and layer.hessian_reason:
         yield f"Hessian scores: {layer.hessian_reason}"
     if layer.hidden_spectra_reason:
         yield f"spectra of hidden weights: {layer.hidden_spectra_reason}"
+    if layer.storage_reason:
+        yield f"the state in fewer bits: {layer.storage_reason}"
 
 
 def _said_of(

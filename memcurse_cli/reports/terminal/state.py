@@ -11,7 +11,7 @@ from memcurse_cli.reports.answer import SHORT_TYPES
 from memcurse_cli.reports.console import NAME, TITLE
 from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import number, percent
-from memcurse_cli.reports.ranking import Shared, endless, grouped
+from memcurse_cli.reports.ranking import Shared, endless
 from memcurse_cli.reports.terminal.layers import LEAST_ERROR, SIMULATED_STATE
 from memcurse_cli.reports.terminal.structure import gate_notes
 from memcurse_cli.reports.terminal.tables import (
@@ -53,10 +53,19 @@ def _overflow(one: Shared) -> str:
     return "" if step is None else number(step, 2)
 
 
+ORDER = ("float8_e5m2", "float8_e4m3fn", "int8", "float32", "float16", "bfloat16")
+
+
+def _rank(one: StoredState) -> tuple[int, float]:
+    """The types that there is a choice between come first, of each the worst."""
+    known = ORDER.index(one.dtype) if one.dtype in ORDER else -1
+    return known, endless(one.error.max)
+
+
 def _state_table(
     title: str,
     parts: Callable[[LayerReport], Sequence[StoredState]],
-    notes: Callable[[Page], Iterable[str]],
+    notes: Callable[[Page], Iterable[str]] = lambda _: (),
 ) -> SharedTable:
     return SharedTable(
         title,
@@ -72,7 +81,10 @@ def _state_table(
                 "overflow": "overflow: the step at which 5 standard deviations leave the type.",
             },
             GUTTER_COLUMN,
-            name_column("state in", lambda one: Cell(SHORT_TYPES[one.first.dtype], NAME)),
+            name_column(
+                "state in",
+                lambda one: Cell(SHORT_TYPES.get(one.first.dtype, one.first.dtype), NAME),
+            ),
             name_column("worst in", lambda one: one.layer, leaves=8, optional=True),
             figure("median", "first.error.p50", 4, _small),
             figure("worst", "first.error.max", write=_small),
@@ -84,21 +96,16 @@ def _state_table(
             Column("overflow", _overflow, leaves=5, optional=True),
         ),
         parts=parts,
-        rank=lambda one: endless(one.error.max),
-        more="type with smaller errors",
+        rank=_rank,
+        more="type",
         together=_worst_of,
         key=lambda one: one.dtype,
         notes=notes,
     )
 
 
-def _missing(page: Page) -> Iterator[str]:
-    whose = grouped((layer.storage_reason, layer.name) for layer in page.layers)
-    yield from (f"{page.whose(names)}: {why}." for why, names in whose.items() if why)
-
-
 STATE = _state_table(
-    "State in fewer bits", lambda layer: layer.storage.types if layer.storage else (), _missing
+    "State in fewer bits", lambda layer: layer.storage.types if layer.storage else ()
 )
 MOVING_STATE = _state_table(
     "State in fewer bits, gates moving",
@@ -109,8 +116,10 @@ MOVING_STATE = _state_table(
 
 def state_lines(page: Page) -> Iterator[Text]:
     """What types of fewer bits do to the states, at zero input, with moving gates and as run."""
-    yield from STATE.lines(page)
-    for table in (MOVING_STATE, SIMULATED_STATE):
-        if any(map(table.entries, page.layers)):
+    begun = False
+    for table in (STATE, MOVING_STATE, SIMULATED_STATE):
+        lines = [*table.lines(page)]
+        if begun and lines:
             yield Text(table.title, TITLE)
-            yield from table.lines(page)
+        yield from lines
+        begun = begun or bool(lines)
