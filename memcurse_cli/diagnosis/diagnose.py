@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from memcurse_cli.diagnosis.diagonal import diagnose_diagonal
+from memcurse_cli.diagnosis.diagonal import diagnose_diagonal, store_state
 from memcurse_cli.diagnosis.findings import Facts, find
 from memcurse_cli.diagnosis.hessian import summarise_hessian
 from memcurse_cli.diagnosis.operating_point import (
@@ -17,7 +17,6 @@ from memcurse_cli.diagnosis.operating_point import (
     linearised_at_work,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.storage import store_state
 from memcurse_cli.diagnosis.verdicts import usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence

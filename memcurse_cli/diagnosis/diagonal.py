@@ -1,8 +1,8 @@
-"""From one parameter group of a diagonal layer to its part of the report."""
+"""From the parameter groups and the states of a diagonal layer to their part of the report."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,8 +19,11 @@ from memcurse_cli.schema.figures import (
     StateSummary,
     quantiles,
 )
+from memcurse_cli.schema.layer import StateStorage, StoredState
+from memcurse_cli.schema.report import finite
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import Floats
-from memcurse_cli.theory.moments import Moments
+from memcurse_cli.theory.moments import Moments, moments, one_minus_exp
 from memcurse_cli.theory.rounding import (
     Dtype,
     moved_logs,
@@ -30,6 +33,18 @@ from memcurse_cli.theory.rounding import (
     state_change,
 )
 from memcurse_cli.theory.sensitivity import group_sensitivity, state_second_moment
+from memcurse_cli.theory.stored_state import (
+    STATE_TYPES,
+    HeldStates,
+    largest_of_blocks,
+    overflow_step,
+    roundings,
+    roundings_under,
+    stored,
+)
+
+if TYPE_CHECKING:
+    from memcurse_cli.theory.gates.moments import GatedMoments
 
 Truths = NDArray[np.bool_]
 
@@ -40,6 +55,9 @@ FIRST_ORDER = 1e-3
 LARGE = 256  # scalars of a group up to which every one beyond first order is taken by itself
 ROUND_OFF = 1e-9  # the share of log|λ| within which a decay that rounding took away counts as gone
 UNKNOWN = Quantiles(None, None, None, None, None)
+FED_BACK = "its hidden weights carry errors on, which only running it shows (--simulate)"
+MIXED = "rounding errors mix in its matrix, which only running it shows (--simulate)"
+EMPTY = "it holds no state"
 
 
 def is_stored(stored: str, dtype: Dtype) -> bool:
@@ -171,3 +189,119 @@ def _summary(
         rounding=rounding,
         int8_own_scale=own_scale,
     )
+
+
+def store_state(recurrence: Recurrence, settings: Settings) -> StateStorage | str:
+    """A layer's state in every type with its gates at zero input, or why not, as a clause."""
+    if recurrence.dense is not None:
+        return MIXED
+    if recurrence.hidden_feedback or recurrence.dynamics is not None:
+        return FED_BACK
+    logs, under, horizon = recurrence.log_eigenvalues, settings.autocorrelation, settings.horizon
+    if not logs.size:
+        return EMPTY
+    decay = -2 * logs.real
+    driven = np.exp(2 * recurrence.log_gain.real) * settings.input_scale**2
+    if recurrence.readin is not None:
+        driven = driven * np.sum(np.abs(recurrence.readin) ** 2, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        of_unit_gain = np.asarray(moments(logs, under, horizon).second_moment)
+        left_behind = np.abs(one_minus_exp(logs))
+        movement = left_behind**2 + under.variance / of_unit_gain
+        held = driven * of_unit_gain
+    states = HeldStates(
+        roundings_under(logs, under, horizon),
+        movement,
+        left_behind,
+        largest_of_blocks(_finite(held), recurrence.multiplicity),
+    )
+
+    largest = np.unique([np.argmax(_finite(held)), np.argmax(logs.real)])
+
+    def overflow(dtype: Dtype, drive: Autocorrelation) -> int | None:
+        if drive.is_white:
+            return overflow_step(decay, driven * drive.variance, dtype)
+        return overflow_step(
+            decay[largest],
+            driven[largest],
+            dtype,
+            lambda steps: np.asarray(moments(logs[largest], drive, steps).second_moment),
+        )
+
+    beyond = 0 if horizon is None else int(np.count_nonzero(logs.real > -1 / horizon))
+    constant = Autocorrelation((under.variance,), (1.0,))
+    return StateStorage(
+        tuple(_stored(states, one, settings, overflow(one, under)) for one in STATE_TYPES),
+        beyond,
+        _growth(recurrence, settings),
+        overflow("float16", constant) if beyond else None,
+    )
+
+
+def moving_storage(
+    moving: GatedMoments, log_moduli: Floats, recurrence: Recurrence, settings: Settings
+) -> tuple[StoredState, ...]:
+    """A layer's state in every type with gates that are drawn anew at every step.
+
+    E|λ|² stands in the place of |λ|², which a white drive makes exact. (n,) log|λ| are those of
+    gates that stay at the slow end of their band. None where hidden weights carry errors on.
+    """
+    if recurrence.hidden_feedback:
+        return ()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        forgotten = moving.squared_complement
+        decay = -np.log1p(-np.minimum(forgotten, 1.0))
+        kept = 1.0 if settings.horizon is None else -np.expm1(-decay * settings.horizon)
+        taken = np.maximum(forgotten, 0.0) / kept  # E γ² / E|h|²
+        if settings.horizon is not None:
+            taken = np.where(forgotten == 0, 1 / settings.horizon, taken)
+        held = _finite(moving.second_moment)
+        states = HeldStates(
+            roundings(decay, settings.horizon),
+            moving.left_behind**2 + taken,
+            moving.left_behind,
+            largest_of_blocks(held * kept, recurrence.multiplicity),
+        )
+        driven = np.maximum(forgotten, 0.0) * held
+    slow = states._replace(roundings=roundings(-2 * log_moduli, settings.horizon))
+    return tuple(
+        replace(
+            _stored(states, one, settings, overflow_step(decay, driven, one)),
+            held_open=float(stored(slow, one).errors.max()),
+        )
+        for one in STATE_TYPES
+    )
+
+
+def _finite(values: Floats) -> Floats:
+    """What a float can hold, in the place of what grows without bound."""
+    return np.nan_to_num(values, nan=0.0, posinf=1e300)
+
+
+def _stored(
+    states: HeldStates, dtype: Dtype, settings: Settings, overflow: int | None
+) -> StoredState:
+    figures = stored(states, dtype)
+    return StoredState(
+        dtype,
+        quantiles(figures.errors),
+        quantiles(figures.stochastic),
+        int(np.count_nonzero(figures.errors > settings.state_error)),
+        figures.frozen,
+        figures.stopped,
+        overflow,
+        errors=tuple(figures.errors.tolist()) if settings.values else None,
+    )
+
+
+def _growth(recurrence: Recurrence, settings: Settings) -> float | None:
+    """From half the horizon on, where E|h|² of the longest memory doubles it is 1."""
+    horizon = settings.horizon
+    if horizon is None or horizon < 2:
+        return None
+    longest = recurrence.log_eigenvalues[[np.argmax(recurrence.log_eigenvalues.real)]]
+    half, whole = (
+        float(moments(longest, settings.autocorrelation, steps).second_moment[0])
+        for steps in (horizon // 2, horizon)
+    )
+    return finite(np.log(whole / half) / np.log(horizon / (horizon // 2))) if half > 0 else None

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from memcurse_cli.diagnosis.diagonal import moving_storage
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.storage import moving_storage
 from memcurse_cli.families.gate_inputs import (
     GateDrive,
     GateInput,

@@ -14,9 +14,15 @@ from memcurse_cli.checkpoints.safetensors import sibling_shards
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.source import unchanged_while_read
 from memcurse_cli.diagnosis.diagnose import diagnose, sensitivity_curves
-from memcurse_cli.diagnosis.model import actions, model_findings, model_verdict, sentence
+from memcurse_cli.diagnosis.model import (
+    actions,
+    configured_type,
+    model_findings,
+    model_verdict,
+    sentence,
+    state_type,
+)
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.storage import configured_type, state_type
 from memcurse_cli.errors import TensorError
 from memcurse_cli.families.detect import (
     attention_layers,

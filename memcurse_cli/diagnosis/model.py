@@ -1,31 +1,46 @@
-"""What is said of a model as a whole: its verdict, its memory, the sentence, and what to do."""
+"""What is said of a model: verdict, memory, the type of its state, the sentence, what to do."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from memcurse_cli.diagnosis.findings import finding_of
 from memcurse_cli.diagnosis.settings import Settings
+from memcurse_cli.families.family import setting
 from memcurse_cli.schema.figures import ORDER, ParameterSummary, Verdict, effect_rank
-from memcurse_cli.schema.layer import jacobian_of
+from memcurse_cli.schema.layer import StoredState, jacobian_of
 from memcurse_cli.schema.report import (
     FACTOR,
     Action,
     Finding,
     LayerReport,
     Severity,
+    StateType,
     by_rate,
     longest_memory,
     simulated_group,
+    state_types,
+    unit_of,
 )
 from memcurse_cli.schema.simulation import TOO_LARGE, SimulatedGroup
+from memcurse_cli.theory.rounding import Dtype
+from memcurse_cli.theory.stored_state import STATE_TYPES
 from memcurse_cli.wording import about, count, number, percent
 
 # The horizon over the memory from which the model is to be watched, and is at fault.
 SHORT, FAR_TOO_SHORT = 10, 100
 # Where attention layers can carry what the recurrence forgets.
 MILDER: dict[Severity, Severity] = {"error": "warning", "warning": "info"}
+# What a config.json calls the type of the state: Nemotron-H and vLLM, Qwen3.5 and SGLang.
+CONFIGURED = ("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+_NAMES: Mapping[str, Dtype] = {
+    **{name: name for name in STATE_TYPES},
+    "half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32",
+    "float": "float32", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn",
+    "float8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
+}  # fmt: skip
 HELPS = 3.0  # how many times larger a rate another parametrisation must bear to be worth naming
 
 
@@ -64,6 +79,59 @@ def model_findings(
     if all(layer.hidden_feedback for layer in layers):
         advice = "start the gate that keeps the state more open, as an LSTM's forget bias at 2"
     return (finding_of("MC107", severity, said, advice),)
+
+
+def state_type(
+    layers: Sequence[LayerReport], settings: Settings, config: Mapping[str, Any]
+) -> StateType | None:
+    """The smallest type that keeps the state of every layer with input-dependent decay.
+
+    None where no such layer is known.
+    """
+    served = [types for layer in layers if layer.input_dependent and (types := state_types(layer))]
+    if not served:
+        return None
+    losses = {same[0].dtype: _loss(same, settings) for same in zip(*served, strict=True)}
+    smallest = next((one for one, loss in losses.items() if loss <= settings.state_error), None)
+    asked = (str(setting(config, key)).removeprefix("torch.").lower() for key in CONFIGURED)
+    configured = next((_NAMES[name] for name in asked if name in _NAMES), None)
+    return StateType(
+        smallest,
+        None if smallest is None else losses[smallest],
+        configured,
+        None if configured is None else losses[configured],
+    )
+
+
+def _loss(types: Sequence[StoredState], settings: Settings) -> float:
+    """The largest error of any layer; all is lost where one overflows within the horizon."""
+    overflow = min((one.overflow for one in types if one.overflow is not None), default=None)
+    if overflow is not None and (settings.horizon is None or overflow <= settings.horizon):
+        return 1.0
+    return max(one.error.max or 0.0 for one in types)
+
+
+def configured_type(
+    chosen: StateType | None, layers: Sequence[LayerReport], settings: Settings
+) -> Iterator[Finding]:
+    """That the configuration asks for a type which loses too much, MC405."""
+    if chosen is None or (chosen.configured_error or 0.0) <= settings.state_error:
+        return
+    served = [layer for layer in layers if layer.input_dependent and state_types(layer)]
+    total = sum(layer.eigenvalues.count for layer in served)
+    above = sum(
+        one.above
+        for layer in served
+        for one in state_types(layer)
+        if one.dtype == chosen.configured
+    )
+    limit, loss = percent(settings.state_error), percent(chosen.configured_error or 0.0)
+    said = (
+        f"config.json keeps the state in {chosen.configured}, which costs "
+        f"{above} of {count(total, unit_of(served))} more than {limit} of it, up to {loss}"
+    )
+    kept = f"keep it in {chosen.smallest}: {CONFIGURED[0]}={chosen.smallest}"
+    yield finding_of("MC405", "warning", said, "" if chosen.smallest is None else kept)
 
 
 def model_verdict(

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from memcurse_cli.checkpoints.store import TensorStore
 from memcurse_cli.checkpoints.untrusted.names import printable
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.storage import STATE_TYPES
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.gate_inputs import GateDrive, JointDrive
 from memcurse_cli.families.reading import split_name
@@ -30,6 +29,7 @@ from memcurse_cli.theory.duals import ACTIVATIONS, Dual
 from memcurse_cli.theory.gates.laws import GateValues, Motion, Share
 from memcurse_cli.theory.linalg import Floats, Integers
 from memcurse_cli.theory.simulation import CellDynamics, Draw, Estimate, Memory, Run
+from memcurse_cli.theory.stored_state import STATE_TYPES
 
 CHEAP = 1e6  # multiplications of a step that is run without being asked
 SHORTEST, LONGEST, MEMORIES = 100, 2000, 5  # steps: so many memories, within bounds

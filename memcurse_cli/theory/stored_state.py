@@ -22,6 +22,10 @@ from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import turned_parts
 from memcurse_cli.theory.rounding import FORMATS, LARGEST_INTEGER, Dtype, spacing
 
+# From the smallest to the largest, of one size the one of the larger range first.
+STATE_TYPES: tuple[Dtype, ...] = (
+    "float8_e5m2", "float8_e4m3fn", "int8", "bfloat16", "float16", "float32",
+)  # fmt: skip
 BLOCK = 128  # states that share a scale of int8
 # The median of the largest of so many products of two normal draws, as states of a head are that
 # sum keys times values; in standard deviations.
