@@ -201,10 +201,10 @@ def store_state(recurrence: Recurrence, settings: Settings) -> StateStorage | st
     if not logs.size:
         return EMPTY
     decay = -2 * logs.real
-    driven = np.exp(2 * recurrence.log_gain.real) * settings.input_scale**2
-    if recurrence.readin is not None:
-        driven = driven * np.sum(np.abs(recurrence.readin) ** 2, axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
+        driven = np.exp(2 * recurrence.log_gain.real) * settings.input_scale**2
+        if recurrence.readin is not None:
+            driven = driven * np.sum(np.abs(recurrence.readin) ** 2, axis=1)
         of_unit_gain = np.asarray(moments(logs, under, horizon).second_moment)
         left_behind = np.abs(one_minus_exp(logs))
         movement = left_behind**2 + under.variance / of_unit_gain
@@ -215,7 +215,6 @@ def store_state(recurrence: Recurrence, settings: Settings) -> StateStorage | st
         left_behind,
         largest_of_blocks(_finite(held), recurrence.multiplicity),
     )
-
     largest = np.unique([np.argmax(_finite(held)), np.argmax(logs.real)])
 
     def overflow(dtype: Dtype, drive: Autocorrelation) -> int | None:

@@ -119,7 +119,7 @@ def _accumulating(facts: Facts) -> Finding:
     if overflows:
         said += f"; float16 overflows after {' or '.join(overflows)}"
     severity: Severity = "info" if settings.horizon_source == "assumed" else "warning"
-    return finding_of("MC108", severity, said, "keep these states in float32")
+    return finding_of("MC108", severity, said, "see with memcurse track since when they do")
 
 
 def _frozen_or_beyond(facts: Facts) -> Iterator[Finding]:

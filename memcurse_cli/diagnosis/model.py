@@ -118,18 +118,16 @@ def configured_type(
     if chosen is None or (chosen.configured_error or 0.0) <= settings.state_error:
         return
     served = [layer for layer in layers if layer.input_dependent and state_types(layer)]
-    total = sum(layer.eigenvalues.count for layer in served)
-    above = sum(
-        one.above
-        for layer in served
-        for one in state_types(layer)
-        if one.dtype == chosen.configured
-    )
-    limit, loss = percent(settings.state_error), percent(chosen.configured_error or 0.0)
-    said = (
-        f"config.json keeps the state in {chosen.configured}, which costs "
-        f"{above} of {count(total, unit_of(served))} more than {limit} of it, up to {loss}"
-    )
+    of_it = [
+        one for layer in served for one in state_types(layer) if one.dtype == chosen.configured
+    ]
+    total = count(sum(layer.eigenvalues.count for layer in served), unit_of(served))
+    limit, loss = percent(settings.state_error), percent(max(one.error.max or 0 for one in of_it))
+    costs = f"costs {sum(one.above for one in of_it)} of {total} more than {limit}, up to {loss}"
+    overflow = min((one.overflow for one in of_it if one.overflow is not None), default=None)
+    if overflow is not None and chosen.configured_error == 1:
+        costs = f"overflows after {about(overflow)} steps"
+    said = f"config.json keeps the state in {chosen.configured}, which {costs}"
     kept = f"keep it in {chosen.smallest}: {CONFIGURED[0]}={chosen.smallest}"
     yield finding_of("MC405", "warning", said, "" if chosen.smallest is None else kept)
 

@@ -116,7 +116,8 @@ _RULES = (
         "and training or serving ends in NaN; and it holds the rounding errors of every step.",
         equation="τ = -1/log|λ| > T and d log E|h|² / d log T > 1/2 at T; float16 overflows where "
         "5 √E|h|² = 65504, for drives of variance 1 and for a constant one",
-        change="Keep these states in float32, and see with memcurse track since when they drift.",
+        change="See with memcurse track since when they do, and keep these states in float32 where "
+        "float16 overflows within the sequences that are served.",
     ),
     RuleDocument(
         "MC201",

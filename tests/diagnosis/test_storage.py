@@ -122,6 +122,9 @@ def test_a_configured_type_that_loses_too_much_is_found(tmp_path: Path) -> None:
     assert not within.findings
     nested = folder(tmp_path / "nested", state, text_config={"mamba_ssm_dtype": "torch.bfloat16"})
     assert inspect(nested).state_type.configured == "bfloat16"
+    eight = folder(tmp_path / "eight", mamba2(1e9), mamba_ssm_cache_dtype="fp8")
+    (overflowing,) = inspect(eight, horizon=1_000_000).findings
+    assert "float8_e4m3fn, which overflows after 8e5 steps" in overflowing.message
     other = folder(tmp_path / "other", state, mamba_ssm_cache_dtype="auto")
     assert inspect(other).state_type.configured is None
 
