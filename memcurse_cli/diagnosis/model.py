@@ -128,7 +128,7 @@ def configured_type(
     if overflow is not None and chosen.configured_error == 1:
         costs = f"overflows after {about(overflow)} steps"
     said = f"config.json keeps the state in {chosen.configured}, which {costs}"
-    kept = f"keep it in {chosen.smallest}: {CONFIGURED[0]}={chosen.smallest}"
+    kept = f"keep the state in {chosen.smallest}: {CONFIGURED[0]}={chosen.smallest}"
     yield finding_of("MC405", "warning", said, "" if chosen.smallest is None else kept)
 
 

@@ -206,6 +206,7 @@ def view(report: Report, place: str) -> Part:
         "place": place,
         "subject": answer.subject(report),
         "bar": rate_bar(report),
+        "state": answer.state_words(report),
         "findings": [one for one in told if one.finding.severity != "info"],
         "notes": [one for one in told if one.finding.severity == "info"],
         "places": {layer.name: index for index, layer in enumerate(layers)},
@@ -233,6 +234,7 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
         "Assumed": lambda layer: layer.assumptions,
         "Not judged": lambda layer: [layer.not_judged],
         "No Hessian": lambda layer: [layer.hessian_reason],
+        "No state in fewer bits": lambda layer: [layer.storage_reason],
     }
     for label, tell in missing.items():
         words = [said for layer in report.layers for said in dict.fromkeys(tell(layer)) if said]
