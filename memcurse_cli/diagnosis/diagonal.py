@@ -284,7 +284,7 @@ def _stored(
     return StoredState(
         dtype,
         quantiles(figures.errors),
-        quantiles(figures.stochastic),
+        figures.stochastic,
         int(np.count_nonzero(figures.errors > settings.state_error)),
         figures.frozen,
         figures.stopped,

@@ -167,7 +167,7 @@ class StoredState(Record, frozen=True):
         str, "float8 as scaled to the state's size; int8 with one scale for every 128 states."
     ]
     error: Annotated[Quantiles, "that of each eigenvalue's states, rounded to nearest."]
-    stochastic: Annotated[Quantiles, "the same, rounded at random and without bias."]
+    stochastic: Annotated[float, "the largest of them, rounded at random and without bias."]
     above: Annotated[int, "eigenvalues whose error to nearest is above ``input.state_error``."]
     frozen: Annotated[float, "the share of steps whose change of a state is lost in rounding."]
     stopped: Annotated[int, "eigenvalues whose decay alone is lost so: what is held stays."]

@@ -57,7 +57,7 @@ class StoredFigures(NamedTuple):
     """What one type does to n states."""
 
     errors: Floats  # √(E|e|² / E|h|²) to nearest, at most 1: nothing left
-    stochastic: Floats  # the same where the rounding is random and without bias
+    stochastic: float  # the largest of them where the rounding is random and without bias
     frozen: float  # the share of steps that are lost, being below half a spacing
     stopped: int  # states whose decay alone is lost so, before they have reached the next power
 
@@ -158,7 +158,7 @@ def stored(states: HeldStates, dtype: Dtype) -> StoredFigures:
         lost = mean / np.sqrt(2 * math.pi * states.movement)
     return StoredFigures(
         np.minimum(errors, 1.0),
-        np.minimum(math.sqrt(2) * errors, 1.0),
+        float(np.minimum(math.sqrt(2) * errors.max(), 1.0)),
         float(np.mean(np.minimum(np.where(np.isnan(lost), 1.0, lost), 1.0))),
         int(np.count_nonzero(states.left_behind < widest / 2)),
     )

@@ -253,7 +253,7 @@ def test_states_that_share_a_gate_are_as_each_on_its_own(
         # h s changes its sign, so that it is measured by what it may be at most.
         scale = np.maximum(np.abs(alone.figures), 1e-30)
         held, squares = alone.second_moment[0], alone.sensitivities
-        scale[1::2, 0] = [math.sqrt(held * squares[name][0]) for name in squares]
+        scale[1:-2:2, 0] = [math.sqrt(held * squares[name][0]) for name in squares]
         assert_allclose(whole.figures[:, only] / scale, alone.figures / scale, atol=1e-12)
 
 

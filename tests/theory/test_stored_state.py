@@ -116,7 +116,9 @@ def test_rounding_at_every_step_costs_what_is_told(dtype: Dtype, angle: float) -
 def test_rounding_at_random_costs_root_two_more_and_integers_have_a_scale_for_each_block() -> None:
     eigenvalues = np.exp(-1 / MEMORIES)
     seen, _ = rounded_run(eigenvalues, "bfloat16", 300, np.random.default_rng(5))
-    assert_allclose(seen, stored(held_states(eigenvalues, 300), "bfloat16").stochastic, rtol=0.15)
+    told = stored(held_states(eigenvalues, 300), "bfloat16")
+    assert_allclose(seen, math.sqrt(2) * told.errors, rtol=0.15)
+    assert told.stochastic == math.sqrt(2) * told.errors.max()
     blocks = np.repeat(eigenvalues, BLOCK)
     errors, _ = rounded_run(blocks, "int8", 60, sequences=100)
     seen = np.sqrt(np.mean(errors.reshape(-1, BLOCK) ** 2, axis=1))

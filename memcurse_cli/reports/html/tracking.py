@@ -24,7 +24,7 @@ from memcurse_cli.tracking.track import unstable
 STEPS_DRAWN = 200
 MARKS_DRAWN = 160_000  # of all curves of all layers together, some seven bytes each
 FEWEST_STEPS = 20
-LAYERS_BYTES = 1_500_000
+LAYERS_BYTES = 2_200_000
 """More JSON of layers than this, and the page holds that of their summaries alone."""
 
 

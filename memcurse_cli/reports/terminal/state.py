@@ -88,7 +88,7 @@ def _state_table(
             name_column("worst in", lambda one: one.layer, leaves=8, optional=True),
             figure("median", "first.error.p50", 4, _small),
             figure("worst", "first.error.max", write=_small),
-            figure("random", "first.stochastic.max", 2, _small),
+            figure("random", "first.stochastic", 2, _small),
             Column("held", _held, optional=True),
             figure("too far", "first.above", write=str),
             figure("frozen", "first.frozen", 3, _small),
