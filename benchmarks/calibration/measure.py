@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -51,14 +52,17 @@ def main() -> None:
     known = load(RESULTS)
     for index, problem in enumerate(PROBLEMS[: arguments.first]):
         name, began = key_of(problem), time.perf_counter()
-        if arguments.quantities:
-            if name not in known:
-                continue
-            known[name] |= {"quantities": retake(problem)}
-        elif name in known:
+        if (name in known) != arguments.quantities:
             continue
-        else:
-            known[name] = measure(problem)
+        try:
+            if arguments.quantities:
+                known[name] |= {"quantities": retake(problem)}
+            else:
+                known[name] = measure(problem)
+        except Exception:  # one of hundreds must not end a run of hours; the next run tries it
+            print(f"{index + 1}/{len(PROBLEMS)} failed", name, flush=True)
+            traceback.print_exc()
+            continue
         save(known, RESULTS)
         jax.clear_caches()
         seconds = time.perf_counter() - began

@@ -293,9 +293,18 @@ class S4D(RecurrentLayer):
         return jnp.exp(self._logarithms(parameters)[0]).ravel() * state + given
 
     def read(self, parameters: Parameters, shown: Array, inputs: Array) -> Array:
-        modes = shown.reshape(*inputs.shape, MODES)
-        real, imag = parameters["C"][..., 0], parameters["C"][..., 1]
-        heard = 2 * jnp.sum(modes.real * real - modes.imag * imag, axis=-1)
+        """The convolution with ``2 Re Σ C λ^t B̄``, which trains faster than states do."""
+        logarithm, rate = self._logarithms(parameters)
+        steps = inputs.shape[1]
+        read = jax.lax.complex(parameters["C"][..., 0], parameters["C"][..., 1])
+        weights = read * (jnp.exp(logarithm) - 1) / rate
+        powers = jnp.exp(logarithm[..., None] * jnp.arange(steps))
+        kernel = 2 * jnp.einsum("cm,cmt->ct", weights, powers).real
+        # Padded to twice the length, so that nothing wraps around.
+        product = jnp.fft.rfft(kernel.T, 2 * steps, axis=0) * jnp.fft.rfft(
+            inputs, 2 * steps, axis=1
+        )
+        heard = jnp.fft.irfft(product, 2 * steps, axis=1)[:, :steps]
         return heard + parameters["D"] * inputs
 
     def recurrent(self, names: Mapping[str, Any]) -> list[str]:
