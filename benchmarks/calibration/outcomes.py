@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.calibration.sweep import Sweep
 
@@ -46,3 +48,24 @@ def outcomes(sweep: Sweep) -> tuple[list[Outcome], float]:
         else:
             found.append("slow" if index < best else "stalls")
     return found, float(final[best])
+
+
+KEPT = 3.0
+"""The loss of a trained network, in multiples of what it was, up to which a rate keeps it."""
+
+
+def kept_rate(
+    losses: NDArray[np.float64], rates: Sequence[float], trained: float, silent: float
+) -> dict[str, float | None]:
+    """The largest rate that keeps a trained network's loss, and that up to which all of them do.
+
+    A run keeps it that ends below `KEPT` times the loss and never exceeded `EXPLOSION` times that
+    of a silent student, or its own; None where none does.
+    """
+    final, peak = losses[:, -FINAL_CHUNKS:].mean(axis=1), losses.max(axis=1)
+    keeps = (final < KEPT * trained) & (peak <= EXPLOSION * max(trained, silent))
+    first_broken = len(keeps) if keeps.all() else int(np.argmin(keeps))
+    return {
+        "rate": rates[int(np.flatnonzero(keeps)[-1])] if keeps.any() else None,
+        "up_to": rates[first_broken - 1] if first_broken else None,
+    }
