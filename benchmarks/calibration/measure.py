@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -27,9 +26,10 @@ from numpy.typing import NDArray
 from benchmarks.calibration.networks import Stack
 from benchmarks.calibration.outcomes import FINAL_CHUNKS, kept_rate, outcomes
 from benchmarks.calibration.problems import PROBLEMS, Problem
-from benchmarks.calibration.quantities import quantities
+from benchmarks.calibration.quantities import quantities, rounded
 from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, Trainer, Values
 from benchmarks.calibration.tasks import Task
+from memcurse_cli.files import write_whole
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "networks.json"
@@ -83,11 +83,9 @@ def load(path: Path) -> dict[str, Result]:
 
 
 def save(results: Mapping[str, Result], path: Path) -> None:
-    """Beside, then renamed, so that a run that is stopped leaves a whole file."""
+    """Whole or not at all, whenever a run is stopped."""
     lines = ",\n".join(json.dumps(one, allow_nan=False) for one in results.values())
-    beside = path.with_suffix(".part")
-    beside.write_text(f'{{"setups": [\n{lines}\n]}}\n', encoding="utf-8")
-    os.replace(beside, path)
+    write_whole(path, f'{{"setups": [\n{lines}\n]}}\n'.encode())
 
 
 def measure(problem: Problem) -> Result:
@@ -111,18 +109,18 @@ def measure(problem: Problem) -> Result:
         best = int(np.argmin(np.where(survived, final, np.inf)))
         rate = problem.rates[best]
         trained = {name: value[best] for name, value in ends.items()}
-        start = {"outcomes": found, "lowest_loss": _rounded(lowest), **_summary(losses)}
+        start = {"outcomes": found, "lowest_loss": rounded(lowest), **_summary(losses)}
     fresh = _fresh_loss(loss, draw, trained, problem.seed + FRESH_SEED)
     _, kept = trainer.run(trained, seed=problem.seed + KEPT_SEED, steps=KEPT_STEPS)
     _save_weights(problem, initial, trained)
     return {
         "setup": json.loads(key_of(problem)),
-        "rates": [_rounded(one) for one in problem.rates],
-        "silent_loss": _rounded(task.silent),
+        "rates": [rounded(one) for one in problem.rates],
+        "silent_loss": rounded(task.silent),
         "start": start,
         "trained": {
             "rate": rate,
-            "loss": _rounded(fresh),
+            "loss": rounded(fresh),
             "kept": kept_rate(kept, problem.rates, fresh, task.silent),
             **_summary(kept),
         },
@@ -181,12 +179,8 @@ def _summary(losses: NDArray[np.float64]) -> Result:
     }
     return {
         "steps": losses.shape[1] * CHUNK,
-        **{name: [_rounded(value) for value in values] for name, values in parts.items()},
+        **{name: [rounded(value) for value in values] for name, values in parts.items()},
     }
-
-
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.5g}") if np.isfinite(value) else None
 
 
 def _weights(problem: Problem) -> Path:

@@ -17,6 +17,7 @@ from memcurse_cli.experiments.training import (
     InitialValues,
     LinearNetwork,
     Parameters,
+    causal_convolution,
     ring_eigenvalues,
 )
 
@@ -295,16 +296,11 @@ class S4D(RecurrentLayer):
     def read(self, parameters: Parameters, shown: Array, inputs: Array) -> Array:
         """The convolution with ``2 Re Σ C λ^t B̄``, which trains faster than states do."""
         logarithm, rate = self._logarithms(parameters)
-        steps = inputs.shape[1]
         read = jax.lax.complex(parameters["C"][..., 0], parameters["C"][..., 1])
         weights = read * (jnp.exp(logarithm) - 1) / rate
-        powers = jnp.exp(logarithm[..., None] * jnp.arange(steps))
+        powers = jnp.exp(logarithm[..., None] * jnp.arange(inputs.shape[1]))
         kernel = 2 * jnp.einsum("cm,cmt->ct", weights, powers).real
-        # Padded to twice the length, so that nothing wraps around.
-        product = jnp.fft.rfft(kernel.T, 2 * steps, axis=0) * jnp.fft.rfft(
-            inputs, 2 * steps, axis=1
-        )
-        heard = jnp.fft.irfft(product, 2 * steps, axis=1)[:, :steps]
+        heard = jax.vmap(causal_convolution, (0, -1), -1)(kernel, inputs)
         return heard + parameters["D"] * inputs
 
     def recurrent(self, names: Mapping[str, Any]) -> list[str]:

@@ -169,10 +169,10 @@ def _powers(along: Array, values: Array) -> tuple[Array, Array]:
 
 def _effect(above: Array, below: Array) -> list[float | None]:
     found = Estimate.root_ratio(np.asarray(above, np.float64), np.asarray(below, np.float64))
-    return [_rounded(value) for value in found]
+    return [rounded(value) for value in found]
 
 
-def _rounded(value: float) -> float | None:
+def rounded(value: float) -> float | None:
     """Five digits, or None for what JSON has no number for."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
@@ -224,8 +224,8 @@ def _stability(
     crossed = next((place for place, count in enumerate(counts) if 2 * count < SIGNS), None)
     rate = None if crossed is None else TRIALS[crossed - 1] if crossed else 0.0
     return {
-        "lyapunov": _rounded(exponent),
-        "stability_rate": None if rate is None else _rounded(rate),
+        "lyapunov": rounded(exponent),
+        "stability_rate": None if rate is None else rounded(rate),
         "stable_draws": counts,
     }
 
@@ -235,13 +235,13 @@ def _reported(layer: Any) -> Quantities:
     found: Quantities = {"name": layer.name}
     if layer.usable_rate is not None and layer.usable_rate.rate is not None:
         usable = layer.usable_rate
-        found["usable"] = {"rate": _rounded(usable.rate), "limited_by": usable.limited_by}
+        found["usable"] = {"rate": rounded(usable.rate), "limited_by": usable.limited_by}
     ran = layer.simulation
     if ran is None:
         return found
     effects = {
         group.name: [
-            _rounded(part / group.learning_rate)
+            rounded(part / group.learning_rate)
             for part in (group.step_effect.value, group.step_effect.error)
         ]
         for group in ran.groups
@@ -251,12 +251,12 @@ def _reported(layer: Any) -> Quantities:
         **found,
         "simulated": {
             "effects": effects,
-            "together": _rounded(math.sqrt(sum(squares))),
-            "second_moment": _rounded(ran.second_moment.value),
-            "memory": None if ran.memory is None else _rounded(ran.memory.value),
+            "together": rounded(math.sqrt(sum(squares))),
+            "second_moment": rounded(ran.second_moment.value),
+            "memory": None if ran.memory is None else rounded(ran.memory.value),
             "memory_at_least": ran.memory_at_least,
-            "lyapunov": None if ran.exponent is None else _rounded(ran.exponent.value),
+            "lyapunov": None if ran.exponent is None else rounded(ran.exponent.value),
             "chaotic": ran.chaotic,
-            "saturated": None if ran.saturated is None else _rounded(ran.saturated),
+            "saturated": None if ran.saturated is None else rounded(ran.saturated),
         },
     }

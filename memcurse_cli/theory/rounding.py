@@ -56,13 +56,23 @@ def spacing(values: Floats, dtype: Dtype, largest: float | None = None) -> Float
 
 def rounded(values: Floats, dtype: Dtype, largest: float | None = None) -> Floats:
     """The nearest number of a type, of two alike the even one; inf beyond its range."""
-    unit = spacing(values, dtype, largest)
+    return multiples(values, spacing(values, dtype, largest))
+
+
+def multiples(values: Floats, unit: Floats, random: np.random.Generator | None = None) -> Floats:
+    """Values as multiples of units, which are overwritten; inf where a unit is.
+
+    The nearest, of two alike the even one, or at random one of both neighbours, without bias.
+    """
     beyond = np.isinf(unit)
     unit[beyond | (unit == 0)] = 1.0  # int8 has no unit where all is 0
-    nearest = values / unit
-    np.rint(nearest, out=nearest)
-    nearest *= unit
-    return np.where(beyond, np.copysign(np.inf, values), nearest) if beyond.any() else nearest
+    found = values / unit
+    if random is None:
+        np.rint(found, out=found)
+    else:
+        np.floor(found + random.random(found.shape), out=found)
+    found *= unit
+    return np.where(beyond, np.copysign(np.inf, values), found) if beyond.any() else found
 
 
 def rounding_steps(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import turned_parts
-from memcurse_cli.theory.rounding import FORMATS, LARGEST_INTEGER, Dtype, spacing
+from memcurse_cli.theory.rounding import FORMATS, LARGEST_INTEGER, Dtype, multiples, spacing
 
 # From the smallest to the largest, of one size the one of the larger range first.
 STATE_TYPES: tuple[Dtype, ...] = (
@@ -217,11 +217,6 @@ def keep(
         size = values.shape[-1]
         largest = np.maximum.reduceat(np.abs(values), np.arange(0, size, BLOCK), axis=-1)
         unit = np.repeat(largest, BLOCK, axis=-1)[..., :size] / LARGEST_INTEGER
-        unit[unit == 0] = 1.0
     else:
-        unit = spacing(np.asarray(values, np.float64), dtype)
-    place = values / unit
-    place = np.rint(place) if random is None else np.floor(place + random.random(place.shape))
-    with np.errstate(invalid="ignore"):  # 0 · inf beyond the range
-        kept = place * unit
-    return np.where(np.isinf(unit), np.copysign(np.inf, values), kept)
+        unit = spacing(values, dtype)
+    return multiples(values, unit, random)

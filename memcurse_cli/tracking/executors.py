@@ -34,11 +34,8 @@ DASK_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asy
 DIED = "the process that read it was killed; is there enough memory?"
 CONNECT_SECONDS = 10
 LOOK_SECONDS = 1.0  # between two looks at whether an executor that says nothing is still there
-RATES = (
-    "learning_rate",
-    "step_limit",
-    "state_error",
-)  # what `Settings` checks of the other options
+# What `Settings` checks of the other options.
+RATES = ("learning_rate", "step_limit", "state_error")
 
 
 class Reading(Struct, frozen=True):

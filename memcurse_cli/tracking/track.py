@@ -108,9 +108,13 @@ def _never(points: Points) -> str:
     now = unstable(points[-1][1])
     if not now:
         return ""
-    since = list(takewhile(lambda point: unstable(point[1]), reversed(points)))[-1][0]
     have = "eigenvalue never fades" if now == 1 else "eigenvalues never fade"
-    return f"{now} {have}, the first from step {since} on"
+    return f"{now} {have}, the first from step {_since(points, unstable)} on"
+
+
+def _since(points: Points, holds: Callable[[Report], object]) -> int:
+    """The first of the last checkpoints for which something holds."""
+    return list(takewhile(lambda point: holds(point[1]), reversed(points)))[-1][0]
 
 
 def _accumulating(points: Points) -> str:
@@ -119,9 +123,9 @@ def _accumulating(points: Points) -> str:
     now = sum(layer.storage.accumulating for layer in layers if layer.storage)
     if not now:
         return ""
-    since = list(takewhile(lambda point: any(map(accumulates, point[1].layers)), reversed(points)))
+    since = _since(points, lambda report: any(map(accumulates, report.layers)))
     sums = f"{unit_of(layers)} sums its" if now == 1 else f"{unit_of(layers)}s sum their"
-    return f"{now} {sums} inputs, the first from step {since[-1][0]} on"
+    return f"{now} {sums} inputs, the first from step {since} on"
 
 
 def unstable(report: Report) -> int:
