@@ -20,8 +20,9 @@ from memcurse_cli.schema.report import (
     StateType,
     by_rate,
     longest_memory,
+    served,
     simulated_group,
-    state_types,
+    states_by_type,
     unit_of,
 )
 from memcurse_cli.schema.simulation import TOO_LARGE, SimulatedGroup
@@ -88,10 +89,9 @@ def state_type(
 
     None where no such layer is known.
     """
-    served = [types for layer in layers if layer.input_dependent and (types := state_types(layer))]
-    if not served:
+    losses = {name: _loss(one, settings) for name, one in states_by_type(layers).items()}
+    if not losses:
         return None
-    losses = {same[0].dtype: _loss(same, settings) for same in zip(*served, strict=True)}
     smallest = next((one for one, loss in losses.items() if loss <= settings.state_error), None)
     asked = (str(setting(config, key)).removeprefix("torch.").lower() for key in CONFIGURED)
     configured = next((_NAMES[name] for name in asked if name in _NAMES), None)
@@ -103,12 +103,12 @@ def state_type(
     )
 
 
-def _loss(types: Sequence[StoredState], settings: Settings) -> float:
+def _loss(state: StoredState, settings: Settings) -> float:
     """The largest error of any layer; all is lost where one overflows within the horizon."""
-    overflow = min((one.overflow for one in types if one.overflow is not None), default=None)
+    overflow = state.overflow
     if overflow is not None and (settings.horizon is None or overflow <= settings.horizon):
         return 1.0
-    return max(one.error.max or 0.0 for one in types)
+    return state.error.max or 0.0
 
 
 def configured_type(
@@ -117,16 +117,12 @@ def configured_type(
     """That the configuration asks for a type which loses too much, MC405."""
     if chosen is None or (chosen.configured_error or 0.0) <= settings.state_error:
         return
-    served = [layer for layer in layers if layer.input_dependent and state_types(layer)]
-    of_it = [
-        one for layer in served for one in state_types(layer) if one.dtype == chosen.configured
-    ]
-    total = count(sum(layer.eigenvalues.count for layer in served), unit_of(served))
-    limit, loss = percent(settings.state_error), percent(max(one.error.max or 0 for one in of_it))
-    costs = f"costs {sum(one.above for one in of_it)} of {total} more than {limit}, up to {loss}"
-    overflow = min((one.overflow for one in of_it if one.overflow is not None), default=None)
-    if overflow is not None and chosen.configured_error == 1:
-        costs = f"overflows after {about(overflow)} steps"
+    told, state = served(layers), states_by_type(layers)[chosen.configured or ""]
+    total = count(sum(layer.eigenvalues.count for layer in told), unit_of(told))
+    limit, loss = percent(settings.state_error), percent(state.error.max or 0)
+    costs = f"costs {state.above} of {total} more than {limit}, up to {loss}"
+    if state.overflow is not None and chosen.configured_error == 1:
+        costs = f"overflows after {about(state.overflow)} steps"
     said = f"config.json keeps the state in {chosen.configured}, which {costs}"
     kept = f"keep the state in {chosen.smallest}: {CONFIGURED[0]}={chosen.smallest}"
     yield finding_of("MC405", "warning", said, "" if chosen.smallest is None else kept)

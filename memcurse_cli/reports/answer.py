@@ -22,8 +22,9 @@ from memcurse_cli.schema.report import (
     Report,
     by_rate,
     longest_memory,
+    served,
     simulated_group,
-    state_types,
+    states_by_type,
     unit_of,
 )
 
@@ -245,22 +246,20 @@ def state_words(report: Report) -> str:
     chosen, limit = report.state_type, report.input.state_error
     if chosen is None or limit is None:
         return ""
-    served = [layer for layer in report.layers if layer.input_dependent and state_types(layer)]
-    unit = unit_of(served)
+    told, states = served(report.layers), states_by_type(report.layers)
+    unit = unit_of(told)
     said = f"no type keeps every {unit} within {percent(limit, 2)}"
     if chosen.smallest is not None:
-        gates = "gates that move" if any(layer.gates for layer in served) else "zero input"
+        gates = "gates that move" if any(layer.gates for layer in told) else "zero input"
         said = f"keep it in {chosen.smallest} ({percent(chosen.error, 2)} off at most at {gates})"
-    total, within = sum(layer.eigenvalues.count for layer in served), f" above {percent(limit, 2)}"
+    total, within = sum(layer.eigenvalues.count for layer in told), f" above {percent(limit, 2)}"
     for dtype in takewhile(lambda one: one != chosen.smallest, SIXTEEN_BITS):
-        of_it = [one for layer in served for one in state_types(layer) if one.dtype == dtype]
-        above = sum(one.above for one in of_it)
-        worst = max((one.error.max or 0.0 for one in of_it), default=0.0)
-        said += f"; {SHORT_TYPES[dtype]} {percent(worst, 2)} off, "
-        said += f"{above:,} of {count(total, unit)}{within}"
-        within = ""
-    kept = (one for layer in served for one in state_types(layer) if one.dtype == chosen.smallest)
-    if stopped := sum(one.stopped for one in kept):
+        if (state := states.get(dtype)) is not None:
+            said += f"; {SHORT_TYPES[dtype]} {percent(state.error.max, 2)} off, "
+            said += f"{state.above:,} of {count(total, unit)}{within}"
+            within = ""
+    kept = states.get(chosen.smallest or "")
+    if kept is not None and (stopped := kept.stopped):
         said += f"; {count(stopped, unit)} there fade{'s' * (stopped == 1)} only when written to"
     if chosen.configured not in (None, chosen.smallest):
         said += f"; config.json asks for {chosen.configured}"

@@ -167,6 +167,32 @@ def state_types(layer: LayerReport) -> Sequence[StoredState]:
     return () if layer.storage is None else layer.storage.types
 
 
+def served(layers: Iterable[LayerReport]) -> list[LayerReport]:
+    """The layers with input-dependent decay whose state is known in every type."""
+    return [layer for layer in layers if layer.input_dependent and state_types(layer)]
+
+
+def worst_state(types: Sequence[StoredState]) -> StoredState:
+    """The states of several layers in one type as one: the worst of each figure, and all counts."""
+    worst = max(types, key=lambda one: math.inf if one.error.max is None else one.error.max)
+    overflows = [one.overflow for one in types if one.overflow is not None]
+    held = [one.held_open for one in types if one.held_open is not None]
+    return replace(
+        worst,
+        above=sum(one.above for one in types),
+        stopped=sum(one.stopped for one in types),
+        frozen=max(one.frozen for one in types),
+        overflow=min(overflows, default=None),
+        held_open=max(held, default=None),
+    )
+
+
+def states_by_type(layers: Iterable[LayerReport]) -> dict[str, StoredState]:
+    """The worst state of all served layers in each type, in their order."""
+    known = zip(*map(state_types, served(layers)), strict=False)
+    return {same[0].dtype: worst_state(same) for same in known}
+
+
 def unit_of(layers: Iterable[LayerReport]) -> str:
     """What an eigenvalue of these layers is: a head, where it drives a whole matrix of states."""
     return "head" if all(layer.eigenvalues.multiplicity > 1 for layer in layers) else "state"

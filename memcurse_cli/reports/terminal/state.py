@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from msgspec.structs import replace
 from rich.text import Text
 
 from memcurse_cli.reports.answer import SHORT_TYPES
@@ -22,21 +21,7 @@ from memcurse_cli.reports.terminal.tables import (
     figure,
 )
 from memcurse_cli.schema.layer import StoredState
-from memcurse_cli.schema.report import LayerReport
-
-
-def _worst_of(types: Sequence[StoredState]) -> StoredState:
-    """The state of several layers in one type."""
-    worst = max(types, key=lambda one: endless(one.error.max))
-    overflows = [one.overflow for one in types if one.overflow is not None]
-    return replace(
-        worst,
-        above=sum(one.above for one in types),
-        stopped=sum(one.stopped for one in types),
-        frozen=max(one.frozen for one in types),
-        overflow=min(overflows, default=None),
-        held_open=max((one.held_open for one in types), key=endless),
-    )
+from memcurse_cli.schema.report import LayerReport, worst_state
 
 
 def _small(share: float) -> str:
@@ -98,7 +83,7 @@ def _state_table(
         parts=parts,
         rank=_rank,
         more="type",
-        together=_worst_of,
+        together=worst_state,
         key=lambda one: one.dtype,
         notes=notes,
     )
