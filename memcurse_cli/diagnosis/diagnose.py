@@ -44,8 +44,11 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         [trained.tensor] if trained else [one.tensor for one in recurrence.parameters]
     )
     working, point, withheld = linearised_at_work(recurrence, settings)
+    moment = None
     if working.dense is None:
-        state, groups = diagnose_diagonal(working, settings, withheld)
+        if withheld is None:
+            moment = settings.moments_of(working.log_eigenvalues)
+        state, groups = diagnose_diagonal(working, settings, moment)
     else:
         from memcurse_cli.diagnosis.dense import diagnose_dense
 
@@ -55,7 +58,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         hessian, reason = summarise_hessian(working, settings)
         usable = usable_rate(recurrence, hessian, reason, settings)
     asked: dict[str, Any] = {}  # the fields that not every report has
-    storage = store_state(recurrence, settings)
+    storage = store_state(recurrence, settings, moment)
     asked["storage_reason" if isinstance(storage, str) else "storage"] = storage
     if settings.spectra and recurrence.hidden is not None:
         asked["hidden_spectra"] = hidden_spectra(recurrence.hidden)
@@ -112,7 +115,8 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
         return WhatIf(*named, None, left_out, reason)
     # Its groups are no tensors of the checkpoint, which have rates of their own.
     under = replace(settings, learning_rate=settings.rate, rates={})
-    figures = diagnose_diagonal(rewritten, under)
+    moment = under.moments_of(rewritten.log_eigenvalues)
+    figures = diagnose_diagonal(rewritten, under, moment)
     hessian = summarise_hessian(rewritten, under)
     usable = usable_rate(rewritten, *hessian, under)
     return WhatIf(*named, rewriting.step_size, left_out, reason, *figures, *hessian, usable)

@@ -148,12 +148,11 @@ def leaves_disk(recurrence: Recurrence, group: ParameterGroup, dtype: Dtype) -> 
 
 
 def diagnose_diagonal(
-    recurrence: Recurrence, settings: Settings, withheld: str | None = None
+    recurrence: Recurrence, settings: Settings, moment: Moments | None
 ) -> tuple[StateSummary, tuple[ParameterSummary, ...]]:
-    """The state and the groups of eigenvalues, unknown where no linear figure holds."""
-    moment, state = None, UNKNOWN
-    if withheld is None:
-        moment = settings.moments_of(recurrence.log_eigenvalues)
+    """The state and the groups of eigenvalues; no moment is given where no linear figure holds."""
+    state = UNKNOWN
+    if moment is not None:
         state = quantiles(state_second_moment(moment, recurrence.log_gain))
     groups = (_summary(recurrence, group, moment, settings) for group in recurrence.parameters)
     return StateSummary(state), tuple(groups)
@@ -191,8 +190,13 @@ def _summary(
     )
 
 
-def store_state(recurrence: Recurrence, settings: Settings) -> StateStorage | str:
-    """A layer's state in every type with its gates at zero input, or why not, as a clause."""
+def store_state(
+    recurrence: Recurrence, settings: Settings, moment: Moments | None
+) -> StateStorage | str:
+    """A layer's state in every type with its gates at zero input, or why not, as a clause.
+
+    The ``moment`` is the one that was taken of the layer already, if any.
+    """
     if recurrence.dense is not None:
         return MIXED
     if recurrence.hidden_feedback or recurrence.dynamics is not None:
@@ -205,7 +209,9 @@ def store_state(recurrence: Recurrence, settings: Settings) -> StateStorage | st
         driven = np.exp(2 * recurrence.log_gain.real) * settings.input_scale**2
         if recurrence.readin is not None:
             driven = driven * np.sum(np.abs(recurrence.readin) ** 2, axis=1)
-        of_unit_gain = np.asarray(moments(logs, under, horizon).second_moment)
+        if moment is None or settings.readout == "every":  # which is not that of the last step
+            moment = moments(logs, under, horizon)
+        of_unit_gain = np.asarray(moment.second_moment)
         left_behind = np.abs(one_minus_exp(logs))
         movement = left_behind**2 + under.variance / of_unit_gain
         held = driven * of_unit_gain
