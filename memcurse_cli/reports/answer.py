@@ -233,10 +233,9 @@ def storing_words(report: Report) -> str:
     return f"keep in fp32: {', '.join(said)}"
 
 
-SHORT_TYPES = {
-    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8",
-    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
-}  # fmt: skip
+TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+SHORT_TYPES = {dtype: short for short, dtype in (TYPES | EIGHT_BITS).items()}
 
 SIXTEEN_BITS = ("bfloat16", "float16")
 

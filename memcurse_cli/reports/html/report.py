@@ -31,11 +31,9 @@ from memcurse_cli.reports.numbers import Level, count, percent, setting, size
 from memcurse_cli.reports.ranking import grouped, layer_rank, together, told_once
 from memcurse_cli.reports.terminal import state, steps, structure
 from memcurse_cli.reports.terminal.layers import (
-    EIGHT_BITS,
     SIMULATED,
     SIMULATED_GROUPS,
     SIMULATED_STATE,
-    TYPES,
 )
 from memcurse_cli.reports.terminal.tables import LayerTable, Page, SharedTable, part_of
 from memcurse_cli.schema.figures import HessianPicture, ParameterSummary, Quantiles
@@ -179,7 +177,9 @@ TOO_COARSE = 0.1  # the error of the state that findings warn of
 def _groups(groups: Sequence[ParameterSummary]) -> tuple[list[str], list[Part]]:
     """The table of parameter groups, with the types that are worth asking about."""
     stored = {group.dtype for group in groups}
-    types = TYPES | {said: dtype for said, dtype in EIGHT_BITS.items() if dtype in stored}
+    types = answer.TYPES | {
+        said: dtype for said, dtype in answer.EIGHT_BITS.items() if dtype in stored
+    }
     table: Table = {**GROUPS, **{said: partial(_light, dtype) for said, dtype in types.items()}}
     return list(table), [row(table, one) for one in groups]
 

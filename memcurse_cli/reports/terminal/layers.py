@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from memcurse_cli.reports.answer import SHORT_TYPES, rate_words
+from memcurse_cli.reports.answer import EIGHT_BITS, SHORT_TYPES, TYPES, rate_words
 from memcurse_cli.reports.console import LABEL, NAME, SPECTRUM
 from memcurse_cli.reports.grid import Cell, Column, name_column
 from memcurse_cli.reports.numbers import ABSENT, count, number, percent, quantile
@@ -118,8 +118,6 @@ def _family_notes(page: Page) -> Iterator[str]:
             yield f"{family}, {count(len(layers), 'layer')}: {'; '.join(said)}."
 
 
-TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-EIGHT_BITS = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 LEAST_ERROR = 1e-4
 
 
