@@ -1,6 +1,7 @@
 """`python -m benchmarks.calibration`: train every setup, compare what was seen with the report.
 
-Writes results.json here, and with it the figure and the numbers of docs/verdict.md. A setup that
+Writes results.json here, and with it and networks.json the figure and the numbers of
+docs/verdict.md. A setup that
 is in results.json already is not trained again, about 8 s each; `--again` starts afresh. What the
 report says of the weights before training is always taken anew.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.calibration import measure
 from benchmarks.calibration.outcomes import outcomes
 from benchmarks.calibration.page import write_page
 from benchmarks.calibration.setups import BATCH, NETWORKS, SETUPS, STEPS, Setup
@@ -37,7 +39,7 @@ def main() -> None:
         print(f"{index + 1}/{len(SETUPS)}", setup, flush=True)
         text = json.dumps({"rates": RATES, "setups": results}, indent=1, allow_nan=False)
         RESULTS.write_text(text + "\n", encoding="utf-8")
-    write_page(results)
+    write_page(results, [*measure.load(measure.RESULTS).values()])
 
 
 def _known() -> dict[str, Any]:

@@ -12,9 +12,10 @@ import numpy as np
 from benchmarks.calibration.outcomes import HOPELESS
 from benchmarks.calibration.sweep import RATES
 from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, STALL_EFFECT
-from memcurse_cli.schema.report import FACTOR, known_rate, rate_verdict
+from memcurse_cli.schema.report import WITHIN, known_rate, rate_verdict
 
 Result = Mapping[str, Any]
+FACTOR = WITHIN[1]
 
 CONSTANTS = {"divergence": DIVERGENCE_EFFECT, "stall": STALL_EFFECT}
 OUTCOMES = ("slow", "converges", "stalls", "diverges")

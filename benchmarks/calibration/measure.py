@@ -122,10 +122,25 @@ def measure(problem: Problem) -> Result:
             "rate": rate,
             "loss": rounded(fresh),
             "kept": kept_rate(kept, problem.rates, fresh, task.silent),
+            "apart": _apart(problem, network, task, trained, rate, fresh),
             **_summary(kept),
         },
-        "quantities": _quantities(network, task, initial, trained),
+        # What an optimizer changes is read from the rates alone.
+        "quantities": {} if problem.variant else _quantities(network, task, initial, trained),
     }
+
+
+def _apart(
+    problem: Problem, network: Stack, task: Task, trained: Values, rate: float, fresh: float
+) -> dict[str, float | None] | None:
+    """As ``kept``, of a stack whose recurrent tensors alone have the rates, the rest its own."""
+    if network.layers == 1:
+        return None
+    recurrent = network.recurrent(trained)
+    loss, draw = problem.training(network, task)
+    trainer = Trainer(loss, draw, problem.optimizer, problem.rates, apart=recurrent, rest=rate)
+    _, losses = trainer.run(trained, seed=problem.seed + KEPT_SEED, steps=KEPT_STEPS)
+    return kept_rate(losses, problem.rates, fresh, task.silent)
 
 
 def _learning_rate(problem: Problem) -> float:

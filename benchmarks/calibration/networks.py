@@ -422,6 +422,11 @@ class Stack:
         """The tensors of a layer by their names within it."""
         return {name: parameters[full] for name, full in self.names(index, parameters).items()}
 
+    def recurrent(self, parameters: Mapping[str, Any]) -> list[str]:
+        """What the recurrent tensors of all layers are called in the checkpoint."""
+        of_layers = (self.names(index, parameters) for index in range(self.layers))
+        return [names[name] for names in of_layers for name in self.layer.recurrent(names)]
+
     def initialise(self, random: np.random.Generator) -> InitialValues:
         """Initial values by their names in the checkpoint."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.calibration.agreement import (
     CONSTANTS,
+    FACTOR,
     FAILURES,
     Comparison,
     Result,
@@ -16,25 +17,56 @@ from benchmarks.calibration.agreement import (
     learnt,
     share,
 )
+from benchmarks.calibration.rules import (
+    QUESTIONS,
+    Question,
+    Range,
+    assessments,
+    moved,
+    seen,
+    stacks,
+    told,
+)
 from benchmarks.calibration.sweep import RATES
-from memcurse_cli.schema.report import FACTOR
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "verdict.md"
 FIGURE = DOCS / "figures" / "usable_rate.svg"
 MARKS = ("<!-- calibration -->\n", "<!-- /calibration -->")
+NETWORK_MARKS = ("<!-- networks -->\n", "<!-- /networks -->")
+STACK_MARKS = ("<!-- stacks -->\n", "<!-- /stacks -->")
+OPTIMIZER_MARKS = ("<!-- optimizers -->\n", "<!-- /optimizers -->")
+ASKED: Mapping[Question, str] = {"initial": "from the start", "trained": "once trained"}
+VARIANTS = {
+    "decay 0.01": "AdamW, weight decay 0.01",
+    "decay 0.1": "AdamW, weight decay 0.1",
+    "schedule": "warm-up and cosine to zero",
+    "clip": "gradients clipped at norm 1",
+    "coloured": "inputs with ρ = 0.9",
+}
 ENOUGH = 0.9
 """The share of runs called cursed that has to fail."""
 MARKERS = {"dense": "o", "block diagonal": "s", "complex diagonal": "^", "LRU": "D", "S4D": "v"}
 
 
-def write_page(results: Sequence[Result]) -> None:
+def write_page(results: Sequence[Result], networks: Sequence[Result]) -> None:
     """Write the figure, and the tables between the marks of the page."""
     draw(results, FIGURE)
     text = PAGE.read_text(encoding="utf-8")
-    start = text.index(MARKS[0]) + len(MARKS[0])
-    end = text.index(MARKS[1])
-    PAGE.write_text(text[:start] + "\n" + tables(results) + "\n" + text[end:], encoding="utf-8")
+    for (start, end), table in written(results, networks).items():
+        before, after = text.index(start) + len(start), text.index(end)
+        text = f"{text[:before]}\n{table}\n{text[after:]}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def written(results: Sequence[Result], networks: Sequence[Result]) -> dict[tuple[str, str], str]:
+    """The tables of the page as Markdown, by the marks that they stand between."""
+    return {
+        MARKS: tables(results),
+        NETWORK_MARKS: network_table(networks),
+        STACK_MARKS: stack_table(networks),
+        OPTIMIZER_MARKS: optimizer_table(networks),
+    }
 
 
 def tables(results: Sequence[Result]) -> str:
@@ -69,6 +101,89 @@ def tables(results: Sequence[Result]) -> str:
             f"| {_spread(ratios)} |"
         )
     return "\n".join([*_verdict_table(results), "", *lines]) + "\n"
+
+
+def network_table(networks: Sequence[Result]) -> str:
+    """What the rule of each family was worth beside a guess, for both questions."""
+    columns = (
+        "networks",
+        "rate",
+        "calibration, held out",
+        "seen / told: median (10 to 90 %)",
+        "width",
+        "seen: median (10 to 90 %)",
+        "width",
+        "held out within the rule's range",
+        "within the guess's",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for asked in QUESTIONS:
+        for family, found in assessments(networks, asked).items():
+            rule, guess = found.within
+            held_out = len(found.held_out)
+            cells = (
+                family,
+                ASKED[asked],
+                f"{found.calibrated}, {held_out}",
+                _range(found.rule),
+                f"**{found.rule.width:.2g}**" if found.tells else f"{found.rule.width:.2g}",
+                _range(found.guess),
+                f"{found.guess.width:.2g}",
+                _of((rule, held_out)),
+                _of((guess, held_out)),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_left_out(networks)]) + "\n"
+
+
+def stack_table(networks: Sequence[Result]) -> str:
+    """What trained stacks bore over the smallest of their layers' rates."""
+    columns = (
+        "stacks",
+        "networks",
+        "all at one rate: seen / told, median (extremes)",
+        "the recurrent tensors alone",
+        "one layer by itself",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    single = {
+        family: found.rule.middle for family, found in assessments(networks, "trained").items()
+    }
+    for family, (together, apart) in stacks(networks).items():
+        cells = (
+            family,
+            str(len(together)),
+            _spread(together),
+            _spread(apart),
+            f"{single[family.removesuffix(' stack')]:.2g}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _left_out(networks: Sequence[Result]) -> Iterator[str]:
+    plain = [one for one in networks if not one["setup"]["variant"]]
+    untaught = sum(one["start"] is not None and seen(one, "trained") is None for one in plain)
+    lost = sum(told(one, "trained") is None for one in plain)
+    yield (
+        f"Not in the table: {untaught} of {len(plain)} setups, which learnt at no rate or kept "
+        f"their loss at none, and {lost} whose trained network is chaotic on white inputs."
+    )
+
+
+def optimizer_table(networks: Sequence[Result]) -> str:
+    """By how much the seen rate moves with what stands around Adam, and with coloured inputs."""
+    columns = ("with", *(f"{ASKED[asked]}: factor (extremes)" for asked in QUESTIONS), "networks")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for variant, said in VARIANTS.items():
+        factors = [moved(networks, variant, asked) for asked in QUESTIONS]
+        cells = (said, *map(_spread, factors), f"{len(factors[1])}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _range(found: Range) -> str:
+    return f"{found.middle:.2g} ({found.low:.2g} to {found.high:.2g})"
 
 
 def _verdict_table(results: Sequence[Result]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,15 +95,20 @@ class Trainer:
         draw: Draw,
         optimizer: Optimizer = ADAM,
         rates: Sequence[float] = RATES,
+        apart: Collection[str] = (),
+        rest: float = 0.0,
     ) -> None:
-        """All rates see the same batches."""
+        """All rates see the same batches; those of tensors ``apart`` alone, beside a ``rest``."""
         self.rates = tuple(rates)
         direction, several = optimizer.direction, jnp.asarray(rates, jnp.float32)
 
         def one_rate(parameters: Any, state: Any, rate: Any, batch: Any) -> Any:
             value, gradient = jax.value_and_grad(loss)(parameters, batch)
             updates, state = direction.update(gradient, state, parameters)
-            moved = jax.tree.map(lambda old, update: old - rate * update, parameters, updates)
+            moved = {
+                name: old - (rate if name in apart or not apart else rest) * updates[name]
+                for name, old in parameters.items()
+            }
             return moved, state, value
 
         every_rate = jax.vmap(one_rate, in_axes=(0, 0, 0, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from memcurse_cli.diagnosis.operating_point import (
     linearised_at_work,
 )
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import usable_rate
+from memcurse_cli.diagnosis.verdicts import rate_when_run, usable_rate
 from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, EigenvalueSummary, quantiles
@@ -39,10 +40,8 @@ CURVE = np.logspace(-1, 6, 57)  # the time constants of a curve in steps, eight 
 
 def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
     """Every figure of one layer, its verdict and its findings."""
-    dense, trained = None, recurrence.dense
-    settings = settings.of_layer(
-        [trained.tensor] if trained else [one.tensor for one in recurrence.parameters]
-    )
+    dense = None
+    settings = settings.of_layer(_trained(recurrence))
     working, point, withheld = linearised_at_work(recurrence, settings)
     moment = None
     if working.dense is None:
@@ -53,11 +52,22 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         from memcurse_cli.diagnosis.dense import diagnose_dense
 
         state, groups, dense = diagnose_dense(working, working.dense, settings, point, withheld)
-    hessian, reason, usable = None, withheld, UsableRate(None, None, withheld)
+    hessian, reason = None, withheld
     if withheld is None:
         hessian, reason = summarise_hessian(working, settings)
-        usable = usable_rate(recurrence, hessian, reason, settings)
     asked: dict[str, Any] = {}  # the fields that not every report has
+    ran = not_run = None
+    if settings.simulate or (settings.simulate is None and not recurrence.is_linear):
+        from memcurse_cli.diagnosis.simulation import simulate
+
+        ran, not_run = simulate(recurrence, settings)
+        asked |= {"simulation": ran, "not_simulated": not_run}
+    if not recurrence.is_linear:
+        usable = rate_when_run(recurrence, ran, not_run, withheld, settings)
+    elif withheld is None:
+        usable = usable_rate(recurrence, hessian, reason, settings)
+    else:
+        usable = UsableRate(None, None, withheld)
     storage = store_state(recurrence, settings, moment)
     asked["storage_reason" if isinstance(storage, str) else "storage"] = storage
     if settings.spectra and recurrence.hidden is not None:
@@ -69,14 +79,6 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         from memcurse_cli.diagnosis.gates import summarise_gates
 
         asked["gates"] = summarise_gates(recurrence, settings)
-    if settings.simulate or (settings.simulate is None and not recurrence.is_linear):
-        from memcurse_cli.diagnosis.simulation import simulate
-
-        asked["simulation"], asked["not_simulated"] = simulate(recurrence, settings)
-    if settings.learning_rates:
-        from memcurse_cli.diagnosis.optimizer import learning_rates
-
-        asked["learning_rates"] = learning_rates(recurrence, groups, usable, settings)
     found = LayerReport(
         name=recurrence.name,
         family=recurrence.family,
@@ -100,9 +102,23 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
         **asked,
     )
     layer = judged(found)
+    if settings.learning_rates:
+        from memcurse_cli.diagnosis.optimizer import learning_rates
+
+        layer = replace(layer, learning_rates=learning_rates(recurrence, layer, settings))
     if layer.verdict in ("watch", "cursed"):
         layer = replace(layer, lru_rate=_as_lru(recurrence, settings))
     return replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
+
+
+def _trained(recurrence: Recurrence) -> Iterator[str]:
+    """The recurrent tensors of a layer."""
+    if recurrence.dynamics is not None:
+        yield from recurrence.dynamics.tensors
+    elif recurrence.dense is not None:
+        yield recurrence.dense.tensor
+    for group in recurrence.parameters:
+        yield group.tensor
 
 
 def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -> WhatIf:
@@ -124,7 +140,7 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
 
 def _as_lru(recurrence: Recurrence, settings: Settings) -> UsableRate | None:
     """What an LRU of the same eigenvalues and the same output would bear."""
-    if recurrence.stable_by_construction:
+    if recurrence.stable_by_construction or not recurrence.is_linear:
         return None
     from memcurse_cli.families.rewriting import Rewriting, rewrite
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from memcurse_cli.diagnosis.findings import finding_of
@@ -12,17 +14,18 @@ from memcurse_cli.families.family import setting
 from memcurse_cli.schema.figures import ORDER, ParameterSummary, Verdict, effect_rank
 from memcurse_cli.schema.layer import StoredState, jacobian_of
 from memcurse_cli.schema.report import (
-    FACTOR,
     Action,
     Finding,
     LayerReport,
     Severity,
     StateType,
     by_rate,
+    groups_when_run,
     longest_memory,
     served,
     simulated_group,
     states_by_type,
+    step_effects,
     unit_of,
 )
 from memcurse_cli.schema.simulation import TOO_LARGE, SimulatedGroup
@@ -172,11 +175,12 @@ def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
             yield "Nothing of the recurrence is trained: no step is too large for it."
         return
     ratio, layer, usable = judged[0]
-    rate = number(layer.learning_rate)
-    group = max(layer.parameters, key=effect_rank, default=None)
-    if layer.verdict != "ok" and group is not None and group.step_effect is not None:
+    rate, known = number(layer.learning_rate), layer.usable_rate
+    effects = [(effect, group) for group, effect in step_effects(layer) if effect is not None]
+    effect, group = max(effects, key=itemgetter(0), default=(math.inf, None))
+    if layer.verdict != "ok" and group is not None and math.isfinite(effect):
         where = "the state" if len(layers) == 1 else f"the state of {layer.name}"
-        yield _step_words(settings, group, f"{where} by", group.step_effect)
+        yield _step_words(settings, group, f"{where} by", effect)
     recorded = settings.learning_rate_source not in (None, "option", "assumed")
     largest = layer.learning_rate == settings.learning_rate
     source = f" ({settings.learning_rate_source if largest else 'of its group'})" * recorded
@@ -186,9 +190,9 @@ def _rate_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
     )
     # Where layers have rates of their own, the worst need not be the one that bears the least.
     smallest = usable == min(one.usable for one in judged)
-    ends = f"{about(usable / FACTOR)} to {about(usable * FACTOR)}"
+    ends = "" if known is None else f" ({about(known.low or 0)} to {about(known.high or 0)})"
     subject = "Training" if smallest else layer.name
-    yield f"{subject} bears a rate of about {about(usable)} ({ends}); {yours}."
+    yield f"{subject} bears a rate of about {about(usable)}{ends}; {yours}."
 
 
 def _memory_words(
@@ -200,11 +204,10 @@ def _memory_words(
     short = _short_memory(layers, settings)
     if short is not None and any(map(unseen_memory, layers)):
         yield f"The gates alone keep {about(short[0])} of {count(short[1], 'step')}."
-    unjudged = [layer.simulation for layer in layers if layer.verdict == "not_judged"]
-    run = [simulation for simulation in unjudged if simulation is not None]
+    run = [layer for layer in layers if groups_when_run(layer)]
     if not run or findings:
         return
-    if chaotic := sum(simulation.chaotic for simulation in run):
+    if chaotic := sum(layer.simulation.chaotic for layer in run if layer.simulation):
         which = "it is" if len(layers) == 1 else f"{count(chaotic, 'layer')} are"
         yield f"Run on drawn inputs {which} chaotic: what perturbs the state grows."
         return
@@ -261,7 +264,7 @@ def actions(
             instead = "or "
     faster = [one for one in judged if one.ratio > 1]
     if faster:
-        names = ", ".join(dict.fromkeys(group.name for group in faster[0].layer.parameters))
+        names = ", ".join(dict.fromkeys(group.name for group, _ in step_effects(faster[0].layer)))
         if len(layers) > 1:
             names += f" of {faster[0].layer.name}"
         if len(faster) > 1:

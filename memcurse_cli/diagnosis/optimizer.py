@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.errors import CheckpointError
 from memcurse_cli.families.reading import split_name
 from memcurse_cli.families.recurrence import Recurrence
-from memcurse_cli.schema.figures import ParameterSummary
 from memcurse_cli.schema.layer import (
     AdamGroup,
     GroupRate,
@@ -25,7 +24,7 @@ from memcurse_cli.schema.layer import (
     RelativeSharpness,
     StepQuantiles,
 )
-from memcurse_cli.schema.report import UsableRate
+from memcurse_cli.schema.report import LayerReport, step_effects
 from memcurse_cli.theory.diagonality import diagonality_scores
 from memcurse_cli.theory.linalg import Array, Floats
 from memcurse_cli.theory.sensitivity import compensation, effective_steps, group_sensitivity
@@ -187,21 +186,16 @@ def _views(weight: Array, moment: Array) -> Iterator[tuple[Array, Array]]:
             yield one.T, its_moment.T
 
 
-def learning_rates(
-    recurrence: Recurrence,
-    parameters: Sequence[ParameterSummary],
-    usable: UsableRate,
-    settings: Settings,
-) -> LearningRates:
+def learning_rates(recurrence: Recurrence, layer: LayerReport, settings: Settings) -> LearningRates:
     """The rate to give to each recurrent group: the usable one, where the network's is larger."""
-    rest, groups = settings.learning_rate, []
-    for group in parameters:
-        rate = None if usable.rate is None else min(usable.rate, rest)
-        if group.step_effect == 0:  # no step on it changes the state
+    rest, groups, usable = settings.learning_rate, [], layer.usable_rate
+    for group, effect in step_effects(layer):
+        rate = None if usable is None or usable.rate is None else min(usable.rate, rest)
+        if effect == 0:  # no step on it changes the state
             rate = rest
         at_limit = None  # the rate at which the step effect, which grows with it, is at the limit
-        if group.step_effect:
-            at_limit = group.learning_rate * (settings.step_limit / group.step_effect)
+        if effect and math.isfinite(effect):
+            at_limit = group.learning_rate * (settings.step_limit / effect)
         share = None if rate is None else rate / rest
         groups.append(GroupRate(group.name, group.tensor, at_limit, rate, share))
     sharpness: RelativeSharpness | None = None

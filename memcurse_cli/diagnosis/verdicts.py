@@ -1,13 +1,15 @@
 """From a sensitivity to the learning rate that training bears, and what ends training beyond it.
 
 Where a step can push eigenvalues out of the unit disk, the loss *diverges*; where it cannot, the
-output changes by as much as itself in every step and the loss *stalls*. docs/verdict.md has the
-runs behind the constants.
+output changes by as much as itself in every step and the loss *stalls*. Of a cell without a closed
+form it is the state that does, as it is run. docs/verdict.md has the runs behind the constants.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +17,44 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.schema.figures import Direction, HessianSummary, quantiles
 from memcurse_cli.schema.report import UsableRate, known_rate
+from memcurse_cli.schema.simulation import Simulation
+from memcurse_cli.wording import about
 
 # How far Adam's signs pull one way: half-way, in log, from independent to in concert.
 ALIGNMENT = 0.5
 # lr √κ(λ) times an eigenvalue's shift per unit of the step, at which training diverges.
 DIVERGENCE_EFFECT = 1.2
 STALL_EFFECT = 2.3  # lr √(tr H / E y²), the relative change of the output, at which it stalls
+
+
+class Rule(NamedTuple):
+    """At what change of the state in a step the networks of a family stall."""
+
+    effect: float  # the median
+    low: float  # the 10 and 90 % quantiles, as multiples of it
+    high: float
+
+
+class Borne(NamedTuple):
+    """The rates that the networks of a family bore, where their weights do not tell which."""
+
+    rate: float  # the median
+    low: float  # the 10 and 90 % quantiles
+    high: float
+
+
+RULES: Mapping[str, Rule | Borne] = {
+    "initial GRU": Borne(0.1, 0.0185, 0.215),
+    "trained GRU": Borne(0.0464, 0.0171, 0.0464),
+    "initial LSTM": Borne(0.0464, 0.0136, 0.0736),
+    "trained LSTM": Borne(0.0464, 0.00858, 0.1),
+    "initial tanh": Rule(0.115, 0.355, 3.98),
+    "trained tanh": Rule(0.228, 0.161, 1.27),
+}
+"""By the cell, and whether its weights are as an initialiser left them or trained."""
+
+MEMORIES = 3
+"""A run of so many memories shows what one of the whole horizon would."""
 
 UNMEASURED = ", where no usable rate was measured"
 
@@ -62,6 +96,42 @@ def direction(
     return "scaling"
 
 
+def rate_when_run(
+    recurrence: Recurrence,
+    ran: Simulation | None,
+    not_run: str | None,
+    withheld: str | None,
+    settings: Settings,
+) -> UsableRate:
+    """The largest usable learning rate of a layer without a closed form, by what it did when run.
+
+    ``lr √(Σ E‖dh/dω‖² / E‖h‖²) = c``, with the sum over all entries of all tensors of the cell and
+    the c of `RULES`. Where ``ran`` is None, ``not_run`` says why; of a cell that was not measured
+    ``withheld`` says why no linear figure holds.
+    """
+    dynamics = recurrence.dynamics
+    if dynamics is None or not dynamics.plain:
+        return UsableRate(None, None, withheld or _unmeasured(recurrence))
+    measured_on = f"{'initial' if dynamics.initial else 'trained'} {dynamics.plain}"
+    rule, horizon = RULES[measured_on], settings.horizon or 0
+    reason = _beyond_measurement(settings)
+    if reason is None and isinstance(rule, Borne):
+        bore = "{} ({} to {})".format(*map(about, rule))
+        reason = f"its weights do not tell its rate, and {measured_on} networks bore {bore}"
+    if reason is not None or ran is None or isinstance(rule, Borne):
+        return UsableRate(None, None, reason or not_run or "it was not run")
+    if ran.exponent is not None and ran.exponent.value * horizon > 1:
+        return UsableRate(None, None, "on such inputs it is chaotic (give yours with --inputs)")
+    memory = horizon if ran.memory is None else MEMORIES * ran.memory.value
+    if ran.steps < min(horizon, memory):
+        return UsableRate(None, None, f"it was run for {ran.steps} steps only (--simulate)")
+    moved = sum(group.sensitivity.value for group in ran.groups)
+    if moved == 0:
+        return UsableRate(None, None, "no parameter changes its state")
+    bears = rule.effect * math.sqrt(recurrence.size * ran.second_moment.value / moved)
+    return known_rate(bears, "stall", (rule.low, rule.high), measured_on)
+
+
 def usable_rate(
     recurrence: Recurrence,
     hessian: HessianSummary | None,
@@ -73,7 +143,7 @@ def usable_rate(
     A group that no step may make diverge, as one of an LRU, has none where its Hessian, and with
     it the change of the output, is not known for ``hessian_reason``.
     """
-    reason = _reason(recurrence, settings)
+    reason = _unmeasured(recurrence) or _beyond_measurement(settings)
     if reason is not None:
         return UsableRate(None, None, reason)
     divergence = _divergence_rate(recurrence, settings)
@@ -92,20 +162,25 @@ def usable_rate(
     return UsableRate(None, None, f"the Hessian of its output is not known ({unknown})")
 
 
-def _reason(recurrence: Recurrence, settings: Settings) -> str | None:
+def _unmeasured(recurrence: Recurrence) -> str | None:
     """Why nothing that was measured applies to the layer, or None where it does."""
     if recurrence.hidden_feedback:
         return f"its gates see the hidden state{UNMEASURED}"
     if recurrence.input_dependent:
         return f"inputs move its gates{UNMEASURED}"
-    if recurrence.dense is None and not recurrence.parameters:
-        return "nothing of the recurrence is trained"
-    if settings.adaptive is False:
-        used = settings.optimizer or "another optimizer"
-        return f"it is trained with {used}, and usable rates were measured with Adam"
     of_matrix = "linear" if recurrence.dense is None else recurrence.dense.activation
     if (of_matrix, recurrence.activation) != ("linear", "linear"):
         return f"it has an activation between steps{UNMEASURED}"
+    if recurrence.dense is None and not recurrence.parameters:
+        return "nothing of the recurrence is trained"
+    return None
+
+
+def _beyond_measurement(settings: Settings) -> str | None:
+    """Why what was measured does not apply to how it is trained, or None where it does."""
+    if settings.adaptive is False:
+        used = settings.optimizer or "another optimizer"
+        return f"it is trained with {used}, and usable rates were measured with Adam"
     if settings.horizon is None:
         return f"its sequence has no end{UNMEASURED} (give --horizon T)"
     return None

@@ -330,5 +330,37 @@ def sigmoid(x: Floats) -> Floats:
     return np.exp(log_sigmoid(x))
 
 
+UNTOUCHED = 0.01
+"""How far, relatively, weights may be from what an initialiser leaves: rounding, or a few steps."""
+
+
+def as_initialised(
+    hidden: Iterable[Floats], inputs: Iterable[Floats], biases: Iterable[Floats]
+) -> bool:
+    """Whether the weights of a cell of H units stand as a library's initialiser left them.
+
+    Orthogonal hidden matrices, of each gate or of all in one, ``Σ WᵀW ∝ I`` (Keras, Flax); biases
+    that are the same for all units; or all within, and up to, ±1/√H (PyTorch, Equinox). Training
+    ends each of these in a few steps.
+
+    Args:
+        hidden: (H, P) of each gate, of what it sees of the state.
+        inputs: (H, inputs) of each.
+        biases: (H,) of each, one for every tensor that has a part of it.
+    """
+    matrices, offsets = [*hidden], [*biases]
+    size = len(matrices[0])
+    if size < 2:
+        return False
+    gram = np.sum([matrix.T @ matrix for matrix in matrices], axis=0)
+    scale = float(np.trace(gram)) / len(gram)
+    if np.abs(gram - scale * np.eye(len(gram))).max() < UNTOUCHED * scale:
+        return True
+    if offsets and all(np.ptp(one) == 0 for one in offsets):
+        return True
+    largest = max(float(np.abs(one).max()) for one in (*matrices, *inputs, *offsets) if one.size)
+    return abs(largest * math.sqrt(size) - 1) < UNTOUCHED
+
+
 Matrix = Literal["B", "C", "D"]
 REAL, IMAGINARY = "real", "imaginary"

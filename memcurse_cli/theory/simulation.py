@@ -50,6 +50,8 @@ class CellDynamics(Struct, frozen=True):
     owners: Mapping[str, Integers] = {}
     noisy: bool = False  # what it is given is drawn for every state, and is no input of the layer
     diagonal: bool = False  # no unit sees another: the norm of a perturbation is its largest entry
+    plain: str = ""  # ``GRU``, ``LSTM`` or ``tanh``: the cell that it is, with nothing added
+    initial: bool = False  # its weights stand as an initialiser left them
 
     @property
     def step(self) -> int:

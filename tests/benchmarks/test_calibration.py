@@ -21,12 +21,19 @@ from benchmarks.calibration.agreement import (
     learnt,
     share,
 )
+from benchmarks.calibration.measure import RESULTS as NETWORK_RESULTS
+from benchmarks.calibration.measure import load
 from benchmarks.calibration.outcomes import outcomes
-from benchmarks.calibration.page import ENOUGH, MARKS, PAGE, tables
+from benchmarks.calibration.page import ENOUGH, PAGE, tables, written
+from benchmarks.calibration.problems import PROBLEMS
+from benchmarks.calibration.rules import assessments
+from benchmarks.calibration.rules import comparisons as compared_networks
 from benchmarks.calibration.setups import NETWORKS, SETUPS
 from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, initialise, sweep
 from memcurse_cli import inspect
+from memcurse_cli.diagnosis.verdicts import RULES, Borne
 from memcurse_cli.schema.report import known_rate, rate_verdict
+from memcurse_cli.wording import about
 
 README = PAGE.parents[1] / "README.md"
 
@@ -36,6 +43,11 @@ def results() -> list[dict[str, Any]]:
     document = json.loads(RESULTS.read_text())
     assert document["rates"] == list(RATES)
     return document["setups"]
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[dict[str, Any]]:
+    return [*load(NETWORK_RESULTS).values()]
 
 
 def test_four_in_five_held_out_rates_are_within_the_factor(results: list[dict[str, Any]]) -> None:
@@ -75,10 +87,43 @@ def test_a_row_of_the_table_that_misses_says_so(results: list[dict[str, Any]]) -
     assert any(missed for _, missed in last)
 
 
-def test_the_page_shows_these_numbers(results: list[dict[str, Any]]) -> None:
+def test_the_page_shows_these_numbers(
+    results: list[dict[str, Any]], networks: list[dict[str, Any]]
+) -> None:
     text = PAGE.read_text()
-    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
-    assert text[start:end].strip() == tables(results).strip()
+    for (start, end), table in written(results, networks).items():
+        assert text.partition(start)[2].partition(end)[0].strip() == table.strip()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_cell_is_judged_where_its_rule_knows_more_than_a_guess(
+    networks: list[dict[str, Any]], name: str
+) -> None:
+    question, cell = name.split()
+    found, rule = assessments(networks, question)[cell], RULES[name]
+    assert found.calibrated >= 5
+    if isinstance(rule, Borne):
+        assert not found.tells
+        low, middle, high = found.guess
+        assert (rule.low, rule.rate, rule.high) == pytest.approx((low, middle, high), rel=0.02)
+    else:
+        assert found.tells
+        low, middle, high = found.rule
+        ends = rule.effect * rule.low, rule.effect, rule.effect * rule.high
+        assert ends == pytest.approx((low, middle, high), rel=0.02)
+
+
+def test_an_initial_gru_is_told_the_rates_that_sweeps_saw(networks: list[dict[str, Any]]) -> None:
+    problem = next(one for one in PROBLEMS if one.kind == "GRU" and one.held_out)
+    weights = problem.initial(problem.network(problem.assignment()))
+    said = inspect(weights, horizon=problem.horizon).layers[0].not_judged
+    rule = RULES["initial GRU"]
+    assert isinstance(rule, Borne)
+    assert f"bore {about(rule.rate)} ({about(rule.low)} to {about(rule.high)})" in said
+    initial = (one for one in compared_networks(networks, "initial") if one.family == "GRU")
+    held_out = [one.seen for one in initial if one.held_out and one.layers == 1]
+    within = [rule.low * 0.99 <= rate <= rule.high * 1.01 for rate in held_out]
+    assert sum(within) >= 0.7 * len(within) > 0
 
 
 @pytest.mark.parametrize("index", [0, 3, 80, 84])

@@ -117,7 +117,7 @@ def test_a_layer_that_was_not_judged_passes_with_a_warning_unless_told_otherwise
     gru = SAMPLES / "gru.safetensors"
     passed = memcurse("check", gru)
     assert passed.returncode == 0
-    assert "l0 was not judged: its gates see the hidden state" in " ".join(passed.stdout.split())
+    assert "l0 was not judged: its weights do not tell its rate" in " ".join(passed.stdout.split())
     assert memcurse("check", gru, "--fail-on", "not-judged").returncode == 1
     assert memcurse("check", gru, "--max-verdict", "watch").returncode == 1
     (tmp_path / "memcurse.toml").write_text('[check]\nfail-on = "not-judged"\nmin-memory = 4\n')

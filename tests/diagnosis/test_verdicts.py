@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from diagnosis.build import finding, only
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -15,7 +16,13 @@ from memcurse_cli import inspect
 from memcurse_cli.diagnosis.diagnose import diagnose
 from memcurse_cli.diagnosis.model import sentence
 from memcurse_cli.diagnosis.settings import Settings
-from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, STALL_EFFECT, direction
+from memcurse_cli.diagnosis.verdicts import (
+    DIVERGENCE_EFFECT,
+    RULES,
+    STALL_EFFECT,
+    Rule,
+    direction,
+)
 from memcurse_cli.families.recurrence import ParameterGroup, Recurrence
 from memcurse_cli.families.rewriting import Rewriting
 from memcurse_cli.schema.report import UsableRate
@@ -144,8 +151,6 @@ def dense(matrix: NDArray[np.float64]) -> dict[str, Any]:
 
 GRU = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4)) / 9}
 GRU |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
-TANH = {"weight_ih_l0": np.ones((4, 2)), "weight_hh_l0": 0.5 * np.eye(4)}
-TANH |= {"bias_ih_l0": np.zeros(4), "bias_hh_l0": np.zeros(4)}
 MAMBA = {"A_log": np.zeros((8, 4)), "D": np.ones(8), "dt_proj.bias": np.zeros(8)}
 MAMBA |= {"dt_proj.weight": np.ones((8, 2)), "x_proj.weight": np.ones((10, 8))}
 WITHOUT_OUTPUT = {name: array for name, array in lru(0.01, 1.0).items() if name[0] not in "BCD"}
@@ -154,9 +159,10 @@ WITHOUT_OUTPUT = {name: array for name, array in lru(0.01, 1.0).items() if name[
 @pytest.mark.parametrize(
     ("state", "horizon", "reason"),
     [
-        (GRU, HORIZON, "gates see the hidden state"),
+        (GRU, HORIZON, "initial GRU networks bore"),
+        (torch.nn.LSTM(2, 4, proj_size=2).state_dict(), HORIZON, "gates see the hidden state"),
         ({f"mixer.{name}": array for name, array in MAMBA.items()}, HORIZON, "inputs move"),
-        (TANH, HORIZON, "an activation between steps"),
+        ({"W_rec": 0.1 * np.eye(4), "W_in": np.ones((4, 2))}, HORIZON, "an activation between"),
         (lru(0.01, 1.0), math.inf, "give --horizon T"),
         (WITHOUT_OUTPUT, HORIZON, "neither B nor C"),
         (dense(3 * np.eye(3)), 1000, "explodes within the horizon"),
@@ -176,6 +182,50 @@ def test_what_was_not_measured_is_not_judged_and_says_why(
     assert reason in report.sentence
     assert " 0 %" not in report.sentence
     assert layer.lru_rate is None
+
+
+def moved(network: torch.nn.Module, far: float) -> dict[str, Any]:
+    """Weights that are no longer those of an initialiser."""
+    random = np.random.default_rng(0)
+    state = {name: value.double().numpy() for name, value in network.state_dict().items()}
+    return {
+        name: value + far * random.standard_normal(value.shape) for name, value in state.items()
+    }
+
+
+def test_a_tanh_layer_stalls_where_a_step_changes_its_state_by_what_was_measured() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.RNN(2, 16)
+    for state, question in ((network.state_dict(), "initial"), (moved(network, 0.05), "trained")):
+        layer, rule = only(state, horizon=HORIZON), RULES[f"{question} tanh"]
+        effects = [group.step_effect.value / 1e-3 for group in layer.simulation.groups]
+        found = layer.usable_rate
+        assert len(effects) == 4
+        assert isinstance(rule, Rule)
+        assert found.rate == pytest.approx(rule.effect / math.hypot(*effects), rel=1e-12)
+        assert (found.low, found.high) == pytest.approx(
+            (rule.low * found.rate, rule.high * found.rate)
+        )
+        assert (found.limited_by, found.measured_on) == ("stall", f"{question} tanh")
+        slower = only(state, horizon=HORIZON, learning_rate=1e-5)
+        assert slower.usable_rate.rate == pytest.approx(found.rate)
+        assert slower.verdict == "ok"
+        assert only(state, horizon=HORIZON, learning_rate=1.0).verdict == "cursed"
+
+
+def test_a_run_that_grows_or_ends_too_soon_tells_no_rate() -> None:
+    torch.manual_seed(0)
+    chaotic = only(moved(torch.nn.RNN(2, 64), 1.0), horizon=HORIZON)
+    assert chaotic.simulation.chaotic
+    assert "chaotic (give yours with --inputs)" in chaotic.usable_rate.reason
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((64, 64)))[0]
+    quiet = {"weight_hh_l0": 0.99999 * turn, "weight_ih_l0": np.full((64, 1), 1e-4)}
+    slow = only(quiet, horizon=10**6)
+    assert slow.simulation.steps < 10**6
+    assert f"for {slow.simulation.steps} steps only (--simulate)" in slow.not_judged
+    brief = only(moved(torch.nn.RNN(2, 64), 0.01), horizon=10**6)
+    assert brief.simulation.steps < 10**6
+    assert brief.usable_rate.rate is not None
 
 
 def test_steps_that_are_not_adams_are_not_judged() -> None:

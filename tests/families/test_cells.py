@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from families.cell_steps import CASES, Case, H
 from families.derivatives import check_derivatives, read_found
 from families.oracles import assert_same_spectrum, read_layers
@@ -213,3 +216,38 @@ def test_what_no_node_says_is_passed_over(said: str, tmp_path: Path) -> None:
     save_file(arrays, path, metadata={"rnn/LSTM": said})
     (layer,) = read_layers(path).values()
     assert layer.family == "onnx_lstm"
+
+
+def initial(network: torch.nn.Module) -> bool:
+    arrays = {name: value.double().numpy() for name, value in network.state_dict().items()}
+    dynamics = read_found(arrays, simulate=True).dynamics
+    assert dynamics is not None
+    assert dynamics.plain == {"RNN": "tanh"}.get(type(network).__name__, type(network).__name__)
+    return dynamics.initial
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM])
+@pytest.mark.parametrize("initialiser", ["torch", "orthogonal", "by gate", "constant biases"])
+def test_weights_are_known_as_an_initialiser_leaves_them_until_they_are_trained(
+    kind: Callable[..., torch.nn.RNNBase], initialiser: str
+) -> None:
+    torch.manual_seed(0)
+    network = kind(3, 16)
+    weights = network.weight_hh_l0
+    if initialiser == "orthogonal":
+        torch.nn.init.orthogonal_(weights, gain=0.9)
+    elif initialiser == "by gate":
+        for gate in weights.detach().split(16):
+            torch.nn.init.orthogonal_(gate)
+    elif initialiser == "constant biases":
+        torch.nn.init.xavier_normal_(weights)
+        for bias in (network.bias_ih_l0, network.bias_hh_l0):
+            torch.nn.init.zeros_(bias)
+    assert initial(network)
+    assert initial(copy.deepcopy(network).bfloat16())
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        (network(torch.randn(10, 4, 3))[0][-1] - 1).square().mean().backward()
+        optimizer.step()
+    assert not initial(network)

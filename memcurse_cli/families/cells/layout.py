@@ -36,7 +36,12 @@ from memcurse_cli.families.gate_inputs import (
     peephole_drive,
     squared_rows,
 )
-from memcurse_cli.families.reading import group_by_module, misfit, shown_shape
+from memcurse_cli.families.reading import (
+    as_initialised,
+    group_by_module,
+    misfit,
+    shown_shape,
+)
 from memcurse_cli.families.recurrence import Floats, HiddenSpectra, Recurrence
 from memcurse_cli.families.selective.law import LawFamily, Layer, Seen, Slot
 from memcurse_cli.theory.duals import ACTIVATIONS
@@ -625,4 +630,20 @@ def dynamics_of(cell: Cell, variant: Variant) -> CellDynamics | None:
         begin=begin,
         weights=len(gates) * size * (width + shown),
         bent=bent,
+        plain=_plain(cell, variant, gates),
+        initial=as_initialised(
+            cell.hidden.values(),
+            (cell.inputs or {}).values(),
+            [part.values for bias in cell.biases.values() for part in bias.parts],
+        ),
     )
+
+
+def _plain(cell: Cell, variant: Variant, gates: Collection[str]) -> str:
+    """As of `CellDynamics`: sigmoids open its gates, and nothing projects or peeps."""
+    if not variant.opening.smooth or variant.added or cell.projection is not None:
+        return ""
+    if gates == {"state"}:
+        return "tanh" if variant.activation == "tanh" else ""
+    cells = {frozenset(IFGO): "LSTM", frozenset(RZN): "GRU"}
+    return "" if cell.peepholes else cells.get(frozenset(gates), "")

@@ -97,9 +97,9 @@ MEANINGS = {
     "sensitivity κ": "E|dh/dω|² / E|h|² of a parameter ω, its p99: the squared relative change of "
     "the state per unit of ω.",
     "usable rate": "The largest learning rate that training with Adam is expected to bear, within "
-    "a factor of three.",
+    "a range.",
     "your rate": "The largest rate that the checkpoint records, or that was given.",
-    "verdict": "Your rate against the usable one: ok below a third, cursed above three times it.",
+    "verdict": "Your rate against the usable one: ok below its range, cursed above.",
     "a step is": "What it does to the eigenvalues: destabilising moves |λ| and can take it past 1, "
     "decorrelating turns their angle, scaling does neither.",
 }

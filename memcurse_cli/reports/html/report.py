@@ -120,7 +120,7 @@ def rate_bar(report: Report) -> RateBar | None:
     for _, layer, rate in by_rate(report.layers):
         low, high = (part_of(layer.usable_rate, end) for end in ("low", "high"))
         rates = layer.learning_rate, rate, low, high
-        if layer.parameters and layer.verdict != "not_judged" and all(rates) and min(rates) > 0:
+        if layer.verdict != "not_judged" and all(rates) and min(rates) > 0:
             return RateBar(*rates)
     return None
 
