@@ -27,6 +27,7 @@ from benchmarks.calibration.rules import (
     stacks,
     told,
 )
+from benchmarks.calibration.rules import comparisons as compared
 from benchmarks.calibration.sweep import RATES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -146,16 +147,17 @@ def stack_table(networks: Sequence[Result]) -> str:
         "one layer by itself",
     )
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    single = {
-        family: found.rule.middle for family, found in assessments(networks, "trained").items()
-    }
+    single: dict[str, list[float]] = {}
+    for one in compared(networks, "trained"):
+        if one.layers == 1:
+            single.setdefault(one.family, []).append(one.ratio)
     for family, (together, apart) in stacks(networks).items():
         cells = (
             family,
             str(len(together)),
             _spread(together),
             _spread(apart),
-            f"{single[family.removesuffix(' stack')]:.2g}",
+            _spread(sorted(single[family.removesuffix(" stack")])),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

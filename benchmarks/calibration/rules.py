@@ -16,6 +16,8 @@ Result = Mapping[str, Any]
 Question = Literal["initial", "trained"]
 QUESTIONS: tuple[Question, ...] = ("initial", "trained")
 LEVELS = 0.1, 0.5, 0.9
+FEWEST = 3
+"""Setups that a range is taken of."""
 CLASSES = "copying", "digits"
 UNTAUGHT = 0.5
 """The lowest cross-entropy of these, as a share of a silent student's, from which no rate taught
@@ -122,7 +124,7 @@ class Assessment(NamedTuple):
 
 
 def assessments(results: Iterable[Result], question: Question) -> dict[str, Assessment]:
-    """That of every family of which some setups calibrate; stacks are families of their own."""
+    """That of every family of which enough setups calibrate; stacks are families of their own."""
     families: dict[str, list[Comparison]] = {}
     for one in comparisons(results, question):
         stacked = one.layers > 1 and not one.family.endswith("stack")
@@ -130,7 +132,7 @@ def assessments(results: Iterable[Result], question: Question) -> dict[str, Asse
     return {
         family: assess(ours)
         for family, ours in sorted(families.items())
-        if not all(one.held_out for one in ours)
+        if sum(not one.held_out for one in ours) >= FEWEST
     }
 
 
