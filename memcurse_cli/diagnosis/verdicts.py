@@ -112,14 +112,15 @@ def rate_when_run(
     dynamics = recurrence.dynamics
     if dynamics is None or not dynamics.plain:
         return UsableRate(None, None, withheld or _unmeasured(recurrence))
+    reason = _beyond_measurement(settings)
+    if reason is not None or ran is None:
+        return UsableRate(None, None, reason or not_run or "it was not run")
     measured_on = f"{'initial' if dynamics.initial else 'trained'} {dynamics.plain}"
     rule, horizon = RULES[measured_on], settings.horizon or 0
-    reason = _beyond_measurement(settings)
-    if reason is None and isinstance(rule, Borne):
+    if isinstance(rule, Borne):
         bore = "{} ({} to {})".format(*map(about, rule))
         reason = f"its weights do not tell its rate, and {measured_on} networks bore {bore}"
-    if reason is not None or ran is None or isinstance(rule, Borne):
-        return UsableRate(None, None, reason or not_run or "it was not run")
+        return UsableRate(None, None, reason)
     if ran.exponent is not None and ran.exponent.value * horizon > 1:
         return UsableRate(None, None, "on such inputs it is chaotic (give yours with --inputs)")
     memory = horizon if ran.memory is None else MEMORIES * ran.memory.value

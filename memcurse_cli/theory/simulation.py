@@ -51,7 +51,12 @@ class CellDynamics(Struct, frozen=True):
     noisy: bool = False  # what it is given is drawn for every state, and is no input of the layer
     diagonal: bool = False  # no unit sees another: the norm of a perturbation is its largest entry
     plain: str = ""  # ``GRU``, ``LSTM`` or ``tanh``: the cell that it is, with nothing added
-    initial: bool = False  # its weights stand as an initialiser left them
+    untouched: Callable[[], bool] = lambda: False  # asks its weights for `initial`
+
+    @property
+    def initial(self) -> bool:
+        """Whether its weights stand as an initialiser left them, for which all are read."""
+        return self.untouched()
 
     @property
     def step(self) -> int:

@@ -228,6 +228,13 @@ def test_a_run_that_grows_or_ends_too_soon_tells_no_rate() -> None:
     assert brief.usable_rate.rate is not None
 
 
+def test_weights_of_a_cell_that_is_too_large_to_run_are_not_read() -> None:
+    large = torch.nn.LSTM(2, 512)
+    report = inspect(large.state_dict(), horizon=HORIZON)
+    assert report.checkpoint.bytes_read == 2 * 4 * large.bias_hh_l0.numel()
+    assert "without --simulate" in report.usable_rate.reason
+
+
 def test_steps_that_are_not_adams_are_not_judged() -> None:
     """Unless nothing is trained, which no optimizer can make diverge."""
     settings = Settings(horizon=HORIZON, adaptive=False, optimizer="SGD")

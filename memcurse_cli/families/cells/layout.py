@@ -631,7 +631,7 @@ def dynamics_of(cell: Cell, variant: Variant) -> CellDynamics | None:
         weights=len(gates) * size * (width + shown),
         bent=bent,
         plain=_plain(cell, variant, gates),
-        initial=as_initialised(
+        untouched=lambda: as_initialised(
             cell.hidden.values(),
             (cell.inputs or {}).values(),
             [part.values for bias in cell.biases.values() for part in bias.parts],
