@@ -1,9 +1,8 @@
 """`python -m benchmarks.calibration`: train every setup, compare what was seen with the report.
 
 Writes results.json here, and with it and networks.json the figure and the numbers of
-docs/verdict.md. A setup that
-is in results.json already is not trained again, about 8 s each; `--again` starts afresh. What the
-report says of the weights before training is always taken anew.
+docs/verdict.md. A setup that is in results.json already is not trained again, about 8 s each;
+`--again` starts afresh. What the report says of the weights before training is always taken anew.
 """
 
 from __future__ import annotations

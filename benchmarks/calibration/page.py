@@ -22,12 +22,11 @@ from benchmarks.calibration.rules import (
     Question,
     Range,
     assessments,
+    by_family,
     moved,
     seen,
-    stacks,
     told,
 )
-from benchmarks.calibration.rules import comparisons as compared
 from benchmarks.calibration.sweep import RATES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -117,7 +116,7 @@ def network_table(networks: Sequence[Result]) -> str:
         "held out within the rule's range",
         "within the guess's",
     )
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = _header(columns)
     for asked in QUESTIONS:
         for family, found in assessments(networks, asked).items():
             rule, guess = found.within
@@ -146,21 +145,26 @@ def stack_table(networks: Sequence[Result]) -> str:
         "the recurrent tensors alone",
         "one layer by itself",
     )
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    single: dict[str, list[float]] = {}
-    for one in compared(networks, "trained"):
-        if one.layers == 1:
-            single.setdefault(one.family, []).append(one.ratio)
-    for family, (together, apart) in stacks(networks).items():
+    lines = _header(columns)
+    found = by_family(networks, "trained")
+    for family, ours in found.items():
+        if not family.endswith("stack"):
+            continue
+        single = found[family.removesuffix(" stack")]
         cells = (
             family,
-            str(len(together)),
-            _spread(together),
-            _spread(apart),
-            _spread(sorted(single[family.removesuffix(" stack")])),
+            str(len(ours)),
+            _spread(sorted(one.ratio for one in ours)),
+            _spread(sorted(one.apart / one.told for one in ours if one.apart)),
+            _spread(sorted(one.ratio for one in single)),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _header(columns: Sequence[str]) -> list[str]:
+    """The first two lines of a table; its rows are to follow."""
+    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
 
 
 def _left_out(networks: Sequence[Result]) -> Iterator[str]:
@@ -176,7 +180,7 @@ def _left_out(networks: Sequence[Result]) -> Iterator[str]:
 def optimizer_table(networks: Sequence[Result]) -> str:
     """By how much the seen rate moves with what stands around Adam, and with coloured inputs."""
     columns = ("with", *(f"{ASKED[asked]}: factor (extremes)" for asked in QUESTIONS), "networks")
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = _header(columns)
     for variant, said in VARIANTS.items():
         factors = [moved(networks, variant, asked) for asked in QUESTIONS]
         cells = (said, *map(_spread, factors), f"{len(factors[1])}")
@@ -191,7 +195,7 @@ def _range(found: Range) -> str:
 def _verdict_table(results: Sequence[Result]) -> list[str]:
     """What became of the runs of each verdict; a share of failures below `ENOUGH` is said."""
     columns = ("limited by", "setups", "ok: diverge", "ok: stall", "watch: fail", "cursed: fail")
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines = _header(columns)
     for limited_by in CONSTANTS:
         for held_out in (False, True):
             ours = [one for one in results if learnt(one) and one["held_out"] == held_out]

@@ -27,11 +27,11 @@ anything; of a squared error it is `HOPELESS`."""
 class Comparison(NamedTuple):
     """One setup and one question."""
 
-    family: str
-    layers: int
+    family: str  # stacks are families of their own
     held_out: bool
     told: float  # by the rule, of a cell that is run without its constant
     seen: float  # the largest rate that learnt, or that kept the loss
+    apart: float | None  # that of a trained stack's recurrent tensors alone
 
     @property
     def ratio(self) -> float:
@@ -96,9 +96,13 @@ def comparisons(results: Iterable[Result], question: Question) -> Iterator[Compa
         setup = result["setup"]
         if setup["variant"] or (question == "initial" and result["start"] is None):
             continue
-        rates = told(result, question), seen(result, question)
-        if rates[0] is not None and rates[1] is not None:
-            yield Comparison(setup["kind"], setup["layers"], setup["held_out"], *rates)
+        kind, rates = setup["kind"], (told(result, question), seen(result, question))
+        if rates[0] is None or rates[1] is None:
+            continue
+        stacked = setup["layers"] > 1 and not kind.endswith("stack")
+        apart = result["trained"]["apart"] if question == "trained" else None
+        family = f"{kind} stack" if stacked else kind
+        yield Comparison(family, setup["held_out"], *rates, apart and apart["rate"])
 
 
 class Assessment(NamedTuple):
@@ -123,15 +127,19 @@ class Assessment(NamedTuple):
         )
 
 
-def assessments(results: Iterable[Result], question: Question) -> dict[str, Assessment]:
-    """That of every family of which enough setups calibrate; stacks are families of their own."""
+def by_family(results: Iterable[Result], question: Question) -> dict[str, list[Comparison]]:
+    """The comparisons of every family, in the order of their names."""
     families: dict[str, list[Comparison]] = {}
     for one in comparisons(results, question):
-        stacked = one.layers > 1 and not one.family.endswith("stack")
-        families.setdefault(f"{one.family} stack" if stacked else one.family, []).append(one)
+        families.setdefault(one.family, []).append(one)
+    return dict(sorted(families.items()))
+
+
+def assessments(results: Iterable[Result], question: Question) -> dict[str, Assessment]:
+    """That of every family of which enough setups calibrate."""
     return {
         family: assess(ours)
-        for family, ours in sorted(families.items())
+        for family, ours in by_family(results, question).items()
         if sum(not one.held_out for one in ours) >= FEWEST
     }
 
@@ -145,29 +153,6 @@ def assess(ours: Sequence[Comparison]) -> Assessment:
         Range.of(one.seen for one in calibration),
         tuple(one for one in ours if one.held_out),
     )
-
-
-def stacks(results: Iterable[Result]) -> dict[str, tuple[list[float], list[float]]]:
-    """Of trained stacks what was seen over what was told, by kind and in order.
-
-    First with all tensors at one rate, then with the recurrent ones alone. As nothing is fitted to
-    stacks, those that calibrate and those that are held out stand together.
-    """
-    found: dict[str, tuple[list[float], list[float]]] = {}
-    for result in results:
-        setup, apart = result["setup"], result["trained"]["apart"]
-        if setup["layers"] == 1 or setup["variant"]:
-            continue
-        rates = told(result, "trained"), seen(result, "trained")
-        if rates[0] is None or rates[1] is None:
-            continue
-        together, alone = found.setdefault(
-            f"{setup['kind'].removesuffix(' stack')} stack", ([], [])
-        )
-        together.append(rates[1] / rates[0])
-        if apart is not None and apart["rate"] is not None:
-            alone.append(apart["rate"] / rates[0])
-    return {kind: (sorted(both), sorted(alone)) for kind, (both, alone) in sorted(found.items())}
 
 
 def moved(results: Iterable[Result], variant: str, question: Question) -> list[float]:
