@@ -13,13 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.calibration import measure
 from benchmarks.calibration.outcomes import outcomes
 from benchmarks.calibration.page import write_page
 from benchmarks.calibration.setups import BATCH, NETWORKS, SETUPS, STEPS, Setup
-from benchmarks.calibration.sweep import RATES, Sweep, initialise, sweep
+from benchmarks.calibration.sweep import RATES, initialise, sweep
 from memcurse_cli import inspect
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -45,7 +43,7 @@ def _known() -> dict[str, Any]:
     document = json.loads(RESULTS.read_text(encoding="utf-8"))
     if document["rates"] != list(RATES):
         return {}
-    seen = ("outcomes", "lowest_loss", "trained")
+    seen = ("outcomes", "lowest_loss")
     return {_key(result): {name: result[name] for name in seen} for result in document["setups"]}
 
 
@@ -54,13 +52,14 @@ def _key(setup: dict[str, Any]) -> str:
 
 
 def foresee(setup: Setup) -> dict[str, Any]:
-    """What the report says of the weights before training."""
+    """What the report says of the weights before training: the usable rate, and what limits it."""
     start = initialise(NETWORKS[setup.network], setup.units, setup.modulus, setup.seed)
-    return {"at_start": _prediction(start, setup)}
+    usable = inspect(start, horizon=setup.horizon).usable_rate
+    return {"at_start": {"rate": usable.rate, "limited_by": usable.limited_by}}
 
 
 def train(setup: Setup) -> dict[str, Any]:
-    """Train one setup at every rate and inspect its best end."""
+    """Train one setup at every rate."""
     runs = sweep(
         NETWORKS[setup.network],
         units=setup.units,
@@ -71,24 +70,7 @@ def train(setup: Setup) -> dict[str, Any]:
         batch=BATCH,
     )
     found, lowest = outcomes(runs)
-    return {
-        "outcomes": found,
-        "lowest_loss": lowest,
-        "trained": _prediction(_best(runs, found), setup),
-    }
-
-
-def _best(runs: Sweep, found: list[Any]) -> dict[str, Any]:
-    """The parameters at the end of the run with the lowest final loss."""
-    final = runs.losses[:, -1]
-    best = int(np.argmin(np.where([one == "diverges" for one in found], np.inf, final)))
-    return {name: value[best] for name, value in runs.trained.items()}
-
-
-def _prediction(parameters: dict[str, Any], setup: Setup) -> dict[str, Any]:
-    """The usable rate, and what limits it."""
-    usable = inspect(parameters, horizon=setup.horizon).usable_rate
-    return {"rate": usable.rate, "limited_by": usable.limited_by}
+    return {"outcomes": found, "lowest_loss": lowest}
 
 
 if __name__ == "__main__":

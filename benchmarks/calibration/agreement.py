@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from benchmarks.calibration.outcomes import HOPELESS
+from benchmarks.calibration.rules import Comparison
 from benchmarks.calibration.sweep import RATES
 from memcurse_cli.diagnosis.verdicts import DIVERGENCE_EFFECT, STALL_EFFECT
-from memcurse_cli.schema.report import WITHIN, known_rate, rate_verdict
+from memcurse_cli.schema.report import known_rate, rate_verdict
 
 Result = Mapping[str, Any]
-FACTOR = WITHIN[1]
+FACTOR = 3.0
 
 CONSTANTS = {"divergence": DIVERGENCE_EFFECT, "stall": STALL_EFFECT}
 OUTCOMES = ("slow", "converges", "stalls", "diverges")
@@ -23,82 +22,16 @@ FAILURES = ("stalls", "diverges")
 VERDICTS = ("ok", "watch", "cursed")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One setup's predicted rate beside the seen one.
-
-    Attributes:
-        network: the student's kind.
-        held_out: whether it had no part in the calibration.
-        predicted: the usable rate of the report.
-        limited_by: what the report says would end training beyond it.
-        seen: the largest rate that converged.
-        beyond_grid: whether that is the largest rate that was tried, so that the usable one may
-            be larger still.
-    """
-
-    network: str
-    held_out: bool
-    predicted: float
-    limited_by: str
-    seen: float
-    beyond_grid: bool
-
-    @property
-    def log_ratio(self) -> float:
-        """log(seen / predicted); 0 where both are beyond the rates that were tried."""
-        ratio = math.log(self.seen / self.predicted)
-        return min(ratio, 0.0) if self.beyond_grid and ratio < 0 else ratio
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the two are within `FACTOR` of each other."""
-        return abs(self.log_ratio) <= math.log(FACTOR)
-
-
-def comparisons(results: Iterable[Result], when: str = "at_start") -> list[Comparison]:
-    """Every setup that some rate taught something and that a rate was predicted for.
-
-    Args:
-        results: the setups of results.json.
-        when: ``at_start`` for predictions from the weights before training, ``trained`` for those
-            from the best checkpoint.
-    """
-    found = []
-    for result in results:
-        prediction = result[when]
-        if not learnt(result) or prediction["rate"] is None:
-            continue
-        converged = [
-            rate
-            for rate, outcome in zip(RATES, result["outcomes"], strict=True)
-            if outcome == "converges"
-        ]
-        seen = max(converged)
-        found.append(
-            Comparison(
-                result["network"],
-                result["held_out"],
-                prediction["rate"],
-                prediction["limited_by"],
-                seen,
-                seen == RATES[-1],
-            )
-        )
-    return found
-
-
 def fitted_constant(compared: Sequence[Comparison], limited_by: str) -> float:
     """The constant that would have made the median ratio of the calibration setups 1."""
-    ratios = [
-        one.log_ratio for one in compared if not one.held_out and one.limited_by == limited_by
-    ]
-    return CONSTANTS[limited_by] * math.exp(float(np.median(ratios)))
+    ratios = [one.ratio for one in compared if not one.held_out and one.limited_by == limited_by]
+    return CONSTANTS[limited_by] * float(np.exp(np.median(np.log(ratios))))
 
 
 def share(compared: Sequence[Comparison]) -> tuple[int, int]:
-    """How many agree, of how many."""
-    return sum(one.agrees for one in compared), len(compared)
+    """How many are within `FACTOR` of what was told, of how many."""
+    agreed = sum(1 / FACTOR <= one.ratio <= FACTOR for one in compared)
+    return agreed, len(compared)
 
 
 def contingency(results: Iterable[Result]) -> dict[str, dict[str, int]]:

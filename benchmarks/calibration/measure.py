@@ -95,9 +95,10 @@ def measure(problem: Problem) -> Result:
     initial = problem.initial(network)
     loss, draw = problem.training(network, task)
     trainer = Trainer(loss, draw, problem.optimizer, problem.rates)
-    start = None
     if problem.linear:
-        rate = _learning_rate(problem)
+        start = _seen_before(problem)
+        learnt = [at for at, end in enumerate(start["outcomes"]) if end == "converges"]
+        rate = RATES[learnt[len(learnt) // 2]]
         alone = Trainer(loss, draw, problem.optimizer, [rate])
         ends, _ = alone.run(initial, seed=problem.seed, steps=problem.steps)
         trained = {name: value[0] for name, value in ends.items()}
@@ -143,14 +144,13 @@ def _apart(
     return kept_rate(losses, problem.rates, fresh, task.silent)
 
 
-def _learning_rate(problem: Problem) -> float:
-    """Of a linear student the middle one of those that learnt, as the linear sweep has seen."""
+def _seen_before(problem: Problem) -> Result:
+    """What the linear sweep saw of a student from its start."""
     fields = {"network": problem.kind}
     fields |= {name: getattr(problem, name) for name in ("units", "modulus", "horizon", "seed")}
     for one in json.loads(LINEAR_RESULTS.read_text(encoding="utf-8"))["setups"]:
         if all(one[name] == value for name, value in fields.items()):
-            learnt = [place for place, end in enumerate(one["outcomes"]) if end == "converges"]
-            return RATES[learnt[len(learnt) // 2]]
+            return {name: one[name] for name in ("outcomes", "lowest_loss")}
     raise LookupError("the linear sweep comes first")
 
 

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.calibration.agreement import (
     CONSTANTS,
     FACTOR,
     FAILURES,
-    Comparison,
     Result,
-    comparisons,
     contingency,
     learnt,
     share,
 )
 from benchmarks.calibration.rules import (
     QUESTIONS,
+    Comparison,
     Question,
     Range,
+    assess,
     assessments,
     by_family,
+    comparisons,
     moved,
     seen,
-    told,
 )
 from benchmarks.calibration.sweep import RATES
+from memcurse_cli.schema.report import WITHIN
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "verdict.md"
 FIGURE = DOCS / "figures" / "usable_rate.svg"
 MARKS = ("<!-- calibration -->\n", "<!-- /calibration -->")
+LIMIT_MARKS = ("<!-- limits -->\n", "<!-- /limits -->")
 NETWORK_MARKS = ("<!-- networks -->\n", "<!-- /networks -->")
 STACK_MARKS = ("<!-- stacks -->\n", "<!-- /stacks -->")
 OPTIMIZER_MARKS = ("<!-- optimizers -->\n", "<!-- /optimizers -->")
@@ -51,7 +52,7 @@ MARKERS = {"dense": "o", "block diagonal": "s", "complex diagonal": "^", "LRU": 
 
 def write_page(results: Sequence[Result], networks: Sequence[Result]) -> None:
     """Write the figure, and the tables between the marks of the page."""
-    draw(results, FIGURE)
+    draw(linear(networks, "initial"), FIGURE)
     text = PAGE.read_text(encoding="utf-8")
     for (start, end), table in written(results, networks).items():
         before, after = text.index(start) + len(start), text.index(end)
@@ -62,16 +63,22 @@ def write_page(results: Sequence[Result], networks: Sequence[Result]) -> None:
 def written(results: Sequence[Result], networks: Sequence[Result]) -> dict[tuple[str, str], str]:
     """The tables of the page as Markdown, by the marks that they stand between."""
     return {
-        MARKS: tables(results),
+        MARKS: tables(results, networks),
+        LIMIT_MARKS: limit_table(networks),
         NETWORK_MARKS: network_table(networks),
         STACK_MARKS: stack_table(networks),
         OPTIMIZER_MARKS: optimizer_table(networks),
     }
 
 
-def tables(results: Sequence[Result]) -> str:
-    """The tables as Markdown."""
-    start, trained = comparisons(results), comparisons(results, "trained")
+def linear(networks: Sequence[Result], question: Question) -> list[Comparison]:
+    """The comparisons of single linear layers."""
+    return [one for one in comparisons(networks, question) if one.limited_by]
+
+
+def tables(results: Sequence[Result], networks: Sequence[Result]) -> str:
+    """The tables of linear layers."""
+    start = linear(networks, "initial")
     held_out = [one for one in start if one.held_out]
     agreed, compared = share(held_out)
     hopeless = [one for one in results if not learnt(one)]
@@ -87,20 +94,48 @@ def tables(results: Sequence[Result]) -> str:
         "students",
         "calibration",
         "held out",
-        "held out, from the trained checkpoint",
         "seen / predicted, median (extremes), held out",
     )
     lines = [summary, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for network in MARKERS:
-        ours = [one for one in start if one.network == network]
-        after = [one for one in trained if one.network == network and one.held_out]
-        ratios = sorted(math.exp(one.log_ratio) for one in ours if one.held_out)
+    for family in MARKERS:
+        ours = [one for one in start if one.family == family]
+        ratios = sorted(one.ratio for one in ours if one.held_out)
         lines.append(
-            f"| {network} | {_of(share([one for one in ours if not one.held_out]))} "
-            f"| {_of(share([one for one in ours if one.held_out]))} | {_of(share(after))} "
-            f"| {_spread(ratios)} |"
+            f"| {family} | {_of(share([one for one in ours if not one.held_out]))} "
+            f"| {_of(share([one for one in ours if one.held_out]))} | {_spread(ratios)} |"
         )
     return "\n".join([*_verdict_table(results), "", *lines]) + "\n"
+
+
+def limit_table(networks: Sequence[Result]) -> str:
+    """Where linear layers lay for both questions, beside the range that is printed."""
+    columns = (
+        "limited by",
+        "rate",
+        "calibration, held out",
+        "seen / told: median (10 to 90 %)",
+        "width",
+        "width of a guess",
+        "printed",
+        "held out within it",
+    )
+    lines = _header(columns)
+    for limit, (low, high) in WITHIN.items():
+        for asked in QUESTIONS:
+            found = assess([one for one in linear(networks, asked) if one.limited_by == limit])
+            held = [low <= one.ratio <= high for one in found.held_out]
+            cells = (
+                limit,
+                ASKED[asked],
+                f"{found.calibrated}, {len(held)}",
+                _range(found.rule),
+                f"{found.rule.width:.2g}",
+                f"{found.guess.width:.2g}",
+                f"{low:.2g} to {high:.2g}",
+                _of((sum(held), len(held))),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def network_table(networks: Sequence[Result]) -> str:
@@ -111,6 +146,7 @@ def network_table(networks: Sequence[Result]) -> str:
         "calibration, held out",
         "seen / told: median (10 to 90 %)",
         "width",
+        "width by the step's effect",
         "seen: median (10 to 90 %)",
         "width",
         "held out within the rule's range",
@@ -127,13 +163,14 @@ def network_table(networks: Sequence[Result]) -> str:
                 f"{found.calibrated}, {held_out}",
                 _range(found.rule),
                 f"**{found.rule.width:.2g}**" if found.tells else f"{found.rule.width:.2g}",
+                f"{found.effect.width:.2g}",
                 _range(found.guess),
                 f"{found.guess.width:.2g}",
                 _of((rule, held_out)),
                 _of((guess, held_out)),
             )
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_left_out(networks)]) + "\n"
+    return "\n".join([*lines, "", _left_out(networks)]) + "\n"
 
 
 def stack_table(networks: Sequence[Result]) -> str:
@@ -167,13 +204,12 @@ def _header(columns: Sequence[str]) -> list[str]:
     return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
 
 
-def _left_out(networks: Sequence[Result]) -> Iterator[str]:
+def _left_out(networks: Sequence[Result]) -> str:
     plain = [one for one in networks if not one["setup"]["variant"]]
     untaught = sum(one["start"] is not None and seen(one, "trained") is None for one in plain)
-    lost = sum(told(one, "trained") is None for one in plain)
-    yield (
+    return (
         f"Not in the table: {untaught} of {len(plain)} setups, which learnt at no rate or kept "
-        f"their loss at none, and {lost} whose trained network is chaotic on white inputs."
+        "their loss at none."
     )
 
 
@@ -229,7 +265,7 @@ def _spread(ratios: Sequence[float]) -> str:
     return f"{middle:.2g} ({ratios[0]:.2g} to {ratios[-1]:.2g})"
 
 
-def draw(results: Sequence[Result], target: Path) -> None:
+def draw(compared: Sequence[Comparison], target: Path) -> None:
     """Seen against predicted rates on the band that counts as right; held-out setups are filled."""
     import matplotlib
 
@@ -249,11 +285,11 @@ def draw(results: Sequence[Result], target: Path) -> None:
     axes.plot(ends, ends, color="0.5", linewidth=0.8)
     axes.axhline(RATES[-1], color="0.5", linewidth=0.8, linestyle=":")
     colours = pyplot.get_cmap("tab10").colors
-    for colour, (network, marker) in zip(colours, MARKERS.items(), strict=False):
-        ours = [one for one in comparisons(results) if one.network == network]
+    for colour, (family, marker) in zip(colours, MARKERS.items(), strict=False):
+        ours = [one for one in compared if one.family == family]
         for held_out in (False, True):
             _points(axes, [one for one in ours if one.held_out == held_out], marker, colour)
-        axes.plot([], [], marker, color=colour, label=network, markersize=5)
+        axes.plot([], [], marker, color=colour, label=family, markersize=5)
     axes.set(
         xscale="log",
         yscale="log",
@@ -271,7 +307,7 @@ def draw(results: Sequence[Result], target: Path) -> None:
 def _points(axes: object, ours: Sequence[Comparison], marker: str, colour: object) -> None:
     held_out = bool(ours) and ours[0].held_out
     axes.plot(  # type: ignore[attr-defined]  # matplotlib's Axes, which is imported only to draw
-        [one.predicted for one in ours],
+        [one.told for one in ours],
         [one.seen for one in ours],
         marker,
         color=colour,

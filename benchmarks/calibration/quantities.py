@@ -25,10 +25,6 @@ from memcurse_cli.theory.simulation import Estimate
 Quantities = dict[str, Any]
 
 DRAWS, SEQUENCES = 64, 4
-TRIALS = tuple(float(1e-5 * 2**power) for power in range(18))
-"""The rates at which stability is tried, 1e-5 to 1.3."""
-SIGNS, DRIVEN = 8, 4
-"""Draws of signs at each of them, and the sequences that drive each."""
 SEED = 0
 
 
@@ -55,7 +51,6 @@ def quantities(network: Stack, task: Task, weights: Mapping[str, NDArray[Any]]) 
             {
                 **of_signs,
                 "alone": _alone(network.layer, own, task.horizon, width, recurrent),
-                **_stability(network.layer, own, task.horizon, width, recurrent),
                 "reported": reports,
             }
         )
@@ -177,59 +172,6 @@ def rounded(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def _exponent(layer: RecurrentLayer, own: dict[str, Array], inputs: Array, tangent: Array) -> Array:
-    """The leading Lyapunov exponent per step over the second half of (S, T, width) inputs."""
-    given = jnp.moveaxis(layer.project(own, inputs), 1, 0)
-
-    def advance(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
-        state, tangent = jax.jvp(lambda state: layer.step(own, state, now), carry[:1], carry[1:])
-        size = jnp.abs(tangent)
-        norm = size.max(axis=1) if layer.diagonal else jnp.linalg.norm(size, axis=1)
-        return (state, tangent / jnp.where(norm > 0, norm, 1.0)[:, None]), jnp.log(norm)
-
-    begin = layer.begin(own, len(inputs))
-    _, growth = jax.lax.scan(advance, (begin, tangent.astype(begin.dtype)), given)
-    return jnp.mean(growth[len(growth) // 2 :])
-
-
-@partial(jax.jit, static_argnums=0)
-def _exponents(
-    layer: RecurrentLayer,
-    own: dict[str, Array],
-    signs: dict[str, Array],
-    inputs: Array,
-    tangent: Array,
-) -> Array:
-    """(1 + trials, signs) Λ₁ of a layer, and after a step of every trial along every sign."""
-
-    def after(rate: Array, signs: dict[str, Array]) -> Array:
-        stepped = {name: own[name] + rate * sign for name, sign in signs.items()}
-        return _exponent(layer, {**own, **stepped}, inputs, tangent)
-
-    tried = jnp.asarray((0.0, *TRIALS))
-    return jax.lax.map(lambda rate: jax.vmap(lambda sign: after(rate, sign))(signs), tried)
-
-
-def _stability(
-    layer: RecurrentLayer, own: dict[str, Array], horizon: int, width: int, moved: list[str]
-) -> Quantities:
-    """The largest trial up to which half of the draws stay stable; None where all trials do."""
-    shape = layer.begin(own, DRIVEN).shape
-    tangent = jnp.ones(shape) if layer.diagonal else _white(*shape)
-    inputs = _white(DRIVEN, horizon, width)
-    grown = np.asarray(_exponents(layer, own, _signs(own, moved, SIGNS), inputs, tangent))
-    exponent, tried = float(grown[0, 0]), grown[1:]
-    stable = horizon * (tried - max(exponent, 0.0)) < 1
-    counts = [int(count) for count in stable.sum(axis=1)]
-    crossed = next((place for place, count in enumerate(counts) if 2 * count < SIGNS), None)
-    rate = None if crossed is None else TRIALS[crossed - 1] if crossed else 0.0
-    return {
-        "lyapunov": rounded(exponent),
-        "stability_rate": None if rate is None else rounded(rate),
-        "stable_draws": counts,
-    }
-
-
 def _reported(layer: Any) -> Quantities:
     """What memcurse says of a layer: by its simulation and, of a linear one, its usable rate."""
     found: Quantities = {"name": layer.name}
@@ -247,6 +189,8 @@ def _reported(layer: Any) -> Quantities:
         for group in ran.groups
     }
     squares = [effect[0] ** 2 for effect in effects.values() if effect[0] is not None]
+    if ran.stability_rate is not None:
+        found["stability_rate"] = ran.stability_rate
     return {
         **found,
         "simulated": {

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from benchmarks.calibration.outcomes import HOPELESS
+from benchmarks.calibration.setups import NETWORKS as LINEAR
+from memcurse_cli.theory.simulation import TRIALS
 
 Result = Mapping[str, Any]
 Question = Literal["initial", "trained"]
@@ -29,14 +31,17 @@ class Comparison(NamedTuple):
 
     family: str  # stacks are families of their own
     held_out: bool
-    told: float  # by the rule, of a cell that is run without its constant
+    told: float  # by the rule, of a cell that is run without its share
+    limited_by: str | None  # of a single linear layer
+    effect: float | None  # of a step of 1 on the state, the largest of the layers'
     seen: float  # the largest rate that learnt, or that kept the loss
+    beyond_grid: bool  # which may then be larger still
     apart: float | None  # that of a trained stack's recurrent tensors alone
 
     @property
     def ratio(self) -> float:
-        """Seen over told."""
-        return self.seen / self.told
+        """Seen over told; 1 where both are beyond the rates that were tried."""
+        return 1.0 if self.beyond_grid and self.told > self.seen else self.seen / self.told
 
 
 class Range(NamedTuple):
@@ -64,7 +69,7 @@ class Range(NamedTuple):
 def seen(result: Result, question: Question) -> float | None:
     """The largest rate that did well; None where none did, or none taught anything at first."""
     start, classes = result["start"], result["setup"]["task"] in CLASSES
-    if start is not None and start["lowest_loss"] > (UNTAUGHT if classes else HOPELESS):
+    if start["lowest_loss"] > (UNTAUGHT if classes else HOPELESS):
         return None
     if question == "trained":
         kept: float | None = result["trained"]["kept"]["rate"]
@@ -73,36 +78,48 @@ def seen(result: Result, question: Question) -> float | None:
     return max((rate for rate, end in ends if end == "converges"), default=None)
 
 
-def told(result: Result, question: Question) -> float | None:
-    """The smallest of the layers' rates; None where there is none."""
+def _reported(result: Result, question: Question) -> list[Result]:
     layers = result["quantities"]["start" if question == "initial" else "trained"]["layers"]
-    horizon = result["setup"]["horizon"]
-    rates = [_rate(one, horizon) for layer in layers for one in layer["reported"]]
-    return None if None in rates else min(rate for rate in rates if rate is not None)
+    return [one for layer in layers for one in layer["reported"]]
 
 
-def _rate(reported: Result, horizon: int) -> float | None:
-    """As `diagnosis.verdicts` has it, which refuses what is chaotic within the horizon."""
-    if "usable" in reported:
-        return float(reported["usable"]["rate"])
-    ran = reported.get("simulated", {})
-    effect = ran.get("together")
-    return 1 / effect if effect and (ran["lyapunov"] or 0.0) * horizon <= 1 else None
+def _told(reported: Result) -> float:
+    """The rate of a layer, as `diagnosis.verdicts` has it; of a cell that is run without share."""
+    if "stability_rate" in reported:
+        return float(reported["stability_rate"])
+    # Where no gate sees the state each λ stays within the unit disk, whatever the step.
+    return float(reported["usable"]["rate"]) if "usable" in reported else TRIALS[-1]
+
+
+def _effect(reported: Result, horizon: int) -> float | None:
+    """As of `Comparison`; None of a layer that is chaotic within the horizon."""
+    ran = reported["simulated"]
+    return ran["together"] if (ran["lyapunov"] or 0.0) * horizon <= 1 else None
 
 
 def comparisons(results: Iterable[Result], question: Question) -> Iterator[Comparison]:
-    """Every setup of plain Adam for which a rate was told and one was seen."""
+    """Every setup of plain Adam for which a rate was seen."""
     for result in results:
         setup = result["setup"]
-        if setup["variant"] or (question == "initial" and result["start"] is None):
+        if setup["variant"]:
             continue
-        kind, rates = setup["kind"], (told(result, question), seen(result, question))
-        if rates[0] is None or rates[1] is None:
+        kind, bore, reported = setup["kind"], seen(result, question), _reported(result, question)
+        if bore is None:
             continue
+        effects = [_effect(one, setup["horizon"]) for one in reported]
         stacked = setup["layers"] > 1 and not kind.endswith("stack")
         apart = result["trained"]["apart"] if question == "trained" else None
         family = f"{kind} stack" if stacked else kind
-        yield Comparison(family, setup["held_out"], *rates, apart and apart["rate"])
+        yield Comparison(
+            family,
+            setup["held_out"],
+            min(map(_told, reported)),
+            reported[0]["usable"]["limited_by"] if kind in LINEAR else None,
+            None if None in effects else max(effects),
+            bore,
+            bore == result["rates"][-1],
+            apart and apart["rate"],
+        )
 
 
 class Assessment(NamedTuple):
@@ -110,13 +127,15 @@ class Assessment(NamedTuple):
 
     calibrated: int
     rule: Range  # of seen over told, on the setups that calibrate
+    effect: Range  # of the seen rates times the effects: another rule
     guess: Range  # of the seen rates
     held_out: tuple[Comparison, ...]
 
     @property
     def tells(self) -> bool:
-        """Whether the rule knows more than the guess."""
-        return self.rule.width < self.guess.width
+        """Whether the rule knows more than the guess, and held half of what was held out."""
+        narrower = self.rule.width < self.guess.width * (1 - 1e-9)
+        return narrower and 2 * self.within[0] >= len(self.held_out)
 
     @property
     def within(self) -> tuple[int, int]:
@@ -150,6 +169,7 @@ def assess(ours: Sequence[Comparison]) -> Assessment:
     return Assessment(
         len(calibration),
         Range.of(one.ratio for one in calibration),
+        Range.of(one.seen * one.effect for one in calibration if one.effect),
         Range.of(one.seen for one in calibration),
         tuple(one for one in ours if one.held_out),
     )
@@ -159,9 +179,8 @@ def moved(results: Iterable[Result], variant: str, question: Question) -> list[f
     """Of each network that was varied, the rate seen with a variant over that without."""
     rates: dict[str, dict[str, float | None]] = {}
     for result in results:
-        if question == "trained" or result["start"] is not None:
-            network = {**result["setup"], "variant": ""}
-            of = rates.setdefault(str(network), {})
-            of[result["setup"]["variant"]] = seen(result, question)
+        network = {**result["setup"], "variant": ""}
+        of = rates.setdefault(str(network), {})
+        of[result["setup"]["variant"]] = seen(result, question)
     pairs = ((of.get(variant), of.get("")) for of in rates.values())
     return sorted(with_it / without for with_it, without in pairs if with_it and without)

@@ -42,7 +42,11 @@ STEPS = {
     "decorrelating": ("MC202", "by turning its angle"),
     "scaling": ("MC203", "in scale"),
 }
-ENDS = {"divergence": "training diverges", "stall": "training stalls"}
+ENDS = {
+    "divergence": "training diverges",
+    "stall": "training stalls",
+    "instability": "steps make it unstable",
+}
 
 
 class Facts(NamedTuple):
@@ -192,9 +196,14 @@ def _sensitivities(facts: Facts) -> Iterator[Finding]:
     if usable is not None and usable.rate is not None and layer.verdict in ("watch", "cursed"):
         ratio, rate = layer.learning_rate / usable.rate, about(usable.rate)
         cursed = layer.verdict == "cursed"
+        ends = f"{about(usable.low or 0.0)} to {about(usable.high or 0.0)}"
+        beyond = (
+            f"{about(ratio)} times {rate}, beyond which"
+            if cursed
+            else f"within {ends}, from where on"
+        )
         said = (
-            f"a rate of {number(layer.learning_rate)} is "
-            f"{f'{about(ratio)} times' if cursed else 'close to'} {rate}, beyond which "
+            f"a rate of {number(layer.learning_rate)} is {beyond} "
             f"{ENDS[usable.limited_by or 'stall']}"
         )
         slower = layer.learning_rate > usable.rate

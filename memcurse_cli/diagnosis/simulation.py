@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ CHEAP = 1e6  # multiplications of a step that is run without being asked
 SHORTEST, LONGEST, MEMORIES = 100, 2000, 5  # steps: so many memories, within bounds
 FEWEST, MOST = 16, 512  # sequences
 ROUNDED = 64  # sequences whose state is rounded to every type
+# Stability: sequences for every draw of signs, how many draws, and how many rates are tried.
+DRIVEN, DRAWS, TRIED = 2, (4, 16), 6
 STARTS, DIRECTIONS, WARM = 4, 64, 100  # of perturbations, and the steps before them
 CHAOTIC = 3.0  # standard errors by which an exponent is above 0
 UNKNOWN = "what its gates see is not in the file, or its step is none that can be run"
@@ -76,6 +79,8 @@ def _run(dynamics: CellDynamics, settings: Settings) -> tuple[Simulation | None,
     drive = _inputs(dynamics, settings, sequences)
     run = simulation.run(dynamics, drive, sequences, steps)
     found = _report(dynamics, run, memory, steps, settings)
+    if isinstance(found, Simulation) and dynamics.plain and settings.horizon is not None:
+        found = replace(found, stability_rate=_stability_rate(dynamics, steps, settings))
     if isinstance(found, Simulation) and settings.simulate:
         sequences = min(sequences, ROUNDED)
         drive = _inputs(dynamics, settings, sequences)
@@ -86,6 +91,16 @@ def _run(dynamics: CellDynamics, settings: Settings) -> tuple[Simulation | None,
         )
         return replace(found, stored=tuple(stored)), None
     return (found, None) if isinstance(found, Simulation) else (None, found)
+
+
+def _stability_rate(dynamics: CellDynamics, steps: int, settings: Settings) -> float:
+    """As of `Simulation`, from as many draws as the work allows."""
+    assert settings.horizon is not None
+    each = TRIED * 2 * DRIVEN * steps * dynamics.step
+    draws = int(np.clip(settings.work / each, *DRAWS))
+    drive = islice(_inputs(dynamics, settings, draws * DRIVEN), steps)
+    inputs = [x.reshape(draws, DRIVEN, -1) for x in drive]
+    return simulation.stability_rate(dynamics, inputs, settings.horizon)
 
 
 def _measured(figure: Estimate) -> Measured | None:

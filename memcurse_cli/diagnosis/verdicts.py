@@ -1,8 +1,9 @@
 """From a sensitivity to the learning rate that training bears, and what ends training beyond it.
 
 Where a step can push eigenvalues out of the unit disk, the loss *diverges*; where it cannot, the
-output changes by as much as itself in every step and the loss *stalls*. Of a cell without a closed
-form it is the state that does, as it is run. docs/verdict.md has the runs behind the constants.
+output changes by as much as itself in every step and the loss *stalls*. A cell without a closed
+form is run, and ends where a step costs it its stability. docs/verdict.md has the runs behind the
+constants.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ STALL_EFFECT = 2.3  # lr √(tr H / E y²), the relative change of the output, a
 
 
 class Rule(NamedTuple):
-    """At what change of the state in a step the networks of a family stall."""
+    """What the networks of a family bore, over the rate at which a step ends their stability."""
 
-    effect: float  # the median
+    share: float  # the median
     low: float  # the 10 and 90 % quantiles, as multiples of it
     high: float
 
@@ -44,17 +45,20 @@ class Borne(NamedTuple):
 
 
 RULES: Mapping[str, Rule | Borne] = {
-    "initial GRU": Borne(0.1, 0.0185, 0.2154),
-    "trained GRU": Borne(0.0464, 0.0171, 0.0464),
-    "initial LSTM": Borne(0.0464, 0.0136, 0.0736),
-    "trained LSTM": Borne(0.0464, 0.00858, 0.1),
-    "initial tanh": Rule(0.115, 0.355, 3.98),
-    "trained tanh": Rule(0.228, 0.161, 1.27),
+    "initial GRU": Rule(0.153, 0.215, 1.52),
+    "trained GRU": Borne(0.0464, 0.0185, 0.0464),
+    "initial LSTM": Borne(0.0464, 0.0158, 0.0631),
+    "trained LSTM": Rule(0.0501, 0.396, 1.52),
+    "initial tanh": Rule(0.02, 0.495, 2.92),
+    "trained tanh": Rule(0.0208, 0.437, 2.82),
 }
 """By the cell, and whether its weights are as an initialiser left them or trained."""
 
 MEMORIES = 3
 """A run of so many memories shows what one of the whole horizon would."""
+
+MOST_GROWTH = 3.5
+"""The largest Λ₁ T of the networks that were measured."""
 
 UNMEASURED = ", where no usable rate was measured"
 
@@ -105,9 +109,9 @@ def rate_when_run(
 ) -> UsableRate:
     """The largest usable learning rate of a layer without a closed form, by what it did when run.
 
-    ``lr √(Σ E‖dh/dω‖² / E‖h‖²) = c``, with the sum over all entries of all tensors of the cell and
-    the c of `RULES`. Where ``ran`` is None, ``not_run`` says why; of a cell that was not measured
-    ``withheld`` says why no linear figure holds.
+    ``lr = c lr_stability``, the rate at which a step of random signs on all entries of all tensors
+    of the cell ends its stability, with the c of `RULES`. Where ``ran`` is None, ``not_run`` says
+    why; of a cell that was not measured ``withheld`` says why no linear figure holds.
     """
     dynamics = recurrence.dynamics
     if dynamics is None or not dynamics.plain:
@@ -121,16 +125,15 @@ def rate_when_run(
         bore = "{} ({} to {})".format(*map(about, rule))
         reason = f"its weights do not tell its rate, and {measured_on} networks bore {bore}"
         return UsableRate(None, None, reason)
-    if ran.exponent is not None and ran.exponent.value * horizon > 1:
-        return UsableRate(None, None, "on such inputs it is chaotic (give yours with --inputs)")
     memory = horizon if ran.memory is None else MEMORIES * ran.memory.value
     if ran.steps < min(horizon, memory):
         return UsableRate(None, None, f"it was run for {ran.steps} steps only (--simulate)")
-    moved = sum(group.sensitivity.value for group in ran.groups)
-    if moved == 0:
-        return UsableRate(None, None, "no parameter changes its state")
-    bears = rule.effect * math.sqrt(recurrence.size * ran.second_moment.value / moved)
-    return known_rate(bears, "stall", (rule.low, rule.high), measured_on)
+    if ran.exponent is not None and ran.exponent.value * horizon > MOST_GROWTH:
+        return UsableRate(None, None, "on such inputs it is chaotic (give yours with --inputs)")
+    if not ran.stability_rate:
+        return UsableRate(None, None, "no step on it is small enough to leave it stable")
+    bears = rule.share * ran.stability_rate
+    return known_rate(bears, "instability", (rule.low, rule.high), measured_on)
 
 
 def usable_rate(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.schema.figures import ORDER, Component, Record
 from memcurse_cli.schema.report import (
+    WITHIN,
     LayerReport,
     Report,
     UsableRate,
@@ -121,6 +122,8 @@ def _judged_anew(report: Report) -> Report:
     def ranged(usable: UsableRate | None) -> UsableRate | None:
         if usable is None or usable.rate is None or usable.limited_by is None:
             return usable
+        if usable.limited_by not in WITHIN:  # which no report of that version says
+            return None
         return known_rate(usable.rate, usable.limited_by)
 
     def anew(layer: LayerReport) -> LayerReport:

@@ -73,7 +73,7 @@ class RuleDocument(Record, frozen=True):
     change: Annotated[str, "what to do about it."]
 
 
-Limit = Literal["divergence", "stall"]
+Limit = Literal["divergence", "stall", "instability"]
 
 
 class UsableRate(Record, frozen=True):
@@ -86,7 +86,8 @@ class UsableRate(Record, frozen=True):
     limited_by: Annotated[
         Limit | None,
         "what ends training beyond it: ``divergence`` where eigenvalues can leave the unit disk, "
-        "``stall`` where every step changes the output by as much as itself.",
+        "``stall`` where every step changes the output by as much as itself, ``instability`` "
+        "where perturbations of the state of a cell that is run begin to grow.",
     ]
     reason: Annotated[str | None, "why the rate is not known, or None."] = None
     low: Annotated[float | None, "the lower end of the range that it is known within."] = None
@@ -96,17 +97,18 @@ class UsableRate(Record, frozen=True):
     ] = None
 
 
-WITHIN = (1 / 3, 3.0)  # of a rate whose range was not measured for its family alone
+WITHIN: Mapping[Limit, tuple[float, float]] = {"divergence": (1 / 3, 3.0), "stall": (0.11, 3.0)}
+"""Where linear layers lay, as multiples of their rates: at their start, and once trained."""
 
 
 def known_rate(
     rate: float,
     limited_by: Limit,
-    within: tuple[float, float] = WITHIN,
+    within: tuple[float, float] | None = None,
     measured_on: str | None = None,
 ) -> UsableRate:
-    """A usable rate with its range, ``within`` such multiples of it."""
-    low, high = (rate * end for end in within)
+    """A usable rate with its range: ``within`` such multiples of it, or as linear layers have."""
+    low, high = (rate * end for end in within or WITHIN[limited_by])
     return UsableRate(rate, limited_by, None, low, high, measured_on)
 
 

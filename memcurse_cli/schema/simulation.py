@@ -65,6 +65,11 @@ class Simulation(Record, frozen=True):
         float | None, "the share of units at a tanh of 0.95 or more; None for those without one."
     ]
     groups: Annotated[tuple[SimulatedGroup, ...], "every tensor that the layer reads."]
+    stability_rate: Annotated[
+        float | None,
+        "the largest rate tried, up to 1.3, at which a step of random signs on every entry leaves "
+        "half of the draws stable over the horizon; None where that was not tried.",
+    ] = None
     stored: Annotated[
         tuple[SimulatedState, ...], "its state in types of fewer bits, where running was asked for."
     ] = ()

@@ -17,6 +17,7 @@ from memcurse_cli.theory.gates.laws import LOGISTIC
 Values = NDArray[Any]  # real or complex
 Tangents = Mapping[str, Values]
 NONE: Tangents = {}
+NO_FACTORS: Mapping[str, tuple[Values, Values]] = {}
 
 
 def _sum(first: Tangents, second: Tangents) -> Tangents:
@@ -84,7 +85,7 @@ class Dual:
 
 
 class Weight:
-    """An (m, n) matrix and, by direction, a tangent of low rank for each of S sequences.
+    """An (…, m, n) matrix and, by direction, a tangent of low rank for each of S sequences.
 
     ``Σ_r u_r v_rᵀ / √R`` of (S, R, m) and (S, R, n) random signs has uncorrelated entries of
     variance 1, as a matrix of random signs has, at the cost of a vector.
@@ -93,17 +94,19 @@ class Weight:
     __array_ufunc__ = None
     __slots__ = ("matrix", "tangents")
 
-    def __init__(self, matrix: Values, tangents: Mapping[str, tuple[Values, Values]]) -> None:
+    def __init__(
+        self, matrix: Values, tangents: Mapping[str, tuple[Values, Values]] = NO_FACTORS
+    ) -> None:
         self.matrix, self.tangents = matrix, tangents
 
     @property
     def T(self) -> Weight:
         """The transpose."""
         swapped = {name: (right, left) for name, (left, right) in self.tangents.items()}
-        return Weight(self.matrix.T, swapped)
+        return Weight(np.swapaxes(self.matrix, -1, -2), swapped)
 
     def __rmatmul__(self, states: Any) -> Dual:
-        """(S, m) states h → h W."""
+        """(…, S, m) states h → h W."""
         plain = states if isinstance(states, Dual) else Dual(states)
         through = plain.map(lambda values: values @ self.matrix)
         moved = {

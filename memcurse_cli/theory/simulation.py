@@ -7,6 +7,7 @@ so that its standard error is that of the S values (section 10 of the theory).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -105,8 +106,23 @@ class Signs:
         return Weight(values, {tensor: (left / math.sqrt(RANK), right)})
 
     def _draw(self, *shape: int) -> Floats:
-        signs = self._random.integers(0, 2, (self.sequences, *shape), dtype=np.int8)
-        return np.where(signs, 1.0, -1.0)
+        return _signs(self._random, (self.sequences, *shape))
+
+
+class Stepped:
+    """Every tensor that a cell reads after D steps of a rate, each along random signs."""
+
+    def __init__(self, rate: float, draws: int, random: np.random.Generator) -> None:
+        self.rate, self.draws, self._random = rate, draws, random
+
+    def __call__(self, tensor: str, values: Floats) -> Floats | Weight:
+        """(D, 1, n) of a vector, (D, m, n) of a matrix, for (D, S, ...) states."""
+        stepped = values + self.rate * _signs(self._random, (self.draws, *values.shape))
+        return stepped[:, None] if values.ndim == 1 else Weight(stepped)
+
+
+def _signs(random: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    return np.where(random.integers(0, 2, shape, dtype=np.int8), 1.0, -1.0)
 
 
 def drawn_inputs(
@@ -178,18 +194,27 @@ class Run(Struct, frozen=True):
         return Estimate(value, (1 - share) * below.error + share * above.error)
 
 
-@np.errstate(divide="ignore")  # the logarithm of a perturbation that has vanished
 def run(
     dynamics: CellDynamics, inputs: Iterator[Floats], sequences: int, steps: int, seed: int = SEED
 ) -> Run:
-    """Drive a cell from a zero state.
-
-    A perturbation of it is set back to norm 1 at every step; how much it grew counts from the
-    second half on.
-    """
+    """Drive a cell from a zero state, with the tangents of every tensor along random signs."""
     random = np.random.default_rng(seed)
     step = dynamics.begin(Signs(sequences, random))
-    shape = sequences, dynamics.order
+    return _driven(dynamics, step, inputs, (sequences,), steps, random)
+
+
+@np.errstate(divide="ignore")  # the logarithm of a perturbation that has vanished
+def _driven(
+    dynamics: CellDynamics,
+    step: Step,
+    inputs: Iterator[Floats],
+    sequences: tuple[int, ...],
+    steps: int,
+    random: np.random.Generator,
+) -> Run:
+    """A perturbation of the state is set back to norm 1 at every step; how much it grew counts
+    from the second half on."""
+    shape = *sequences, dynamics.order
     tangent = np.ones(shape) if dynamics.diagonal else random.standard_normal(shape)
     state: Any = Dual(np.zeros(shape), {MEMORY: tangent})
     growth = np.zeros(sequences)
@@ -198,20 +223,57 @@ def run(
         norm = dynamics.norms(state.tangents[MEMORY])
         if index >= steps // 2:
             growth += np.log(norm)
-        scale = np.where(norm > 0, norm, 1.0)[:, None]
+        scale = np.where(norm > 0, norm, 1.0)[..., None]
         state = Dual(state.value, {**state.tangents, MEMORY: state.tangents[MEMORY] / scale})
     last = state[..., dynamics.shown]
     moved = {name: _squares(along) for name, along in last.tangents.items() if name != MEMORY}
     share = None
     if dynamics.bent is not None:
         part, limit = dynamics.bent
-        share = float(np.mean(np.abs(state.value[:, part]) >= limit))
+        share = float(np.mean(np.abs(state.value[..., part]) >= limit))
     return Run(_squares(last.value), moved, growth / (steps - steps // 2), share)
 
 
 def _squares(values: NDArray[np.inexact]) -> Floats:
     """|·|² of every entry."""
     return np.asarray(values.real**2 + values.imag**2)
+
+
+TRIALS = tuple(1e-5 * 2 ** (power / 2) for power in range(35))
+"""The rates at which stability is tried, 1e-5 to 1.3."""
+
+
+def stability_rate(
+    dynamics: CellDynamics, inputs: Sequence[Floats], horizon: int, seed: int = SEED
+) -> float:
+    """The largest of `TRIALS` at which a step of random signs in every tensor leaves a cell stable.
+
+    ``T (Λ₁(θ + lr s) - max(Λ₁(θ), 0)) < 1`` for at least half of D draws of s, with the same signs
+    and inputs at every rate. The fewer are stable the larger the rate, so that a bisection finds
+    it; 0 where the smallest is too large.
+
+    Args:
+        dynamics: the cell.
+        inputs: (D, S, width) of every step, S sequences for each draw.
+        horizon: T in steps, of which ``inputs`` may be fewer.
+        seed: of what is drawn.
+    """
+    shape = inputs[0].shape[:2]
+
+    def exponents(rate: float, draws: int) -> Floats:
+        random = np.random.default_rng(seed)
+        step = dynamics.begin(Stepped(rate, draws, random))
+        run = _driven(dynamics, step, iter(inputs), shape, len(inputs), random)
+        return np.asarray(run.exponents.mean(axis=1))
+
+    own = max(float(exponents(0.0, 1).mean()), 0.0)
+
+    def is_unstable(rate: float) -> bool:
+        stable = horizon * (exponents(rate, len(inputs[0])) - own) < 1
+        return bool(2 * np.count_nonzero(stable) < len(stable))
+
+    place = bisect_left(TRIALS, True, key=is_unstable)
+    return TRIALS[place - 1] if place else 0.0
 
 
 def rounding_errors(

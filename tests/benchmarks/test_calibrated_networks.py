@@ -73,8 +73,6 @@ def test_tangents_are_those_that_memcurse_runs(kind: str) -> None:
     theirs = reported["simulated"]["effects"].values()
     spread = math.hypot(error, *(one for _, one in theirs))
     assert value == pytest.approx(reported["simulated"]["together"], abs=4 * spread)
-    assert layer["lyapunov"] == pytest.approx(reported["simulated"]["lyapunov"], abs=0.01)
-    assert layer["stable_draws"][0] == 8
 
 
 def test_a_rate_keeps_a_loss_that_stays_below_three_times_what_it_was() -> None:

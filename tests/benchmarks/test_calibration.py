@@ -15,25 +15,22 @@ from benchmarks.calibration.agreement import (
     CONSTANTS,
     FAILURES,
     VERDICTS,
-    comparisons,
     contingency,
     fitted_constant,
     learnt,
     share,
 )
 from benchmarks.calibration.measure import RESULTS as NETWORK_RESULTS
-from benchmarks.calibration.measure import load
+from benchmarks.calibration.measure import key_of, load
 from benchmarks.calibration.outcomes import outcomes
-from benchmarks.calibration.page import ENOUGH, PAGE, tables, written
+from benchmarks.calibration.page import ENOUGH, PAGE, linear, tables, written
 from benchmarks.calibration.problems import PROBLEMS
-from benchmarks.calibration.rules import assessments
-from benchmarks.calibration.rules import comparisons as compared_networks
+from benchmarks.calibration.rules import QUESTIONS, assessments
 from benchmarks.calibration.setups import NETWORKS, SETUPS
 from benchmarks.calibration.sweep import CHUNK, RATES, Sweep, initialise, sweep
 from memcurse_cli import inspect
-from memcurse_cli.diagnosis.verdicts import RULES, Borne
-from memcurse_cli.schema.report import known_rate, rate_verdict
-from memcurse_cli.wording import about
+from memcurse_cli.diagnosis.verdicts import RULES, Borne, Rule
+from memcurse_cli.schema.report import WITHIN, Limit, known_rate, rate_verdict
 
 README = PAGE.parents[1] / "README.md"
 
@@ -50,18 +47,30 @@ def networks() -> list[dict[str, Any]]:
     return [*load(NETWORK_RESULTS).values()]
 
 
-def test_four_in_five_held_out_rates_are_within_the_factor(results: list[dict[str, Any]]) -> None:
-    agreed, compared = share([one for one in comparisons(results) if one.held_out])
+def test_four_in_five_held_out_rates_are_within_the_factor(networks: list[dict[str, Any]]) -> None:
+    agreed, compared = share([one for one in linear(networks, "initial") if one.held_out])
     assert compared >= 40
     assert agreed / compared >= 0.8
 
 
 @pytest.mark.parametrize("limited_by", CONSTANTS)
 def test_the_constants_are_those_of_the_calibration_setups(
-    results: list[dict[str, Any]], limited_by: str
+    networks: list[dict[str, Any]], limited_by: Limit
 ) -> None:
-    fitted = fitted_constant(comparisons(results), limited_by)
+    fitted = fitted_constant(linear(networks, "initial"), limited_by)
     assert fitted == pytest.approx(CONSTANTS[limited_by], rel=0.15)
+
+
+@pytest.mark.parametrize("limited_by", CONSTANTS)
+def test_the_ranges_of_linear_layers_hold_four_in_five_for_both_questions(
+    networks: list[dict[str, Any]], limited_by: Limit
+) -> None:
+    low, high = WITHIN[limited_by]
+    for question in QUESTIONS:
+        compared = [one for one in linear(networks, question) if one.limited_by == limited_by]
+        ratios = [one.ratio for one in compared if not one.held_out]
+        assert len(ratios) > 20
+        assert sum(low <= ratio <= high for ratio in ratios) >= 0.8 * len(ratios)
 
 
 def test_no_run_called_ok_diverges(results: list[dict[str, Any]]) -> None:
@@ -80,8 +89,11 @@ def test_nine_in_ten_runs_called_cursed_fail(results: list[dict[str, Any]], held
     assert f"called cursed {100 * failed:.0f} % failed" in README.read_text()
 
 
-def test_a_row_of_the_table_that_misses_says_so(results: list[dict[str, Any]]) -> None:
-    last = re.findall(r"(\d+) % of \d+(, \*\*below 90 %\*\*)? \|$", tables(results), re.MULTILINE)
+def test_a_row_of_the_table_that_misses_says_so(
+    results: list[dict[str, Any]], networks: list[dict[str, Any]]
+) -> None:
+    text = tables(results, networks)
+    last = re.findall(r"(\d+) % of \d+(, \*\*below 90 %\*\*)? \|$", text, re.MULTILINE)
     assert len(last) == 4
     assert all(bool(missed) == (int(percent) < 90) for percent, missed in last)
     assert any(missed for _, missed in last)
@@ -109,21 +121,28 @@ def test_a_cell_is_judged_where_its_rule_knows_more_than_a_guess(
     else:
         assert found.tells
         low, middle, high = found.rule
-        ends = rule.effect * rule.low, rule.effect, rule.effect * rule.high
+        ends = rule.share * rule.low, rule.share, rule.share * rule.high
         assert ends == pytest.approx((low, middle, high), rel=0.02)
 
 
-def test_an_initial_gru_is_told_the_rates_that_sweeps_saw(networks: list[dict[str, Any]]) -> None:
-    problem = next(one for one in PROBLEMS if one.kind == "GRU" and one.held_out)
+def test_an_initial_gru_is_told_a_rate_that_most_sweeps_confirm(
+    networks: list[dict[str, Any]],
+) -> None:
+    """Of those held out, which the rule has not seen; the first by today's report."""
+    told = [one for one in PROBLEMS if one.kind == "GRU" and one.held_out and one.layers == 1]
+    problem = told[0]
     weights = problem.initial(problem.network(problem.assignment()))
-    said = inspect(weights, horizon=problem.horizon).layers[0].not_judged
-    rule = RULES["initial GRU"]
-    assert isinstance(rule, Borne)
-    assert f"bore {about(rule.rate)} ({about(rule.low)} to {about(rule.high)})" in said
-    initial = (one for one in compared_networks(networks, "initial") if one.family == "GRU")
-    held_out = [one.seen for one in initial if one.held_out]
-    within = [rule.low * 0.99 <= rate <= rule.high * 1.01 for rate in held_out]
-    assert sum(within) >= 0.7 * len(within) > 0
+    usable = inspect(weights, horizon=problem.horizon).usable_rate
+    assert usable.measured_on == "initial GRU"
+    (kept,) = (one for one in networks if json.dumps(one["setup"]) == key_of(problem))
+    reported = kept["quantities"]["start"]["layers"][0]["reported"][0]
+    share = RULES["initial GRU"]
+    assert isinstance(share, Rule)
+    # Rounding may tip a draw, and with it the next rate of the grid is taken.
+    assert usable.rate == pytest.approx(share.share * reported["stability_rate"], rel=0.42)
+    found = assessments(networks, "initial")["GRU"]
+    within, held_out = found.within[0], len(found.held_out)
+    assert within >= held_out / 2 > 3
 
 
 @pytest.mark.parametrize("index", [0, 3, 80, 84])

@@ -78,13 +78,15 @@ def test_hidden_weights_are_looked_at_before_a_memory_is_called_short() -> None:
 def test_ok_only_if_every_layer_was_judged() -> None:
     calm = drawn_lru(8, (0.001, 0.01))
     assert inspect(named(a=calm, b=calm), horizon=300).verdict == "ok"
-    mixed = inspect(named(a=calm, b=GRU), horizon=300)
+    gates = {f"linear_{gate}.weight": np.ones((4, 2)) for gate in "zh"}
+    gated = gates | {f"linear_{gate}.bias": np.zeros(4) for gate in "zh"}
+    mixed = inspect(named(a=calm, b=gated), horizon=300)
     assert [layer.verdict for layer in mixed.layers] == ["ok", "not_judged"]
     assert mixed.verdict == "not_judged"
     assert mixed.usable_rate == mixed.layers[0].usable_rate
     assert "Training bears a rate of about" in mixed.sentence
     assert "1 of 2 layers was not judged: " in mixed.sentence
-    worse = inspect(named(a=calm, b=GRU), horizon=300, learning_rate=1.0)
+    worse = inspect(named(a=calm, b=gated), horizon=300, learning_rate=1.0)
     assert worse.verdict == "cursed"
 
 

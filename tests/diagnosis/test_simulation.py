@@ -249,3 +249,49 @@ def test_inputs_and_tokens_are_taken_from_a_file(tmp_path: Path) -> None:
     assert_refused(refused, "--inputs", "(batch, time, features)")
     (other,) = inspect(state, inputs=np.zeros((2, 9, WIDTH + 1)), simulate=True).layers
     assert other.not_simulated == f"its inputs are {WIDTH}, those given {WIDTH + 1}"
+
+
+def growth(cell: torch.nn.RNNCellBase, inputs: torch.Tensor) -> float:
+    """Λ₁ over the second half of (T, S, width) inputs, by PyTorch's own tangents."""
+    memory = isinstance(cell, torch.nn.LSTMCell)
+    state = torch.zeros(inputs.shape[1], cell.hidden_size * (1 + memory), dtype=torch.float64)
+    tangent, grown = torch.randn_like(state), []
+    for x in inputs:
+
+        def advance(state: torch.Tensor, x: torch.Tensor = x) -> torch.Tensor:
+            return torch.cat(cell(x, state.chunk(2, 1)), 1) if memory else cell(x, state)
+
+        state, tangent = torch.func.jvp(advance, (state,), (tangent,))
+        norm = tangent.norm(dim=1, keepdim=True)
+        tangent = tangent / norm
+        grown.append(norm.log())
+    return float(torch.stack(grown[len(grown) // 2 :]).mean())
+
+
+@pytest.mark.parametrize(
+    ("whole", "single"),
+    [
+        (torch.nn.RNN, torch.nn.RNNCell),
+        (torch.nn.GRU, torch.nn.GRUCell),
+        (torch.nn.LSTM, torch.nn.LSTMCell),
+    ],
+)
+def test_steps_of_twice_the_stability_rate_make_most_cells_of_torch_unstable(
+    whole: type[torch.nn.RNNBase], single: type[torch.nn.RNNCellBase]
+) -> None:
+    """With draws of its own, all of which half of the rate leaves stable."""
+    torch.manual_seed(0)
+    network, cell, horizon = whole(2, 32), single(2, 32).double(), 60
+    rate = simulation(network.state_dict(), horizon=horizon).stability_rate
+    weights = {name.removesuffix("_l0"): value for name, value in network.named_parameters()}
+    inputs = torch.randn(horizon, 4, 2, dtype=torch.float64)
+    stable = {0.0: 0, rate / 2: 0, 2 * rate: 0}
+    with torch.no_grad():
+        for tried in stable:
+            for _ in range(9):
+                for name, value in cell.named_parameters():
+                    value.copy_(weights[name] + tried * (2 * torch.randint(2, value.shape) - 1))
+                stable[tried] += horizon * growth(cell, inputs) < 1
+    untouched, half, twice = stable.values()
+    assert (untouched, half) == (9, 9)
+    assert twice < 4.5

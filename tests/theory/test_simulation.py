@@ -14,12 +14,14 @@ from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.duals import Dual, Weight, join, sigmoid, tanh
 from memcurse_cli.theory.simulation import (
     MEMORY,
+    TRIALS,
     CellDynamics,
     Estimate,
     Signs,
     drawn_inputs,
     remembered,
     run,
+    stability_rate,
 )
 
 UNITS, WIDTH, STEPS, SEQUENCES = 5, 3, 12, 4
@@ -185,3 +187,21 @@ def test_a_chaotic_network_has_a_positive_exponent() -> None:
     found = run(chaotic, drawn, 8, 400)
     assert found.exponent.value > 4 * found.exponent.error > 0
     assert MEMORY not in found.moved
+
+
+@pytest.mark.parametrize("eigenvalue", [0.5, 0.9, 0.999, 1.0, 1.05])
+@pytest.mark.parametrize("horizon", [10, 300, 10**6])
+def test_a_linear_unit_is_stable_until_a_step_takes_it_past_the_unit_circle(
+    eigenvalue: float, horizon: int
+) -> None:
+    """By ``T (log(λ + lr) - max(log λ, 0)) < 1``, as some of the units go up in every draw."""
+
+    def begin(draw):
+        kept = draw("a", np.full(32, eigenvalue))
+        return lambda h, x: kept * h + x
+
+    dynamics = CellDynamics(32, slice(None), 32, {"a": "a"}, begin, diagonal=True)
+    inputs = [np.zeros((4, 2, 32))] * 10
+    most = max(eigenvalue, 1.0) * math.exp(1 / horizon) - eigenvalue
+    expected = max((rate for rate in TRIALS if rate < most), default=0.0)
+    assert stability_rate(dynamics, inputs, horizon) == expected
