@@ -17,7 +17,7 @@ def test_what_agrees_is_counted_and_the_head_stands() -> None:
     assert "figure" not in page
     for words in ("verdict      ok ", "your rate    0.001 ", "memory       340 "):
         assert words in page
-    assert page.count("(0.0057 to 0.051)") == 2
+    assert page.count("(0.0019 to 0.051)") == 2
     other = memcurse("compare", LRU, SAMPLES / "complex_diagonal_rnn.safetensors").stdout
     assert "1 figure agrees within 1 %." in other
     names = {line[15:33].strip() for line in other.splitlines()}

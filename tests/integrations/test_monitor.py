@@ -50,8 +50,8 @@ def test_a_verdict_that_gets_worse_is_told_once(caplog: pytest.LogCaptureFixture
 def test_what_was_not_judged_or_is_not_recurrent_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    gates = {"weight_ih_l0": np.ones((12, 2)), "weight_hh_l0": np.ones((12, 4))}
-    gates |= {"bias_ih_l0": np.zeros(12), "bias_hh_l0": np.zeros(12)}
+    gates = {f"linear_{gate}.weight": np.ones((4, 2)) for gate in "zh"}
+    gates |= {f"linear_{gate}.bias": np.zeros(4) for gate in "zh"}
     monitor, still = Monitor(1, prefix=""), Monitor(1, prefix="")
     with caplog.at_level(logging.INFO, "memcurse"):
         for step in range(3):
