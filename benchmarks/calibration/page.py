@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.calibration.agreement import (
@@ -96,15 +96,13 @@ def tables(results: Sequence[Result], networks: Sequence[Result]) -> str:
         "held out",
         "seen / predicted, median (extremes), held out",
     )
-    lines = [summary, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    rows = []
     for family in MARKERS:
         ours = [one for one in start if one.family == family]
         ratios = sorted(one.ratio for one in ours if one.held_out)
-        lines.append(
-            f"| {family} | {_of(share([one for one in ours if not one.held_out]))} "
-            f"| {_of(share([one for one in ours if one.held_out]))} | {_spread(ratios)} |"
-        )
-    return "\n".join([*_verdict_table(results), "", *lines]) + "\n"
+        parts = ([one for one in ours if one.held_out == held_out] for held_out in (False, True))
+        rows.append((family, *(_of(share(part)) for part in parts), _spread(ratios)))
+    return "\n\n".join((_verdict_table(results), summary, _table(columns, rows))) + "\n"
 
 
 def limit_table(networks: Sequence[Result]) -> str:
@@ -119,7 +117,7 @@ def limit_table(networks: Sequence[Result]) -> str:
         "printed",
         "held out within it",
     )
-    lines = _header(columns)
+    rows = []
     for limit, (low, high) in WITHIN.items():
         for asked in QUESTIONS:
             found = assess([one for one in linear(networks, asked) if one.limited_by == limit])
@@ -134,8 +132,8 @@ def limit_table(networks: Sequence[Result]) -> str:
                 f"{low:.2g} to {high:.2g}",
                 _of((sum(held), len(held))),
             )
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            rows.append(cells)
+    return _table(columns, rows) + "\n"
 
 
 def network_table(networks: Sequence[Result]) -> str:
@@ -152,7 +150,7 @@ def network_table(networks: Sequence[Result]) -> str:
         "held out within the rule's range",
         "within the guess's",
     )
-    lines = _header(columns)
+    rows = []
     for asked in QUESTIONS:
         for family, found in assessments(networks, asked).items():
             rule, guess = found.within
@@ -169,8 +167,8 @@ def network_table(networks: Sequence[Result]) -> str:
                 _of((rule, held_out)),
                 _of((guess, held_out)),
             )
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _left_out(networks)]) + "\n"
+            rows.append(cells)
+    return f"{_table(columns, rows)}\n\n{_left_out(networks)}\n"
 
 
 def stack_table(networks: Sequence[Result]) -> str:
@@ -182,7 +180,7 @@ def stack_table(networks: Sequence[Result]) -> str:
         "the recurrent tensors alone",
         "one layer by itself",
     )
-    lines = _header(columns)
+    rows = []
     found = by_family(networks, "trained")
     for family, ours in found.items():
         if not family.endswith("stack"):
@@ -195,18 +193,19 @@ def stack_table(networks: Sequence[Result]) -> str:
             _spread(sorted(one.apart / one.told for one in ours if one.apart)),
             _spread(sorted(one.ratio for one in single)),
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    return _table(columns, rows) + "\n"
 
 
-def _header(columns: Sequence[str]) -> list[str]:
-    """The first two lines of a table; its rows are to follow."""
-    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    head, *body = (f"| {' | '.join(cells)} |" for cells in (columns, *rows))
+    return "\n".join((head, "|---" * len(columns) + "|", *body))
 
 
 def _left_out(networks: Sequence[Result]) -> str:
     plain = [one for one in networks if not one["setup"]["variant"]]
-    untaught = sum(one["start"] is not None and seen(one, "trained") is None for one in plain)
+    untaught = sum(seen(one, "trained") is None for one in plain)
     return (
         f"Not in the table: {untaught} of {len(plain)} setups, which learnt at no rate or kept "
         "their loss at none."
@@ -216,22 +215,22 @@ def _left_out(networks: Sequence[Result]) -> str:
 def optimizer_table(networks: Sequence[Result]) -> str:
     """By how much the seen rate moves with what stands around Adam, and with coloured inputs."""
     columns = ("with", *(f"{ASKED[asked]}: factor (extremes)" for asked in QUESTIONS), "networks")
-    lines = _header(columns)
+    rows = []
     for variant, said in VARIANTS.items():
         factors = [moved(networks, variant, asked) for asked in QUESTIONS]
         cells = (said, *map(_spread, factors), f"{len(factors[1])}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    return _table(columns, rows) + "\n"
 
 
 def _range(found: Range) -> str:
     return f"{found.middle:.2g} ({found.low:.2g} to {found.high:.2g})"
 
 
-def _verdict_table(results: Sequence[Result]) -> list[str]:
+def _verdict_table(results: Sequence[Result]) -> str:
     """What became of the runs of each verdict; a share of failures below `ENOUGH` is said."""
     columns = ("limited by", "setups", "ok: diverge", "ok: stall", "watch: fail", "cursed: fail")
-    lines = _header(columns)
+    rows = []
     for limited_by in CONSTANTS:
         for held_out in (False, True):
             ours = [one for one in results if learnt(one) and one["held_out"] == held_out]
@@ -250,8 +249,8 @@ def _verdict_table(results: Sequence[Result]) -> list[str]:
                 f"{100 * failed['watch']:.0f} % of {runs['watch']}",
                 f"{100 * failed['cursed']:.0f} % of {runs['cursed']}{missed}",
             )
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
+            rows.append(cells)
+    return _table(columns, rows)
 
 
 def _of(counts: tuple[int, int]) -> str:

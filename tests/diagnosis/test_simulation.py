@@ -282,7 +282,8 @@ def test_steps_of_twice_the_stability_rate_make_most_cells_of_torch_unstable(
     """With draws of its own, all of which half of the rate leaves stable."""
     torch.manual_seed(0)
     network, cell, horizon = whole(2, 32), single(2, 32).double(), 60
-    rate = simulation(network.state_dict(), horizon=horizon).stability_rate
+    ran = simulation(network.state_dict(), horizon=horizon)
+    rate, grows = ran.stability_rate, []
     weights = {name.removesuffix("_l0"): value for name, value in network.named_parameters()}
     inputs = torch.randn(horizon, 4, 2, dtype=torch.float64)
     stable = {0.0: 0, rate / 2: 0, 2 * rate: 0}
@@ -291,7 +292,9 @@ def test_steps_of_twice_the_stability_rate_make_most_cells_of_torch_unstable(
             for _ in range(9):
                 for name, value in cell.named_parameters():
                     value.copy_(weights[name] + tried * (2 * torch.randint(2, value.shape) - 1))
-                stable[tried] += horizon * growth(cell, inputs) < 1
+                grows.append(growth(cell, inputs))
+                stable[tried] += horizon * grows[-1] < 1
+    assert grows[0] == pytest.approx(ran.exponent.value, abs=0.01)
     untouched, half, twice = stable.values()
     assert (untouched, half) == (9, 9)
     assert twice < 4.5
