@@ -1,4 +1,4 @@
-"""safetensors, and the index of Hugging Face's shards, which names the file of each tensor.
+"""safetensors; and the index of Hugging Face's shards, which names the file of each tensor.
 
 Eight bytes of header length, a JSON header, then the elements. The layout and the limits are those
 of the format's own description (https://huggingface.co/docs/safetensors, "Format"): a header of at
@@ -7,17 +7,21 @@ most 100 MB that begins with ``{``, no duplicate keys, and tensors that fill the
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
+import numpy as np
+
 from memcurse_cli.checkpoints.registry import open_known
 from memcurse_cli.checkpoints.rewrites import with_scales
 from memcurse_cli.checkpoints.select import counted, select_flat
 from memcurse_cli.checkpoints.store import (
     FLOAT4,
+    Array,
     LazyTensor,
     TensorSpec,
     TensorStore,
@@ -81,6 +85,20 @@ def open_file(file: File) -> TensorStore:
     return TensorStore(
         file, selected, [*of_scales, *notes], metadata=metadata, listed_names=metadata
     )
+
+
+def encode(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """The tensors as a file, the same bytes for the same tensors and metadata."""
+    import safetensors.numpy
+
+    contiguous = {name: np.ascontiguousarray(one) for name, one in tensors.items()}
+    content = safetensors.numpy.save(contiguous, dict(metadata))
+    end = 8 + int.from_bytes(content[:8], "little")
+    # The library writes metadata in no fixed order.
+    header = {**json.loads(content[8:end]), "__metadata__": dict(sorted(metadata.items()))}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data behind it stay aligned to 8 bytes
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def _entry(name: str, entry: object, room: int) -> tuple[TensorSpec, int, int]:

@@ -17,6 +17,10 @@ PANELS = {
         "hessian": "Which parameters the loss couples, and what Adam can mend.",
     },
     "Decide": {"check": "Hold checkpoints to limits; exit with 1 if one is broken."},
+    "Cure": {
+        "diagonalize": "Make dense linear layers diagonal, with the same output.",
+        "reparametrize": "Store diagonal linear layers in other parameters.",
+    },
     "Understand": {
         "rule": "Explain a finding by its code, and what to change.",
         "predict": "What memory costs at one eigenvalue; no checkpoint needed.",
@@ -39,6 +43,7 @@ HOMES = {
     **dict.fromkeys(("predict", "landscape", "autocorrelation", "rule"), "without_checkpoint"),
     **dict.fromkeys(("families", "formats", "schema", "settings"), "without_checkpoint"),
     **dict.fromkeys(("hessian", "compare", "simulate"), "inspect"),
+    **dict.fromkeys(("diagonalize", "reparametrize"), "rewrite"),
 }
 """The modules of the commands that have none of their own name."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -133,13 +134,26 @@ def unwritable(path: Path, reason: str) -> UsageError:
     )
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; raises `UsageError` where it cannot be written."""
+def require_writable(path: Path) -> None:
+    """Refuse a hopeless path before the work, not after it."""
+    if path.is_dir():
+        raise unwritable(path, "it is a directory")
+    if not path.parent.is_dir():
+        raise unwritable(path, "its folder does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise unwritable(path, "its folder is read-only")
+
+
+def write_file(path: Path, content: bytes, check: Callable[[Path], None] | None = None) -> None:
+    """Write a file whole or not at all; raises `UsageError` where it cannot be written.
+
+    What a ``check`` of what was written raises keeps it from its place.
+    """
     try:
-        if path.exists() and not path.is_file():  # a pipe or /dev/stdout: nothing to rename
+        if check is None and path.exists() and not path.is_file():  # a pipe: nothing to rename
             path.write_bytes(content)
         else:
-            write_whole(path, content)
+            write_whole(path, content, check=check)
     except OSError as error:
         raise unwritable(path, error.strerror or str(error)) from error
 

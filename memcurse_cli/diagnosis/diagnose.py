@@ -23,6 +23,7 @@ from memcurse_cli.families.reading import eigenvalues_of, time_constants
 from memcurse_cli.families.recurrence import Recurrence
 from memcurse_cli.schema.figures import TIME_CONSTANT_EDGES, EigenvalueSummary, quantiles
 from memcurse_cli.schema.report import (
+    Cure,
     LayerReport,
     SensitivityCurve,
     UsableRate,
@@ -35,6 +36,8 @@ from memcurse_cli.theory.linalg import Complexes
 if TYPE_CHECKING:
     from memcurse_cli.families.rewriting import Rewriting
 
+HELPS = 3.0  # how many times larger a rate other parameters must bear to be worth naming
+CLIPPED = 0.999  # what |λ| >= 1 becomes where only that helps
 CURVE = np.logspace(-1, 6, 57)  # the time constants of a curve in steps, eight to a decade
 
 
@@ -107,7 +110,7 @@ def diagnose(recurrence: Recurrence, settings: Settings) -> LayerReport:
 
         layer = replace(layer, learning_rates=learning_rates(recurrence, layer, settings))
     if layer.verdict in ("watch", "cursed"):
-        layer = replace(layer, lru_rate=_as_lru(recurrence, settings))
+        layer = replace(layer, cure=_cure(recurrence, layer, settings))
     return replace(layer, findings=find(Facts(recurrence, settings, layer, withheld)))
 
 
@@ -138,16 +141,27 @@ def _what_if(recurrence: Recurrence, rewriting: Rewriting, settings: Settings) -
     return WhatIf(*named, rewriting.step_size, left_out, reason, *figures, *hessian, usable)
 
 
-def _as_lru(recurrence: Recurrence, settings: Settings) -> UsableRate | None:
-    """What an LRU of the same eigenvalues and the same output would bear."""
-    if recurrence.stable_by_construction or not recurrence.is_linear:
-        return None
-    from memcurse_cli.families.rewriting import Rewriting, rewrite
+def _cure(recurrence: Recurrence, layer: LayerReport, settings: Settings) -> Cure | None:
+    """The first of the forms that a linear layer can have which bears a much larger rate.
 
-    rewritten = rewrite(recurrence, Rewriting("lru", "own")).recurrence
-    if rewritten is None:
+    As an LRU; where that cannot hold every λ, in polar form, or without what grows.
+    """
+    from memcurse_cli.families.rewriting import Rewriting, is_linear, rewrite, unstorable
+
+    usable = layer.usable_rate and layer.usable_rate.rate
+    if recurrence.stable_by_construction or not is_linear(recurrence) or not usable:
         return None
-    return usable_rate(rewritten, *summarise_hessian(rewritten, settings), settings)
+    unstored = unstorable(recurrence)
+    lru, polar = Rewriting("lru", "own"), Rewriting("polar")
+    real = unstored is None and np.any(recurrence.log_eigenvalues.imag == 0)  # without theta_log
+    for rewriting in (polar,) if real else (lru, polar, replace(lru, largest=CLIPPED)):
+        rewritten, left_out, reason = rewrite(recurrence, rewriting)
+        if rewritten is None or left_out or reason is not None:
+            continue
+        found = usable_rate(rewritten, *summarise_hessian(rewritten, settings), settings)
+        if found.rate is not None and found.rate > HELPS * usable:
+            return Cure(str(rewriting.parametrization), found, rewriting.largest, unstored)
+    return None
 
 
 def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> EigenvalueSummary:

@@ -15,6 +15,7 @@ from memcurse_cli.schema.figures import ORDER, ParameterSummary, Verdict, effect
 from memcurse_cli.schema.layer import StoredState, jacobian_of
 from memcurse_cli.schema.report import (
     Action,
+    Cure,
     Finding,
     LayerReport,
     Severity,
@@ -39,13 +40,13 @@ SHORT, FAR_TOO_SHORT = 10, 100
 MILDER: dict[Severity, Severity] = {"error": "warning", "warning": "info"}
 # What a config.json calls the type of the state: Nemotron-H and vLLM, Qwen3.5 and SGLang.
 CONFIGURED = ("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+FORMS = {"lru": "exp(-exp(ν) + iθ)", "polar": "ν exp(iθ)"}
 _NAMES: Mapping[str, Dtype] = {
     **{name: name for name in STATE_TYPES},
     "half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32",
     "float": "float32", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn",
     "float8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
 }  # fmt: skip
-HELPS = 3.0  # how many times larger a rate another parametrisation must bear to be worth naming
 
 
 def unseen_memory(layer: LayerReport) -> bool:
@@ -242,26 +243,35 @@ def _open_words(layers: Sequence[LayerReport], settings: Settings) -> Iterator[s
     yield f"{which}: {'; '.join(reasons)}."
 
 
+def _cure_words(layer: LayerReport, cure: Cure, *, several: bool) -> tuple[str, str, str]:
+    """What to make of a layer, and the options and the name of the command that makes it."""
+    of, form = f" of {layer.name}" if several else "", cure.parametrization
+    what = f"write λ{of} as {FORMS[form]}"
+    if layer.dense is not None:
+        what = f"make the recurrence{of} diagonal"
+    if cure.clip_modulus is not None:
+        what += f" and its |λ| at most {cure.clip_modulus}"
+    text = f"{what}: that bears {about(cure.usable_rate.rate or 0)}"
+    if cure.reason is not None:
+        return text, f"--as {form}" + " --normalize own" * (form == "lru"), "inspect"
+    clip = "" if cure.clip_modulus is None else f"--clip-modulus {cure.clip_modulus} "
+    command = "reparametrize" if layer.dense is None else "diagonalize"
+    return text, f"--parametrization {form} {clip}--output cured.safetensors", command
+
+
 def actions(
     layers: Sequence[LayerReport], findings: Sequence[Finding], path: str | None
 ) -> Iterator[Action]:
     """What to do, the most urgent first; without a ``path`` there is no command to repeat."""
 
-    def action(text: str, options: str = "") -> Action:
-        command = f"memcurse inspect {shlex.quote(path)} {options}" if path and options else ""
-        return Action(text, command)
+    def action(text: str, options: str = "", command: str = "inspect") -> Action:
+        line = f"memcurse {command} {shlex.quote(path)} {options}" if path and options else ""
+        return Action(text, line)
 
     judged, instead = by_rate(layers), ""
-    if judged and judged[0].layer.verdict != "ok":
-        _, layer, usable = judged[0]
-        cured = None if layer.lru_rate is None else layer.lru_rate.rate
-        if cured is not None and cured > HELPS * usable:
-            of = "" if len(layers) == 1 else f" of {layer.name}"
-            how = f"write λ{of} as exp(-exp(ν) + iθ): that"
-            if layer.dense is not None:
-                how = f"make the recurrence{of} diagonal: an LRU"
-            yield action(f"{how} bears {about(cured)}", "--as lru --normalize own")
-            instead = "or "
+    if judged and (cure := judged[0].layer.cure) is not None:
+        yield action(*_cure_words(judged[0].layer, cure, several=len(layers) > 1))
+        instead = "or "
     faster = [one for one in judged if one.ratio > 1]
     if faster:
         names = ", ".join(dict.fromkeys(group.name for group, _ in step_effects(faster[0].layer)))

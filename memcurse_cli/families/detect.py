@@ -414,7 +414,7 @@ _OUTSIDE = (
     *("D", "Ds", "D_?", "in_proj", "out_proj", "[goqrv]_proj", "k_proj.weight", "to_out*"),
     *("conv", "*conv[12]d*", "rotary_emb", "input", "output", "out", "readout", "head", "fc*"),
     *("classifier", "emb*", "*_emb"),
-    *("h0", "c0", "init_state*", "initial_state*"),
+    *("h0", "h0_re", "h0_im", "c0", "init_state*", "initial_state*"),
     # Norms of what leaves it.
     *("[go]_norm*", "out_norm", "output_norm", "multihead_norm", "ln_x"),
     # What training adds.

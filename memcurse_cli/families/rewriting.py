@@ -40,6 +40,8 @@ class Rewriting(Struct, frozen=True):
     # ``held`` keeps γ, and no parameter moves it; ``own`` is γ = √(1-|λ|²) with a parameter
     # ``gamma_log``, as in an LRU; ``coupled`` is that γ computed from λ, which moves it too.
     gain: Gain = "held"
+    # What every |λ| above it becomes; the function is then another.
+    largest: float | None = None
 
     def __post_init__(self) -> None:
         if self.parametrization is not None and self.parametrization not in INVERTIBLE:
@@ -50,11 +52,34 @@ class Rewriting(Struct, frozen=True):
             raise UsageError(
                 f"'{self.gain}' is not known", where="--normalize", remedy="give own or coupled"
             )
+        if self.largest is not None and not 0 < self.largest < 1:
+            remedy = "give a number below 1, as 0.999"
+            raise UsageError("is not in (0, 1)", where="--clip-modulus", remedy=remedy)
 
     @property
     def step_size(self) -> float | None:
         """Δ, which only ``s4`` has."""
         return DEFAULT_STEP_SIZE if self.parametrization == "s4" else None
+
+
+def is_linear(recurrence: Recurrence) -> bool:
+    """Whether a layer is one linear map of its inputs, whatever they are."""
+    gated = recurrence.hidden_feedback or recurrence.input_dependent or recurrence.rank_one
+    return recurrence.is_linear and recurrence.activation == "linear" and not gated
+
+
+def unstorable(recurrence: Recurrence) -> str | None:
+    """Why a linear layer's new form cannot stand in its place in a checkpoint, or None."""
+    if recurrence.channel is not None or recurrence.multiplicity > 1:
+        return "its states do not all see the same inputs by one B"
+    dense = recurrence.dense
+    if dense is not None and dense.heads > 1:
+        return "its tensors hold other layers too"
+    # One that runs backward too has a C for that, and no projections.
+    held = recurrence.readin is not None and recurrence.readout is not None
+    if not held or (dense is None and not recurrence.projections):
+        return "its B and C are not both in the layer, or C reads another pass too"
+    return None
 
 
 class Rewritten(NamedTuple):
@@ -81,6 +106,10 @@ def rewrite(recurrence: Recurrence, rewriting: Rewriting) -> Rewritten:
                 None, 0, "a dense matrix has no gain of its own to normalise: name a diagonal form"
             )
         recurrence, reason = _diagonalised(recurrence)
+    if rewriting.largest is not None:
+        logs = recurrence.log_eigenvalues
+        clipped = np.minimum(logs.real, np.log(rewriting.largest)) + 1j * logs.imag
+        recurrence = replace(recurrence, log_eigenvalues=clipped)
     stable = rewriting.parametrization in STABLE
     kept = np.ones(recurrence.size, dtype=bool)
     if stable or rewriting.gain != "held":  # neither holds |λ| >= 1

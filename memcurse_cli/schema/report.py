@@ -264,6 +264,15 @@ class WhatIf(Record, frozen=True):
     usable_rate: Annotated[UsableRate | None, "as that of a layer."] = None
 
 
+class Cure(Record, frozen=True):
+    """Other parameters of the same eigenvalues that bear a larger rate."""
+
+    parametrization: Annotated[str, "as ``memcurse reparametrize`` takes it."]
+    usable_rate: Annotated[UsableRate, "of the layer so written; an LRU has γ = √(1-|λ|²)."]
+    clip_modulus: Annotated[float | None, "what every |λ| above it becomes, or None."] = None
+    reason: Annotated[str | None, "why the file cannot be rewritten so; None where it can."] = None
+
+
 class LayerReport(Record, frozen=True):
     """One recurrent layer."""
 
@@ -306,10 +315,8 @@ class LayerReport(Record, frozen=True):
     hidden_spectra_reason: Annotated[str | None, "why one asked for is missing, or None."] = None
     usable_rate: Annotated[UsableRate | None, "the largest rate to expect training to bear."] = None
     not_judged: Annotated[str | None, "why it was not judged, or None where it was."] = None
-    lru_rate: Annotated[
-        UsableRate | None,
-        "the usable rate of the same eigenvalues as an LRU has them, γ = √(1-|λ|²) of its own; "
-        "only where the layer is not ok and another parametrisation could help.",
+    cure: Annotated[
+        Cure | None, "other parameters that bear more, where the layer is not ok and some do."
     ] = None
     what_if: Annotated[tuple[WhatIf, ...], "the layer in other parameters, where asked for."] = ()
     learning_rates: Annotated[LearningRates | None, "those of its groups, where asked for."] = None

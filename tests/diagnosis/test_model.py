@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from diagnosis.build import SAMPLES, drawn_lru
+from end_to_end.command import memcurse
 from safetensors.numpy import load_file, save_file
 
 from memcurse_cli import inspect
@@ -94,16 +96,34 @@ def test_a_cure_stands_beside_the_rate_that_it_was_found_to_bear(tmp_path: Path)
     path = tmp_path / "a model.safetensors"
     save_file(load_file(SAMPLES / "dense_linear_rnn.safetensors"), path)
     report = inspect(path, horizon=300)
-    (layer,) = report.layers
-    asked = inspect(path, horizon=300, rewrite_as=["lru"], normalize="own").layers[0].what_if[0]
-    assert layer.lru_rate == asked.usable_rate
     cure, slower = report.actions[:2]
-    assert cure.text == "make the recurrence diagonal: an LRU bears 0.018"
-    assert cure.command == f"memcurse inspect '{path}' --as lru --normalize own"
+    assert cure.text == "make the recurrence diagonal: that bears 0.0045"
+    assert cure.command.startswith(f"memcurse diagonalize '{path}' --parametrization polar ")
+    done = memcurse(*shlex.split(cure.command)[1:], folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    cured = inspect(tmp_path / "cured.safetensors", horizon=300)
+    assert cured.usable_rate.rate == pytest.approx(report.layers[0].cure.usable_rate.rate, rel=1e-3)
     assert slower.text == "or train A at 5.3e-5 or less"
     assert "at 0.001 on A changes the state by 309 %" in report.sentence
     assert "about 5.3e-5 (1.8e-5 to 1.6e-4); yours, 0.001, is 19 times that." in report.sentence
     assert inspect(load_file(path), horizon=300).actions[0].command == ""  # there is no file
+
+
+def test_what_grows_is_clipped_where_only_that_helps(tmp_path: Path) -> None:
+    """Of a layer whose file cannot be rewritten the what-if is shown."""
+    report = inspect(SAMPLES / "complex_diagonal_rnn.safetensors", learning_rate=0.03)
+    cure = report.layers[0].cure
+    assert (cure.parametrization, cure.clip_modulus, cure.reason) == ("lru", 0.999, None)
+    done = memcurse(*shlex.split(report.actions[0].command)[1:], folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    cured = inspect(tmp_path / "cured.safetensors", learning_rate=0.03)
+    assert cured.usable_rate.rate == pytest.approx(cure.usable_rate.rate, rel=0.02)
+    path = tmp_path / "without_C.safetensors"
+    save_file(
+        {"lambda_re": np.full(4, 0.998), "lambda_im": np.ones(4) * 0.01, "B": np.ones((4, 2))}, path
+    )
+    (action, *_) = inspect(path, learning_rate=0.03, horizon=300).actions
+    assert action.command.startswith("memcurse inspect ")
 
 
 def test_one_rate_is_advised_for_all_layers_that_are_too_fast() -> None:

@@ -179,7 +179,7 @@ def test_what_was_not_measured_is_not_judged_and_says_why(
     assert "The layer was not judged: " in report.sentence
     assert reason in report.sentence
     assert " 0 %" not in report.sentence
-    assert layer.lru_rate is None
+    assert layer.cure is None
 
 
 def moved(network: torch.nn.Module, far: float) -> dict[str, Any]:

@@ -204,7 +204,9 @@ class ComplexDiagonalRNN(Family):
             log_eigenvalues,
             (
                 layer.group(form[0], first, slopes[0], name=called[0]),
-                layer.group(form[-1], second, slopes[1], name=called[1]),
+                layer.group(
+                    form[-1], second, slopes[1], name=called[1], keeps_stable=form == _POLAR
+                ),
             ),
             **layer.mixing(size),
         )

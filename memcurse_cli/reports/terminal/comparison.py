@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -52,8 +52,8 @@ WHOLE: dict[str, Callable[[Compared], Cell]] = {
 }
 
 
-def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
-    """The page line by line."""
+def lines(made: Comparison, screen: Screen, told: Sequence[str] = ()) -> Iterator[Text]:
+    """The page line by line; what else is ``told`` of the two comes last."""
     sides = {"before": made.before, "after": made.after}
     for word, one in sides.items():
         path = screen.shorten(screen.clean(one.path), max(screen.width - 9, 12))
@@ -77,7 +77,7 @@ def lines(made: Comparison, screen: Screen) -> Iterator[Text]:
     if len(changed) > ROWS_SHOWN:
         hidden = count(len(changed) - ROWS_SHOWN, "more layer")
         yield from paragraph(screen, Text(f"{hidden} differ: --json shows every one."))
-    for said in closing(made):
+    for said in (*closing(made), *told):
         yield from paragraph(screen, screen.sentence(said))
 
 
