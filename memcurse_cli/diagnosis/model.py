@@ -254,9 +254,10 @@ def _cure_words(layer: LayerReport, cure: Cure, *, several: bool) -> tuple[str, 
     text = f"{what}: that bears {about(cure.usable_rate.rate or 0)}"
     if cure.reason is not None:
         return text, f"--as {form}" + " --normalize own" * (form == "lru"), "inspect"
-    clip = "" if cure.clip_modulus is None else f"--clip-modulus {cure.clip_modulus} "
-    command = "reparametrize" if layer.dense is None else "diagonalize"
-    return text, f"--parametrization {form} {clip}--output cured.safetensors", command
+    command, usual = ("reparametrize", "lru") if layer.dense is None else ("diagonalize", "polar")
+    options = "" if form == usual else f"--parametrization {form} "
+    options += "" if cure.clip_modulus is None else f"--clip-modulus {cure.clip_modulus} "
+    return text, f"{options}--output cured.safetensors", command
 
 
 def actions(
