@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,6 +19,9 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.files import write_whole
 from memcurse_cli.reports.console import Lines, text_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def argument(metavar: str, meaning: str, *, default: Any = ...) -> Any:
@@ -131,6 +136,28 @@ def unwritable(path: Path, reason: str) -> UsageError:
         where=shown_place(path),
         remedy="name a file in a folder that exists and is writable",
     )
+
+
+def require_writable(output: Path) -> None:
+    """Refuse a hopeless path before the work, not after it; raises `UsageError`."""
+    if output.is_dir():
+        raise unwritable(output, "it is a directory")
+    if not output.parent.is_dir():
+        raise unwritable(output, "its folder does not exist")
+    if not os.access(output.parent, os.W_OK):
+        raise unwritable(output, "its folder is read-only")
+
+
+def serialise(parameters: Mapping[str, NDArray[Any]], metadata: dict[str, str]) -> bytes:
+    """A safetensors file of some tensors that remembers how they were made, in a fixed order."""
+    import safetensors.numpy
+
+    content = safetensors.numpy.save(dict(parameters), metadata)
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = {**json.loads(content[8:end]), "__metadata__": dict(sorted(metadata.items()))}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data behind it stay aligned to 8 bytes
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def write_file(path: Path, content: bytes) -> None:

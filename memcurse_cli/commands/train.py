@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +12,14 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from memcurse_cli.checkpoints.untrusted.names import shown_place
-from memcurse_cli.commands.options import QUIET, option, progress_line, unwritable, write_file
+from memcurse_cli.commands.options import (
+    QUIET,
+    option,
+    progress_line,
+    require_writable,
+    serialise,
+    write_file,
+)
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
 from memcurse_cli.reports.console import line_for
@@ -70,7 +75,7 @@ def train(
             where="--save-every",
             remedy="for example --save-every 100 --output 'run/step_{step}.safetensors'",
         )
-    _check_writable(output)
+    require_writable(output)
 
     try:
         from memcurse_cli.experiments.training import teacher_power
@@ -84,7 +89,7 @@ def train(
 
     def keep(step: int, parameters: Mapping[str, NDArray[Any]]) -> None:
         at_step = output.with_name(output.name.replace(STEP, str(step)))
-        write_file(at_step, _serialise(parameters, {**settings.metadata(), "step": str(step)}))
+        write_file(at_step, serialise(parameters, {**settings.metadata(), "step": str(step)}))
 
     with progress_line(quiet=quiet, patience=0) as show:
 
@@ -99,32 +104,10 @@ def train(
                 "memcurse.loss_before": str(result.loss_before),
                 "memcurse.loss_after": str(result.loss_after),
             }
-            write_file(output, _serialise(result.parameters, {**settings.metadata(), **losses}))
+            write_file(output, serialise(result.parameters, {**settings.metadata(), **losses}))
     said = (
         f"{shown_place(output)}: loss {result.loss_before:.4g} before, "
         f"{result.loss_after:.4g} after {settings.steps} steps in {result.seconds:.0f} s "
         f"(a student that says nothing: {teacher_power(settings):.4g})"
     )
     typer.echo(line_for(said, sys.stdout))
-
-
-def _check_writable(output: Path) -> None:
-    """Refuse a hopeless path before the training, not after it."""
-    if output.is_dir():
-        raise unwritable(output, "it is a directory")
-    if not output.parent.is_dir():
-        raise unwritable(output, "its folder does not exist")
-    if not os.access(output.parent, os.W_OK):
-        raise unwritable(output, "its folder is read-only")
-
-
-def _serialise(parameters: Mapping[str, NDArray[Any]], metadata: dict[str, str]) -> bytes:
-    """The student as a safetensors file that remembers how it was trained, in a fixed order."""
-    import safetensors.numpy
-
-    content = safetensors.numpy.save(dict(parameters), metadata)
-    end = 8 + int.from_bytes(content[:8], "little")
-    header = {**json.loads(content[8:end]), "__metadata__": dict(sorted(metadata.items()))}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data behind it stay aligned to 8 bytes
-    return len(text).to_bytes(8, "little") + text + content[end:]
