@@ -23,7 +23,7 @@ PRINTING = [
     *("rule", "rule MC204", "autocorrelation noise.csv", "hessian LRU", "hessian LRU --json"),
     *("families", "formats", "schema check", "settings"),
 ]
-"""Calls of every command but train, which says one line of its own and needs JAX."""
+"""Calls of every command but train and init, whose --output is a file of tensors."""
 
 FIRST = {call.split()[0]: call for call in reversed(PRINTING)}
 each_call = pytest.mark.parametrize("call", PRINTING)
