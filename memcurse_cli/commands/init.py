@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import typer
@@ -19,6 +20,7 @@ from memcurse_cli.commands.options import (
     write_file,
 )
 from memcurse_cli.errors import UsageError
+from memcurse_cli.reports.console import line_for
 
 
 def init(
@@ -32,7 +34,7 @@ def init(
         "lin or inv of s4d; chrono or critical of lstm and gru. By default the first of these.",
     ),
     max_phase: float | None = option("θ", "The largest angle of an lru's λ; 2π by default."),
-    units: int = typer.Option(64, min=1, max=4096, help="Units, or channels of s4d and mamba."),
+    units: int = typer.Option(64, min=1, max=2048, help="Units, or channels of s4d and mamba."),
     seed: int = typer.Option(0, min=0, max=2**32 - 1, help="Of what is drawn."),
     code: str | None = option(
         "torch|flax|keras", "Print code that draws and sets the same parameters instead."
@@ -63,7 +65,7 @@ def init(
         metadata["memcurse.horizon"] = str(horizon)
         write_file(output, serialise(made.tensors(), metadata))
     if code is not None:
-        emit(made.code(code), None)
+        emit("\n".join(line_for(line, sys.stdout) for line in made.code(code).splitlines()), None)
     else:
         show(made.inspected(horizon), "initialization", choose_format(as_json=as_json), None)
 

@@ -26,7 +26,8 @@ def test_the_file_holds_the_layer_that_the_page_tells_and_its_horizon(tmp_path: 
     assert "HI is beyond the horizon of 300" in done.stdout
     assert report.input.horizon == 300
     assert load_file(path)["theta_log"].max() < -0.69
-    memcurse(*CALL, "--max-phase", "0.5", "--code", "torch", "--output", again)
+    code = (*CALL, "--max-phase", "0.5", "--code", "torch", "--output", again)
+    assert "def lru(" in memcurse(*code, encoding="ascii").stdout
     assert again.read_bytes() == path.read_bytes()
 
 
