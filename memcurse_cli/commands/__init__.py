@@ -20,6 +20,7 @@ PANELS = {
     "Cure": {
         "diagonalize": "Make dense linear layers diagonal, with the same output.",
         "reparametrize": "Store diagonal linear layers in other parameters.",
+        "init": "Draw initial parameters for the memory that a task needs.",
     },
     "Understand": {
         "rule": "Explain a finding by its code, and what to change.",

@@ -26,8 +26,8 @@ from memcurse_cli.diagnosis.settings import SettingsFile, find_settings, read_se
 from memcurse_cli.errors import MemcurseError
 from memcurse_cli.reports.console import say
 
-# Commands that only list something, and `train`, whose options describe one network.
-UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train")
+# Commands that only list something, and those whose options describe one network.
+UNCONFIGURABLE = ("rule", "families", "formats", "schema", "settings", "train", "init")
 OWN_TABLE = "check"  # the command whose table holds limits
 FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(

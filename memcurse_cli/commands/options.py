@@ -6,11 +6,11 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from memcurse_cli.checkpoints.untrusted.names import shown_place
 from memcurse_cli.errors import UsageError
 from memcurse_cli.files import write_whole
 from memcurse_cli.reports.console import Lines, text_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def argument(metavar: str, meaning: str, *, default: Any = ...) -> Any:
@@ -156,6 +159,22 @@ def write_file(path: Path, content: bytes, check: Callable[[Path], None] | None 
             write_whole(path, content, check=check)
     except OSError as error:
         raise unwritable(path, error.strerror or str(error)) from error
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
+) -> None:
+    """Write a safetensors file as `write_file` does, once it reads as it was meant."""
+    from memcurse_cli.checkpoints.open import open_checkpoint
+    from memcurse_cli.checkpoints.safetensors import encode
+
+    def check(written: Path) -> None:
+        with open_checkpoint(written) as store:
+            for name, values in tensors.items():
+                if not (store.read(name) == values).all():
+                    raise OSError(f"{name} does not read as it was written")
+
+    write_file(path, encode(tensors, metadata), check)
 
 
 PATIENCE = 1.0  # seconds before anything is shown

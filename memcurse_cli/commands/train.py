@@ -17,7 +17,7 @@ from memcurse_cli.commands.options import (
     option,
     progress_line,
     require_writable,
-    write_file,
+    write_tensors,
 )
 from memcurse_cli.errors import UsageError
 from memcurse_cli.experiments.settings import RECIPES, NetworkName, Precision, TrainingSettings
@@ -86,11 +86,9 @@ def train(
             remedy="install them with: pip install 'memcurse-cli[jax]'",
         ) from error
 
-    from memcurse_cli.checkpoints.safetensors import encode
-
     def keep(step: int, parameters: Mapping[str, NDArray[Any]]) -> None:
         at_step = output.with_name(output.name.replace(STEP, str(step)))
-        write_file(at_step, encode(parameters, {**settings.metadata(), "step": str(step)}))
+        write_tensors(at_step, parameters, {**settings.metadata(), "step": str(step)})
 
     with progress_line(quiet=quiet, patience=0) as show:
 
@@ -105,7 +103,7 @@ def train(
                 "memcurse.loss_before": str(result.loss_before),
                 "memcurse.loss_after": str(result.loss_after),
             }
-            write_file(output, encode(result.parameters, {**settings.metadata(), **losses}))
+            write_tensors(output, result.parameters, {**settings.metadata(), **losses})
     said = (
         f"{shown_place(output)}: loss {result.loss_before:.4g} before, "
         f"{result.loss_after:.4g} after {settings.steps} steps in {result.seconds:.0f} s "

@@ -1,4 +1,4 @@
-"""The documents that are made of reports: check, comparison and tracking."""
+"""The documents that are made of reports: check, comparison, tracking and initialization."""
 
 from __future__ import annotations
 
@@ -233,3 +233,27 @@ class Tracking(Record, frozen=True):
     sentence: Annotated[str, "what changed from the first to the last of them that could be read."]
     failed: Annotated[int, "how many could not be read."]
     notes: Annotated[tuple[str, ...], "what to know of how steps were told and figures taken."] = ()
+
+
+class DrawnTensor(Record, frozen=True):
+    """One tensor of an initial layer."""
+
+    name: Annotated[str, "in the layer's library."]
+    shape: Annotated[tuple[int, ...], "its shape."]
+    least: Annotated[float, "its smallest value."]
+    most: Annotated[float, "its largest."]
+
+
+class Initialization(Record, frozen=True):
+    """Initial parameters of a recurrent layer for a memory, and the report on them."""
+
+    SCHEMA: ClassVar = "memcurse.initialization/1"
+
+    version: Annotated[str, "of memcurse."]
+    family: Annotated[str, "the layer's."]
+    method: Annotated[str, "``--method``."]
+    rule: Annotated[str, "what it draws."]
+    wanted: Annotated[tuple[float, float], "LO and HI of ``--memory`` in steps."]
+    seed: Annotated[int, "of NumPy's generator."]
+    tensors: Annotated[tuple[DrawnTensor, ...], "what was drawn, in single precision."]
+    report: Annotated[Report, "that of `memcurse inspect`, at the horizon asked for."]

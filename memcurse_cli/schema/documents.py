@@ -54,6 +54,7 @@ DOCUMENTS = (
     Document("prediction", "theory:Prediction", "predict"),
     Document("landscape", "theory:LandscapeReport", "landscape"),
     Document("hessian", "hessian:HessianReport", "hessian PATH"),
+    Document("initialization", "derived:Initialization", "init FAMILY"),
     Document("autocorrelation", "theory:AutocorrelationDocument", "autocorrelation DATA"),
     Document("families", "listings:FamiliesDocument", "families"),
     Document("formats", "listings:FormatsDocument", "formats"),

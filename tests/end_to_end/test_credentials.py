@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, tuple[str | Path, ...]] = {
     "autocorrelation": ("noise.csv",),
     "hessian": (LRU,),
     "schema": ("check",),
+    "init": ("lru", "--memory", "2:9", "--horizon", "9", "--output", "out.safetensors"),
     "train": ("lru", "--steps", "1", "--output", "out.safetensors"),
 }
 """What each command needs, as far as it needs something."""

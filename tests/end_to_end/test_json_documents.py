@@ -35,6 +35,10 @@ COMMANDS = {
     ],
     "landscape": ["landscape", "landscape --modulus 1.01 --horizon 50 --parametrization polar"],
     "hessian": ["hessian LRU", "hessian GRU"],
+    "initialization": [
+        "init s4d --memory 2:50 --horizon 40 --units 4",
+        "init gru --memory 2:50 --horizon 40 --units 8 --method critical",
+    ],
     "autocorrelation": ["autocorrelation noise.npy"],
     "families": ["families"],
     "formats": ["formats"],
