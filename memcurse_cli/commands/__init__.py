@@ -17,6 +17,7 @@ PANELS = {
         "hessian": "Which parameters the loss couples, and what Adam can mend.",
     },
     "Decide": {"check": "Hold checkpoints to limits; exit with 1 if one is broken."},
+    "Cure": {"groups": "Code for an optimizer with the rates that layers bear."},
     "Understand": {
         "rule": "Explain a finding by its code, and what to change.",
         "predict": "What memory costs at one eigenvalue; no checkpoint needed.",
