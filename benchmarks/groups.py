@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.calibration.measure import Result, key_of, load, save
-from benchmarks.calibration.outcomes import FINAL_CHUNKS
+from benchmarks.calibration.outcomes import EXPLOSION, FINAL_CHUNKS, LEARNT
+from benchmarks.calibration.page import DOCS, markdown_table, put
 from benchmarks.calibration.problems import ORTHOGONAL, TAUGHT, Problem
 from benchmarks.calibration.quantities import rounded
 from benchmarks.calibration.sweep import RATES as SWEPT
 from benchmarks.calibration.sweep import Trainer
 from memcurse_cli import inspect
+from memcurse_cli.reports.numbers import number, setting, span
 
 RESULTS = Path(__file__).with_name("groups.json")
+PAGE = DOCS / "learning-rates.md"
+MARKS = ("<!-- groups -->\n", "<!-- /groups -->")
 USERS = (3e-3, 3e-2)
 """Rates that a user may have chosen; no result has a part in this choice."""
 RATES = tuple(sorted((*SWEPT, *USERS)))
@@ -81,6 +86,49 @@ def measure(problem: Problem) -> Result:
     }
 
 
+ARMS = {"one rate": "single", "groups": "groups"}
+
+
+def at(one: Result, arm: str, rate: float | None = None) -> float:
+    """A final loss, inf where the run diverged; the best one of the arm without a rate."""
+    losses = [np.inf if loss is None else loss for loss in one[ARMS[arm]]]
+    exploded = [loss > EXPLOSION * one["silent"] for loss in losses]
+    ended = np.where(exploded, np.inf, losses)
+    return float(ended.min() if rate is None else ended[RATES.index(rate)])
+
+
+def table(results: Sequence[Result]) -> str:
+    """Every setup, final losses as multiples of that of the best single rate, and the counts."""
+    rows, cases = [], [("groups", None), *((arm, rate) for rate in USERS for arm in ARMS)]
+    for one in results:
+        setup, best = one["setup"], at(one, "one rate")
+        ratios = [at(one, *case) / best for case in cases]
+        usable = span([*one["usable"].values()], 2)
+        best_rate = number(RATES[one["single"].index(best)], 2)
+        cells = [
+            f"{setup['kind']}, {setup['task']}, {setup['units']} units, T = {setup['horizon']}"
+        ]
+        cells += [usable, best_rate, number(best / one["silent"], 2), *map(_cell, ratios)]
+        rows.append(cells)
+    columns = ["network", "usable rate", "best rate", "its loss", "groups, best rate of the rest"]
+    columns += [f"{arm}, {setting(rate)}" for arm, rate in cases[1:] if rate is not None]
+    counted = [["setups within a factor 2"], ["setups below 1 % of a silent network's loss"]]
+    for case in [("one rate", None), *cases]:
+        near = [at(one, *case) <= FACTOR * at(one, "one rate") for one in results]
+        learnt = [at(one, *case) <= LEARNT * one["silent"] for one in results]
+        said = f"{sum(near)} of {len(results)}"
+        counted[0].append(f"**{said}**" if np.mean(near) >= SHARE else said)
+        counted[1].append(f"{sum(learnt)} of {len(results)}")
+    heads = ["", "one rate, the best", *columns[4:]]
+    return f"{markdown_table(columns, rows)}\n\n{markdown_table(heads, counted)}\n"
+
+
+def _cell(ratio: float) -> str:
+    if not np.isfinite(ratio):
+        return "diverges"
+    return f"**{number(ratio, 2)}**" if ratio <= FACTOR else number(ratio, 2)
+
+
 def main() -> None:
     """Train what is missing and write everything down."""
     known = load(RESULTS)
@@ -90,6 +138,7 @@ def main() -> None:
             known[name] = {"setup": json.loads(name), **measure(problem)}
             save(known, RESULTS)
             print(f"{time.perf_counter() - began:.0f} s", name, flush=True)
+    put({MARKS: table([*known.values()])}, PAGE)
 
 
 if __name__ == "__main__":

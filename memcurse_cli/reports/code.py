@@ -71,15 +71,12 @@ def _code(
     lines.append("recurrent = [")
     for one in made.groups:
         names = [*map(called, one.params)]
-        group = {"params": names, "lr": _shown(one.lr, made), "weight_decay": one.weight_decay}
+        # Three digits of a rate that was derived, all of one that was given.
+        rate = one.lr if one.lr == made.learning_rate else float(f"{one.lr:.3g}")
+        group = {"params": names, "lr": rate, "weight_decay": one.weight_decay}
         text = pformat(group, width=WIDTH - 5, sort_dicts=False)
         lines.append(textwrap.indent(text, "    ") + ",")
     recurrent = "\n".join((*lines, "]"))
     written = template.format(recurrent=recurrent, rate=setting(made.learning_rate))
-    # What commands a log that is read for them stands escaped in its string.
+    # A log may be read for commands that begin with ##; in a string the escape is the same.
     return written.encode("ascii", "backslashreplace").decode().replace("##", r"#\x23")
-
-
-def _shown(rate: float, made: ParameterGroups) -> float:
-    """Three digits of a rate that was derived, all of one that was given."""
-    return rate if rate == made.learning_rate else float(f"{rate:.3g}")
