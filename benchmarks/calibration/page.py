@@ -53,11 +53,16 @@ MARKERS = {"dense": "o", "block diagonal": "s", "complex diagonal": "^", "LRU": 
 def write_page(results: Sequence[Result], networks: Sequence[Result]) -> None:
     """Write the figure, and the tables between the marks of the page."""
     draw(linear(networks, "initial"), FIGURE)
-    text = PAGE.read_text(encoding="utf-8")
-    for (start, end), table in written(results, networks).items():
+    put(written(results, networks), PAGE)
+
+
+def put(tables: Mapping[tuple[str, str], str], page: Path) -> None:
+    """Write tables between their marks."""
+    text = page.read_text(encoding="utf-8")
+    for (start, end), table in tables.items():
         before, after = text.index(start) + len(start), text.index(end)
         text = f"{text[:before]}\n{table}\n{text[after:]}"
-    PAGE.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 def written(results: Sequence[Result], networks: Sequence[Result]) -> dict[tuple[str, str], str]:
@@ -102,7 +107,7 @@ def tables(results: Sequence[Result], networks: Sequence[Result]) -> str:
         ratios = sorted(one.ratio for one in ours if one.held_out)
         parts = ([one for one in ours if one.held_out == held_out] for held_out in (False, True))
         rows.append((family, *(_of(share(part)) for part in parts), _spread(ratios)))
-    return "\n\n".join((_verdict_table(results), summary, _table(columns, rows))) + "\n"
+    return "\n\n".join((_verdict_table(results), summary, markdown_table(columns, rows))) + "\n"
 
 
 def limit_table(networks: Sequence[Result]) -> str:
@@ -133,7 +138,7 @@ def limit_table(networks: Sequence[Result]) -> str:
                 _of((sum(held), len(held))),
             )
             rows.append(cells)
-    return _table(columns, rows) + "\n"
+    return markdown_table(columns, rows) + "\n"
 
 
 def network_table(networks: Sequence[Result]) -> str:
@@ -168,7 +173,7 @@ def network_table(networks: Sequence[Result]) -> str:
                 _of((guess, held_out)),
             )
             rows.append(cells)
-    return f"{_table(columns, rows)}\n\n{_left_out(networks)}\n"
+    return f"{markdown_table(columns, rows)}\n\n{_left_out(networks)}\n"
 
 
 def stack_table(networks: Sequence[Result]) -> str:
@@ -194,10 +199,10 @@ def stack_table(networks: Sequence[Result]) -> str:
             _spread(sorted(one.ratio for one in single)),
         )
         rows.append(cells)
-    return _table(columns, rows) + "\n"
+    return markdown_table(columns, rows) + "\n"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     head, *body = (f"| {' | '.join(cells)} |" for cells in (columns, *rows))
     return "\n".join((head, "|---" * len(columns) + "|", *body))
@@ -220,7 +225,7 @@ def optimizer_table(networks: Sequence[Result]) -> str:
         factors = [moved(networks, variant, asked) for asked in QUESTIONS]
         cells = (said, *map(_spread, factors), f"{len(factors[1])}")
         rows.append(cells)
-    return _table(columns, rows) + "\n"
+    return markdown_table(columns, rows) + "\n"
 
 
 def _range(found: Range) -> str:
@@ -250,7 +255,7 @@ def _verdict_table(results: Sequence[Result]) -> str:
                 f"{100 * failed['cursed']:.0f} % of {runs['cursed']}{missed}",
             )
             rows.append(cells)
-    return _table(columns, rows)
+    return markdown_table(columns, rows)
 
 
 def _of(counts: tuple[int, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -97,29 +98,35 @@ class Trainer:
         rates: Sequence[float] = RATES,
         apart: Collection[str] = (),
         rest: float = 0.0,
+        most: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """All rates see the same batches; those of tensors ``apart`` alone, beside a ``rest``."""
+        """All rates see the same batches; those of tensors ``apart`` alone, beside a ``rest``.
+
+        A tensor has no rate above its ``most``.
+        """
         self.rates = tuple(rates)
         direction, several = optimizer.direction, jnp.asarray(rates, jnp.float32)
 
-        def one_rate(parameters: Any, state: Any, rate: Any, batch: Any) -> Any:
+        def one_rate(parameters: Any, state: Any, rate: Any, share: Any, batch: Any) -> Any:
             value, gradient = jax.value_and_grad(loss)(parameters, batch)
             updates, state = direction.update(gradient, state, parameters)
-            moved = {
-                name: old - (rate if name in apart or not apart else rest) * updates[name]
-                for name, old in parameters.items()
-            }
+
+            def rate_of(name: str) -> Any:
+                given = rate if name in apart or not apart else rest
+                return share * (jnp.minimum(given, most[name]) if name in most else given)
+
+            moved = {name: old - rate_of(name) * updates[name] for name, old in parameters.items()}
             return moved, state, value
 
-        every_rate = jax.vmap(one_rate, in_axes=(0, 0, 0, None))
+        every_rate = jax.vmap(one_rate, in_axes=(0, 0, 0, None, None))
 
         @jax.jit
         def advance(parameters: Any, state: Any, key: Array, begin: Any, steps: Any) -> Any:
             def step(index: Any, carry: Any) -> Any:
                 parameters, state, total = carry
                 batch = draw(jax.random.fold_in(key, index))
-                used = several * optimizer.share(index, steps)
-                parameters, state, loss = every_rate(parameters, state, used, batch)
+                share = optimizer.share(index, steps)
+                parameters, state, loss = every_rate(parameters, state, several, share, batch)
                 return parameters, state, total + loss
 
             start = parameters, state, jnp.zeros(len(self.rates))

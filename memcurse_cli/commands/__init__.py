@@ -20,6 +20,7 @@ PANELS = {
     "Cure": {
         "diagonalize": "Make dense linear layers diagonal, with the same output.",
         "reparametrize": "Store diagonal linear layers in other parameters.",
+        "groups": "Code for an optimizer with the rates that layers bear.",
         "init": "Draw initial parameters for the memory that a task needs.",
     },
     "Understand": {

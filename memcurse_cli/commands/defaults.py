@@ -32,7 +32,7 @@ OWN_TABLE = "check"  # the command whose table holds limits
 FORMAT = "format"  # which means something else in each command: only its own table sets it
 PER_RUN = frozenset(
     {"help", "json", "output", "html", "config", "verbose", "baseline", "plot", "debug", "watch"}
-    | {"until", "clip-modulus", "fold-gain"}
+    | {"until", "clip-modulus", "fold-gain", "torch", "optax"}
 )
 """Options that say what one call does."""
 

@@ -1,4 +1,4 @@
-"""The documents that are made of reports: check, comparison, tracking and initialization."""
+"""The documents that are made of reports, as those of check, compare, track, groups and init."""
 
 from __future__ import annotations
 
@@ -257,3 +257,37 @@ class Initialization(Record, frozen=True):
     seed: Annotated[int, "of NumPy's generator."]
     tensors: Annotated[tuple[DrawnTensor, ...], "what was drawn, in single precision."]
     report: Annotated[Report, "that of `memcurse inspect`, at the horizon asked for."]
+
+
+class ParameterGroup(Record, frozen=True):
+    """Recurrent parameters that an optimizer gives one rate."""
+
+    params: Annotated[tuple[str, ...], "their tensors in the checkpoint."]
+    lr: Annotated[float, "the rate."]
+    weight_decay: Annotated[float, "0."]
+
+
+class NotJudged(Record, frozen=True):
+    """A layer whose usable rate is not known, so that it keeps its learning rate."""
+
+    layer: Annotated[str, "its name in the checkpoint."]
+    reason: Annotated[str, "why."]
+
+
+class ParameterGroups(Record, frozen=True):
+    """A network's parameters as an optimizer takes them."""
+
+    SCHEMA: ClassVar = "memcurse.groups/1"
+
+    groups: Annotated[tuple[ParameterGroup, ...], "the recurrent ones, by their rate."]
+    learning_rate: Annotated[float, "the rate of all others, whose weight decay is your own."]
+    not_judged: Annotated[tuple[NotJudged, ...], "in the checkpoint's order."]
+
+
+def parameter_groups(report: Report) -> ParameterGroups:
+    """The groups of a report by the names of their tensors; see `Report.groups`."""
+    *recurrent, rest = report.groups()
+    left = [NotJudged(one.name, one.not_judged) for one in report.layers if one.not_judged]
+    left += [NotJudged(one.name, one.reason) for one in report.skipped]
+    groups = (ParameterGroup(**{**one, "params": tuple(one["params"])}) for one in recurrent)
+    return ParameterGroups(tuple(groups), rest["lr"], tuple(left))

@@ -51,6 +51,7 @@ DOCUMENTS = (
     Document("check", "derived:Check", "check PATH"),
     Document("comparison", "derived:Comparison", "compare BEFORE AFTER"),
     Document("tracking", "derived:Tracking", "track PATH"),
+    Document("groups", "derived:ParameterGroups", "groups PATH"),
     Document("prediction", "theory:Prediction", "predict"),
     Document("landscape", "theory:LandscapeReport", "landscape"),
     Document("hessian", "hessian:HessianReport", "hessian PATH"),

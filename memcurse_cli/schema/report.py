@@ -499,26 +499,31 @@ class Report(Record, frozen=True):
     def groups(self, parameters: Iterable[tuple[str, Any]] | None = None) -> list[dict[str, Any]]:
         """Parameter groups as `torch.optim` takes them: recurrent tensors at their usable rates.
 
-        A rate above that of the network is not given; a layer that was not judged stays with the
-        rest. A tensor that several layers share, or of which only a part is recurrent, is one
-        parameter. Without ``model.named_parameters()`` the groups hold names of tensors, and that
-        of the rest, the last one, none. Raises `UsageError` for a recurrent tensor that is not
-        among the parameters, or may be several of them.
+        None of them decays. A rate above that of its layer is not given; a layer that was not
+        judged keeps its own. A tensor that several layers share, or of which only a part is
+        recurrent, is one parameter. Without ``model.named_parameters()`` the groups hold names of
+        tensors, and that of the rest, the last one, none. Raises `UsageError` for a recurrent
+        tensor that is not among the parameters, or may be several of them.
         """
         named = None if parameters is None else dict(parameters)
         rates: dict[str, float] = {}
         for layer in self.layers:
             usable = None if layer.usable_rate is None else layer.usable_rate.rate
-            if usable is not None and usable < layer.learning_rate:
-                for one in groups_when_run(layer) or layer.parameters:
-                    name = one.tensor if named is None else _parameter(one.tensor, named)
-                    rates[name] = min(usable, rates.get(name, usable))
-        slow: dict[float, list[Any]] = {}
+            rate = layer.learning_rate if usable is None else min(usable, layer.learning_rate)
+            for one in groups_when_run(layer) or layer.parameters:
+                name = one.tensor if named is None else _parameter(one.tensor, named)
+                rates[name] = min(rate, rates.get(name, rate))
+        recurrent: dict[float, list[Any]] = {}
         for name, rate in rates.items():
-            slow.setdefault(rate, []).append(name if named is None else named[name])
+            recurrent.setdefault(rate, []).append(name if named is None else named[name])
         rest = [one for name, one in (named or {}).items() if name not in rates]
-        found = [{"params": params, "lr": rate} for rate, params in slow.items()]
-        return [*found, {"params": rest, "lr": self.input.learning_rate}]
+        return [
+            *(
+                {"params": some, "lr": rate, "weight_decay": 0.0}
+                for rate, some in recurrent.items()
+            ),
+            {"params": rest, "lr": self.input.learning_rate},
+        ]
 
     def __str__(self) -> str:
         """The page of `memcurse inspect`, 80 columns wide."""

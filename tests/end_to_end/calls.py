@@ -21,7 +21,7 @@ PRINTING = [
     *("track RUN HERE --json", "track RUN HERE --format html"),
     *("landscape", "landscape --parametrization polar --json"),
     *("rule", "rule MC204", "autocorrelation noise.csv", "hessian LRU", "hessian LRU --json"),
-    *("families", "formats", "schema check", "settings"),
+    *("groups CURSED", "groups LRU --optax", "families", "formats", "schema check", "settings"),
 ]
 """Calls of every command but those that always write a checkpoint."""
 

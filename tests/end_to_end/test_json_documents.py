@@ -29,6 +29,7 @@ COMMANDS = {
         "check GRU --exit-zero --min-diagonality 0.5",
     ],
     "tracking": ["track RUN HERE", "track RUN HERE --rho 0.5 --layer *"],
+    "groups": ["groups CURSED", "groups GRU --no-simulate"],
     "prediction": [
         "predict --rho 0.5 --parametrization s4 --ring 0.9:0.99",
         "predict --autocorrelation 0.5:0,0.5:0.9 --modulus 1 --horizon 9",

@@ -70,14 +70,16 @@ def named(*names: str) -> list[tuple[str, torch.nn.Parameter]]:
     return [(name, torch.nn.Parameter(torch.zeros(3))) for name in names]
 
 
-def test_a_layer_that_bears_its_rate_or_was_not_judged_stays_with_the_rest() -> None:
+def test_a_layer_that_bears_its_rate_or_was_not_judged_keeps_it_and_does_not_decay() -> None:
     report = slow({**lru("a."), **lru("b.")}, "a")
     assert report.groups() == [
-        {"params": ["a.nu_log", "a.theta_log"], "lr": 1e-4},
+        {"params": ["a.nu_log", "a.theta_log"], "lr": 1e-4, "weight_decay": 0.0},
+        {"params": ["b.nu_log", "b.theta_log"], "lr": 1e-3, "weight_decay": 0.0},
         {"params": [], "lr": 1e-3},
     ]
     fine = inspect(ROOT / CURSED, learning_rate=1e-6)
-    assert fine.groups() == [{"params": [], "lr": 1e-6}]
+    recurrent = {"params": ["A"], "lr": 1e-6, "weight_decay": 0.0}
+    assert fine.groups() == [recurrent, {"params": [], "lr": 1e-6}]
 
 
 @pytest.mark.parametrize(

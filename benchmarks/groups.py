@@ -1,0 +1,152 @@
+"""`python -m benchmarks.groups`: what the groups of `memcurse groups` are worth in training.
+
+Every setup is trained at each of `RATES`, once with one rate for all parameters and once with the
+groups that the report gives for its initial weights, where the rate is that of the rest. Results
+go to groups.json here, and the table to docs/learning-rates.md; what is there is not trained again
+(forty minutes on one core).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.calibration.measure import Result, key_of, load, save
+from benchmarks.calibration.outcomes import EXPLOSION, FINAL_CHUNKS, LEARNT
+from benchmarks.calibration.page import DOCS, markdown_table, put
+from benchmarks.calibration.problems import ORTHOGONAL, TAUGHT, Problem
+from benchmarks.calibration.quantities import rounded
+from benchmarks.calibration.sweep import RATES as SWEPT
+from benchmarks.calibration.sweep import Trainer
+from memcurse_cli import inspect
+from memcurse_cli.reports.numbers import number, setting, span
+
+RESULTS = Path(__file__).with_name("groups.json")
+PAGE = DOCS / "learning-rates.md"
+MARKS = ("<!-- groups -->\n", "<!-- /groups -->")
+USERS = (3e-3, 3e-2)
+"""Rates that a user may have chosen; no result has a part in this choice."""
+RATES = tuple(sorted((*SWEPT, *USERS)))
+STEPS = 3000
+FACTOR, SHARE = 2.0, 0.8
+"""The claim: in this share of setups groups end within a factor of the best single rate's loss."""
+
+SETUPS = (
+    Problem("LRU", TAUGHT, 32, 300, modulus=0.99, seed=700),
+    Problem("LRU", TAUGHT, 64, 300, modulus=0.999, seed=701),
+    Problem("complex diagonal", TAUGHT, 32, 300, modulus=0.99, seed=702),
+    Problem("complex diagonal", TAUGHT, 64, 200, modulus=0.999, seed=703),
+    Problem("dense", TAUGHT, 32, 200, modulus=0.9, seed=704),
+    Problem("dense", TAUGHT, 64, 300, modulus=0.99, seed=705),
+    Problem("S4D", TAUGHT, 32, 200, modulus=0.97, seed=706),
+    Problem("S4D", TAUGHT, 64, 300, modulus=0.999, seed=707),
+    Problem("tanh", TAUGHT, 24, 150, ORTHOGONAL, modulus=0.95, seed=708),
+    Problem("tanh", "copying", 48, 40, ORTHOGONAL, seed=709),
+    Problem("GRU", "adding", 32, 100, seed=710),
+    Problem(
+        "LRU stack", "adding", 32, 200, modulus=0.99, layers=2, block=("norm", "skip"), seed=711
+    ),
+)
+"""Fixed before any of them was trained; none is among those that the usable rate was fitted to."""
+SCHEDULED = tuple(replace(one, seed=one.seed + 100, variant="schedule") for one in SETUPS)
+"""The same under a schedule, with other teachers and starts. Fixed after the results of `SETUPS`."""
+
+
+def measure(problem: Problem) -> Result:
+    """The final losses of one setup at every rate, None where a run left the finite numbers.
+
+    A final loss is the median of the last `FINAL_CHUNKS` means over 50 batches, which no run has
+    seen before.
+    """
+    task = problem.assignment()
+    network = problem.network(task)
+    initial = problem.initial(network)
+    report = inspect(initial, horizon=task.horizon, learning_rate=RATES[-1])
+    *groups, _ = report.groups()
+    usable = {name: group["lr"] for group in groups for name in group["params"]}
+    loss, draw = problem.training(network, task)
+
+    def final(rates: tuple[float, ...], **how: Any) -> list[float | None]:
+        _, losses = Trainer(loss, draw, problem.optimizer, rates, **how).run(
+            initial, seed=problem.seed, steps=STEPS
+        )
+        return [rounded(float(one)) for one in np.median(losses[:, -FINAL_CHUNKS:], axis=1)]
+
+    single = final(RATES)
+    if problem in SCHEDULED:
+        grouped = final(USERS, most=usable)
+    else:  # below every usable rate both are the same run
+        apart = tuple(rate for rate in RATES if rate > min(usable.values()))
+        grouped = single[: -len(apart)] + final(apart, most=usable)
+    return {
+        "usable": {name: rounded(rate) for name, rate in usable.items()},
+        "silent": rounded(task.silent),
+        "single": single,
+        "groups": grouped,
+    }
+
+
+ARMS = {"one rate": "single", "groups": "groups"}
+
+
+def at(one: Result, arm: str, rate: float | None = None) -> float:
+    """A final loss, inf where the run diverged; the best one of the arm without a rate."""
+    losses = [np.inf if loss is None else loss for loss in one[ARMS[arm]]]
+    exploded = [loss > EXPLOSION * one["silent"] for loss in losses]
+    ended = np.where(exploded, np.inf, losses)
+    rates = USERS if len(ended) == len(USERS) else RATES
+    return float(ended.min() if rate is None else ended[rates.index(rate)])
+
+
+def table(results: Sequence[Result]) -> str:
+    """Every setup, final losses as multiples of that of the best single rate, and the counts."""
+    rows, cases = [], [("groups", None), *((arm, rate) for rate in USERS for arm in ARMS)]
+    for one in results:
+        setup, best = one["setup"], at(one, "one rate")
+        ratios = [at(one, *case) / best for case in cases]
+        usable = span([*one["usable"].values()], 2)
+        best_rate = number(RATES[one["single"].index(best)], 2)
+        cells = [
+            f"{setup['kind']}, {setup['task']}, {setup['units']} units, T = {setup['horizon']}"
+        ]
+        cells += [usable, best_rate, number(best / one["silent"], 2), *map(_cell, ratios)]
+        rows.append(cells)
+    columns = ["network", "usable rate", "best rate", "its loss", "groups, best rate of the rest"]
+    columns += [f"{arm}, {setting(rate)}" for arm, rate in cases[1:] if rate is not None]
+    counted = [["setups within a factor 2"], ["setups below 1 % of a silent network's loss"]]
+    for case in [("one rate", None), *cases]:
+        near = [at(one, *case) <= FACTOR * at(one, "one rate") for one in results]
+        learnt = [at(one, *case) <= LEARNT * one["silent"] for one in results]
+        said = f"{sum(near)} of {len(results)}"
+        counted[0].append(f"**{said}**" if np.mean(near) >= SHARE else said)
+        counted[1].append(f"{sum(learnt)} of {len(results)}")
+    heads = ["", "one rate, the best", *columns[4:]]
+    return f"{markdown_table(columns, rows)}\n\n{markdown_table(heads, counted)}\n"
+
+
+def _cell(ratio: float) -> str:
+    if not np.isfinite(ratio):
+        return "diverges"
+    return f"**{number(ratio, 2)}**" if ratio <= FACTOR else number(ratio, 2)
+
+
+def main() -> None:
+    """Train what is missing and write everything down."""
+    known = load(RESULTS)
+    for problem in (*SETUPS, *SCHEDULED):
+        name, began = key_of(problem), time.perf_counter()
+        if name not in known:
+            known[name] = {"setup": json.loads(name), **measure(problem)}
+            save(known, RESULTS)
+            print(f"{time.perf_counter() - began:.0f} s", name, flush=True)
+    put({MARKS: table([*known.values()])}, PAGE)
+
+
+if __name__ == "__main__":
+    main()
