@@ -55,7 +55,7 @@ SETUPS = (
 )
 """Fixed before any of them was trained; none is among those that the usable rate was fitted to."""
 SCHEDULED = tuple(replace(one, seed=one.seed + 100, variant="schedule") for one in SETUPS)
-"""The same under a schedule, with other teachers and starts. Fixed after the results of `SETUPS`."""
+"""The same under a schedule, with teachers and starts of their own: fixed after `SETUPS` ended."""
 
 
 def measure(problem: Problem) -> Result:

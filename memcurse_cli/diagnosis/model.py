@@ -281,7 +281,7 @@ def actions(
         if len(faster) > 1:
             names = f"the recurrent parameters of {len(faster)} layers"
         smallest = about(min(one.usable for one in faster))
-        yield action(f"{instead}train {names} at {smallest} or less", "--learning-rates")
+        yield action(f"{instead}train {names} at {smallest} or less", "--torch", "groups")
     for finding in findings:
         if finding.severity != "info":
             yield action(finding.advice)

@@ -502,28 +502,27 @@ class Report(Record, frozen=True):
         None of them decays. A rate above that of its layer is not given; a layer that was not
         judged keeps its own. A tensor that several layers share, or of which only a part is
         recurrent, is one parameter. Without ``model.named_parameters()`` the groups hold names of
-        tensors, and that of the rest, the last one, none. Raises `UsageError` for a recurrent
-        tensor that is not among the parameters, or may be several of them.
+        tensors, and that of the rest, the last one, none. Raises `UsageError` for a tensor that
+        needs a rate of its own and is not among the parameters, or may be several of them.
         """
         named = None if parameters is None else dict(parameters)
         rates: dict[str, float] = {}
         for layer in self.layers:
             usable = None if layer.usable_rate is None else layer.usable_rate.rate
             rate = layer.learning_rate if usable is None else min(usable, layer.learning_rate)
+            slow = rate < layer.learning_rate
             for one in groups_when_run(layer) or layer.parameters:
-                name = one.tensor if named is None else _parameter(one.tensor, named)
-                rates[name] = min(rate, rates.get(name, rate))
+                name = one.tensor if named is None else _parameter(one.tensor, named, needed=slow)
+                if name is not None:
+                    rates[name] = min(rate, rates.get(name, rate))
         recurrent: dict[float, list[Any]] = {}
         for name, rate in rates.items():
             recurrent.setdefault(rate, []).append(name if named is None else named[name])
         rest = [one for name, one in (named or {}).items() if name not in rates]
-        return [
-            *(
-                {"params": some, "lr": rate, "weight_decay": 0.0}
-                for rate, some in recurrent.items()
-            ),
-            {"params": rest, "lr": self.input.learning_rate},
+        found = [
+            {"params": some, "lr": rate, "weight_decay": 0.0} for rate, some in recurrent.items()
         ]
+        return [*found, {"params": rest, "lr": self.input.learning_rate}]
 
     def __str__(self) -> str:
         """The page of `memcurse inspect`, 80 columns wide."""
@@ -539,14 +538,19 @@ def _reports(module: str) -> Any:
     return importlib.import_module(f"memcurse_cli.reports.{module}")
 
 
-def _parameter(tensor: str, named: Mapping[str, Any]) -> str:
-    """The parameter that a tensor of the checkpoint is; either name may have a prefix."""
+def _parameter(tensor: str, named: Mapping[str, Any], *, needed: bool) -> str | None:
+    """The parameter that a tensor of the checkpoint is; either name may have a prefix.
+
+    One that is not ``needed`` may be none of them, as where the model does not train it.
+    """
     inner = [name for name in named if f".{tensor}".endswith(f".{name}")]
     if inner:
         return max(inner, key=len)
     outer = [name for name in named if name.endswith(f".{tensor}")]
     if len(outer) == 1:
         return outer[0]
+    if not needed:
+        return None
     which = f"may be {' or '.join(outer[:3])}" if outer else "is none of the parameters"
     what = f"the checkpoint's {tensor} {which}"
     remedy = "give model.named_parameters() of the model that the checkpoint is of"

@@ -117,12 +117,16 @@ def test_what_grows_is_clipped_where_only_that_helps(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     cured = inspect(tmp_path / "cured.safetensors", learning_rate=0.03)
     assert cured.usable_rate.rate == pytest.approx(cure.usable_rate.rate, rel=0.02)
-    path = tmp_path / "without_C.safetensors"
-    save_file(
-        {"lambda_re": np.full(4, 0.998), "lambda_im": np.ones(4) * 0.01, "B": np.ones((4, 2))}, path
-    )
-    (action, *_) = inspect(path, learning_rate=0.03, horizon=300).actions
-    assert action.command.startswith("memcurse inspect ")
+
+
+def test_a_layer_that_cannot_be_rewritten_in_its_file_is_shown_rewritten(tmp_path: Path) -> None:
+    random, path = np.random.default_rng(0), tmp_path / "heads.safetensors"
+    head = 0.98 * np.linalg.qr(random.standard_normal((8, 8)))[0]
+    matrices = {"B": random.standard_normal((16, 2)), "C": random.standard_normal((2, 16))}
+    save_file({"A": np.stack([head, head]), **matrices}, path)
+    report = inspect(path, learning_rate=0.03, horizon=300)
+    assert report.layers[0].cure.reason == "its tensors hold other layers too"
+    assert report.actions[0].command == f"memcurse inspect {path} --as lru --normalize own"
 
 
 def test_one_rate_is_advised_for_all_layers_that_are_too_fast() -> None:

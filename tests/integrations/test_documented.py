@@ -100,6 +100,13 @@ def test_a_prefix_on_either_side_is_the_same_parameter_and_an_exact_name_comes_f
     assert [id(one) for one in rest["params"]] == [id(parameters[0][1])]
 
 
+def test_what_is_no_parameter_is_passed_over_where_it_needs_no_rate_of_its_own() -> None:
+    fine = inspect(lru("a."), learning_rate=1e-6)
+    ((_, head),) = parameters = named("head")
+    (rest,) = fine.groups(parameters)
+    assert rest["params"][0] is head
+
+
 def test_all_that_running_a_gated_layer_moves_is_slowed() -> None:
     network = torch.nn.GRU(2, 3)
     report = slow(network.state_dict())
