@@ -29,7 +29,11 @@ from memcurse_cli.reports.numbers import number, setting, span
 
 RESULTS = Path(__file__).with_name("groups.json")
 PAGE = DOCS / "learning-rates.md"
-MARKS = ("<!-- groups -->\n", "<!-- /groups -->")
+MARKS = {
+    "": ("<!-- groups -->\n", "<!-- /groups -->"),
+    "schedule": ("<!-- groups schedule -->\n", "<!-- /groups schedule -->"),
+}
+"""Around the table of each kind of setups, by their variant."""
 USERS = (3e-3, 3e-2)
 """Rates that a user may have chosen; no result has a part in this choice."""
 RATES = tuple(sorted((*SWEPT, *USERS)))
@@ -106,7 +110,9 @@ def at(one: Result, arm: str, rate: float | None = None) -> float:
 
 def table(results: Sequence[Result]) -> str:
     """Every setup, final losses as multiples of that of the best single rate, and the counts."""
-    rows, cases = [], [("groups", None), *((arm, rate) for rate in USERS for arm in ARMS)]
+    rows, cases = [], [(arm, rate) for rate in USERS for arm in ARMS]
+    swept = [len(one["groups"]) == len(RATES) for one in results]
+    cases = [*[("groups", None)] * all(swept), *cases]
     for one in results:
         setup, best = one["setup"], at(one, "one rate")
         ratios = [at(one, *case) / best for case in cases]
@@ -117,8 +123,11 @@ def table(results: Sequence[Result]) -> str:
         ]
         cells += [usable, best_rate, number(best / one["silent"], 2), *map(_cell, ratios)]
         rows.append(cells)
-    columns = ["network", "usable rate", "best rate", "its loss", "groups, best rate of the rest"]
-    columns += [f"{arm}, {setting(rate)}" for arm, rate in cases[1:] if rate is not None]
+    columns = ["network", "usable rate", "best rate", "its loss"]
+    columns += [
+        f"{arm}, {'best rate of the rest' if rate is None else setting(rate)}"
+        for arm, rate in cases
+    ]
     counted = [["setups within a factor 2"], ["setups below 1 % of a silent network's loss"]]
     for case in [("one rate", None), *cases]:
         near = [at(one, *case) <= FACTOR * at(one, "one rate") for one in results]
@@ -145,7 +154,11 @@ def main() -> None:
             known[name] = {"setup": json.loads(name), **measure(problem)}
             save(known, RESULTS)
             print(f"{time.perf_counter() - began:.0f} s", name, flush=True)
-    put({MARKS: table([*known.values()])}, PAGE)
+    tables = {
+        marks: table([one for one in known.values() if one["setup"]["variant"] == variant])
+        for variant, marks in MARKS.items()
+    }
+    put(tables, PAGE)
 
 
 if __name__ == "__main__":

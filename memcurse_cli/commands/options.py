@@ -150,13 +150,15 @@ def require_writable(path: Path) -> None:
 def write_file(path: Path, content: bytes, check: Callable[[Path], None] | None = None) -> None:
     """Write a file whole or not at all; raises `UsageError` where it cannot be written.
 
-    What a ``check`` of what was written raises keeps it from its place.
+    What a ``check`` of what was written raises keeps it from its place; a link stays one.
     """
     try:
-        if check is None and path.exists() and not path.is_file():  # a pipe: nothing to rename
+        if not path.exists() or path.is_file():
+            write_whole(path.resolve(), content, check=check)
+        elif check is None:  # a pipe: nothing to rename
             path.write_bytes(content)
         else:
-            write_whole(path, content, check=check)
+            raise OSError("it is no file that can be read back")
     except OSError as error:
         raise unwritable(path, error.strerror or str(error)) from error
 

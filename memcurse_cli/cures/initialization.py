@@ -174,9 +174,11 @@ class Recipe(Struct, frozen=True):
         draw = FAMILIES[self.family].draw
         arguments = [f"{name}={value!r}" for name, value in self.arguments.items()]
         call = f"{draw.__name__}(np.random.default_rng({self.seed}), {', '.join(arguments)})"
-        imports, *generic = FRAMEWORKS[framework]
+        imports, *lines = FRAMEWORKS[framework]
+        if (framework, self.family) in CELLS:
+            imports, lines = "", [*CELLS[framework, self.family]]
         head = ("import numpy as np", imports, "", inspect.getsource(draw), "", f"drawn = {call}")
-        return "\n".join([*head, *CELLS.get((framework, self.family), generic)])
+        return "\n".join([*head, *lines])
 
     def inspected(self, horizon: int) -> Initialization:
         """The layer, and what `memcurse inspect` says of it at white noise of unit variance."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -197,6 +198,15 @@ def test_what_has_no_such_form_is_refused_and_nothing_is_written(
 def test_the_checkpoint_itself_is_not_written_over() -> None:
     done = memcurse("reparametrize", SAMPLES / "lru.safetensors", "-o", SAMPLES / "lru.safetensors")
     assert (done.returncode, "the checkpoint itself" in done.stderr) == (2, True)
+
+
+def test_a_link_stays_one_and_what_cannot_be_read_back_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out.safetensors").symlink_to(tmp_path / "real.safetensors")
+    assert written(dense(), tmp_path).is_symlink()
+    assert layer(tmp_path / "real.safetensors")
+    os.mkfifo(tmp_path / "pipe")
+    done = memcurse("diagonalize", tmp_path / "in.safetensors", "-o", tmp_path / "pipe")
+    assert (done.returncode, "no file that can be read back" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["rnn.nu", "rnn.B_re", "rnn.h0_im", "head.weight"])
