@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,9 +21,6 @@ from memcurse_cli.commands.options import (
 from memcurse_cli.commands.request import Request, with_request
 from memcurse_cli.errors import UsageError
 from memcurse_cli.wording import count, percent
-
-if TYPE_CHECKING:
-    from memcurse_cli.cures.rewritten import Cure
 
 LEFT_OUT = ("step_limit", "state_error", "spectra", "simulate")
 OUTPUT = option("FILE", "The safetensors file to write.", "--output", "-o", default=...)
@@ -49,10 +46,7 @@ def diagonalize(
 
     Example: memcurse diagonalize model.safetensors --output diagonal.safetensors
     """
-    from memcurse_cli.cures.rewritten import Cure
-
-    own = parametrization == "lru" and not fold_gain
-    _rewrite(request, checkpoint, output, Cure(True, parametrization, own, clip_modulus))
+    _rewrite(request, checkpoint, output, parametrization, fold_gain, clip_modulus, dense=True)
 
 
 @with_request(*LEFT_OUT)
@@ -70,19 +64,26 @@ def reparametrize(
 
     Example: memcurse reparametrize model.safetensors --output lru.safetensors
     """
-    from memcurse_cli.cures.rewritten import Cure
-
-    own = parametrization == "lru" and not fold_gain
-    _rewrite(request, checkpoint, output, Cure(False, parametrization, own, clip_modulus))
+    _rewrite(request, checkpoint, output, parametrization, fold_gain, clip_modulus, dense=False)
 
 
-def _rewrite(request: Request, checkpoint: str, output: Path, cure: Cure) -> None:
-    from memcurse_cli.cures.rewritten import cured, read_back
+def _rewrite(
+    request: Request,
+    checkpoint: str,
+    output: Path,
+    form: str,
+    fold_gain: bool,
+    largest: float | None,
+    *,
+    dense: bool,
+) -> None:
+    from memcurse_cli.cures.rewritten import Cure, cured, read_back
     from memcurse_cli.diagnosis.comparison import compare
     from memcurse_cli.families.family import ReadOptions
     from memcurse_cli.reports.numbers import listed
     from memcurse_cli.reports.terminal.comparison import lines
 
+    cure = Cure(dense, form, form == "lru" and not fold_gain, largest)
     require_writable(output)
     if output.exists() and os.path.exists(checkpoint) and output.samefile(checkpoint):
         remedy = "name another file"
