@@ -30,7 +30,7 @@ MOST_STEPS, SHOWN = 1024, 3  # of a comparison; layers that are told of
 
 
 def _form(default: str) -> Any:
-    return option("polar|real-imaginary|lru|real-blocks", "How λ is stored.", default=default)
+    return option("NAME", "polar, real-imaginary, lru or real-blocks.", default=default)
 
 
 @with_request(*LEFT_OUT)
