@@ -17,11 +17,12 @@ import optax
 from jax import Array
 
 from benchmarks.calibration.networks import LSTM, Stack
+from benchmarks.calibration.page import DOCS, markdown_table, put
 from benchmarks.calibration.tasks import adding
 from memcurse_cli.cures.initialization import recipe
 
 RESULTS = Path(__file__).with_suffix(".json")
-PAGE = Path(__file__).parents[1] / "docs" / "initialization.md"
+PAGE = DOCS / "initialization.md"
 MARKS = ("<!-- adding -->\n", "<!-- /adding -->")
 HORIZON, UNITS, BATCH, SEEDS = 1000, 32, 16, 3
 STEPS, SHOWN = 800, 100  # batches are drawn anew at every step
@@ -75,14 +76,11 @@ def main() -> None:
         halves = [seen[:, at - SHOWN : at].mean(axis=1) for at in (SHOWN, STEPS // 2, STEPS)]
         found[name] = [half.round(3).tolist() for half in halves]
         cells = [", ".join(f"{loss:.3f}" for loss in half) for half in halves]
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-        print(rows[-1], flush=True)
+        rows.append([name, *cells])
+        print(*rows[-1], sep=" | ", flush=True)
     RESULTS.write_text(json.dumps({"silent": TASK.silent, "losses": found}, indent=1) + "\n")
     heads = ["initialisation", *(f"steps to {at}" for at in (SHOWN, STEPS // 2, STEPS))]
-    table = "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
-    PAGE.write_text(f"{text[:begin]}\n{table}\n\n{text[end:]}", encoding="utf-8")
+    put({MARKS: markdown_table(heads, rows) + "\n"}, PAGE)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from memcurse_cli.checkpoints.open import open_checkpoint
 from memcurse_cli.checkpoints.safetensors import ELEMENT_NAMES, encode
 from memcurse_cli.checkpoints.store import FLOAT4, Array, TensorStore, element_type
-from memcurse_cli.errors import CheckpointError, TensorError, UsageError
+from memcurse_cli.diagnosis.settings import require_known
+from memcurse_cli.errors import CheckpointError, TensorError
 from memcurse_cli.families.detect import detect, read_layer, validate_assumptions
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.recurrence import Complexes, Floats, Recurrence
@@ -52,9 +53,7 @@ class Cure(Struct, frozen=True):
     largest: float | None = None
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            what, remedy = f"'{self.form}' is not known", f"choose one of {', '.join(FORMS)}"
-            raise UsageError(what, where="--parametrization", remedy=remedy)
+        require_known(self.form, FORMS, "--parametrization", f"choose one of {', '.join(FORMS)}")
 
 
 class Rewritten(NamedTuple):
@@ -101,20 +100,21 @@ def cured(
     told: list[str] = []
     with open_checkpoint(path) as store:
         found = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
-        kept, made = stored_arrays(store), dict[str, Array]()
+        gone: dict[str, Recurrence] = {}  # the layer of every tensor that is replaced
+        made: dict[str, Array] = {}
         for reader, match in found:
             recurrence = read_layer(reader, store, match, options)
             if (recurrence.dense is not None) is not cure.dense or not is_linear(recurrence):
                 continue
             if match.tied or match.member is not None:
                 raise _refused(recurrence, "its tensors hold other layers too", OTHER_LAYER)
-            name = match.prefix + START
-            start = store.read(name).ravel() if name in store.tensors else None
-            rewritten = rewritten_layer(recurrence, cure, start)
             own = [name for role, name in match.tensors.items() if role != DIRECT]
-            for name in (*own, *[match.prefix + START] * (start is not None)):
-                if kept.pop(name, None) is None:
-                    raise _refused(recurrence, f"{name} is not stored as it is used", OTHER_LAYER)
+            start, first = None, match.prefix + START
+            if first in store.tensors:
+                start = store.read(first).ravel()
+                own.append(first)
+            gone |= dict.fromkeys(own, recurrence)
+            rewritten = rewritten_layer(recurrence, cure, start)
             held = store.tensors[own[0]].dtype
             kept_in = np.float64 if held == "float64" else np.float32
             for role, values in rewritten.tensors.items():
@@ -127,6 +127,10 @@ def cured(
             kind = "dense" if cure.dense else "diagonal"
             what = f"none of its {count(len(found), 'recurrent layer')} is {kind} and linear"
             raise CheckpointError(what, where=store.path, remedy="memcurse inspect lists them")
+        kept = stored_arrays(store)
+        for name, recurrence in gone.items():
+            if kept.pop(name, None) is None:
+                raise _refused(recurrence, f"{name} is not stored as it is used", OTHER_LAYER)
         if taken := kept.keys() & made.keys():
             what = f"a tensor of the name {min(taken)} is there already"
             raise CheckpointError(what, where=store.path, remedy=OTHER_LAYER)
@@ -255,10 +259,10 @@ def read_back(made: Cured, path: str | os.PathLike[str], steps: int) -> float:
             starts = _starts(arrays, prefix, len(layers))
             parts = map(outputs, layers, starts, [inputs] * len(layers))
             after = np.sum([*parts], axis=0)
-            before = outputs(was, start, inputs)
-            apart = difference(before, after)
-            wanted = outputs(rewritten.recurrence, rewritten.start, inputs)
-            wrong = difference(wanted, after) if made.clipped else apart
+            apart = wrong = difference(outputs(was, start, inputs), after)
+            if made.clipped:
+                wanted = outputs(rewritten.recurrence, rewritten.start, inputs)
+                wrong = difference(wanted, after)
             if not layers or not wrong <= TOLERANCE:
                 what = f"what was made of it puts out something else, by {percent(wrong)}"
                 remedy = "its eigenvectors are too nearly parallel: use another checkpoint"
