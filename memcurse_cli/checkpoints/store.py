@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -209,6 +210,7 @@ class TensorStore(AbstractContextManager["TensorStore"]):
         }
         self.listed_names = dict(listed_names or {})
         self._bytes_read: dict[Hashable, int] = {}
+        self._lock = threading.RLock()
         self.replace_entries(tensors, notes)
         self.stored = {
             name: spec for name, spec in self.tensors.items() if name not in self.aliases
@@ -266,7 +268,8 @@ class TensorStore(AbstractContextManager["TensorStore"]):
         """As `read`, of an entry that need not be a weight, which messages call ``name``."""
         where = f"{self.path}: {name}"
         try:
-            with np.errstate(all="ignore"):  # what is not finite is refused where it is used
+            # What is not finite is refused where it is used. A file is at one place at a time.
+            with self._lock, np.errstate(all="ignore"):
                 array = tensor.load()
         except CheckpointError as error:
             error.where = where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from memcurse_cli.schema.figures import (
     Quantiles,
     Rounding,
     StateSummary,
+    p99,
     quantiles,
 )
 from memcurse_cli.schema.layer import StateStorage, StoredState
@@ -37,7 +39,7 @@ from memcurse_cli.theory.stored_state import (
     STATE_TYPES,
     HeldStates,
     largest_of_blocks,
-    overflow_step,
+    overflow_steps,
     roundings,
     roundings_under,
     stored,
@@ -52,7 +54,7 @@ DTYPES = cast(tuple[Dtype, ...], Rounding.__struct_fields__)
 PARTS = {"complex64": "float32"}  # the type of the real and imaginary parts of a complex one
 # The relative error of the state up to which first order is kept, and cancels less.
 FIRST_ORDER = 1e-3
-LARGE = 256  # scalars of a group up to which every one beyond first order is taken by itself
+LARGE = 256  # scalars of a group up to which all of them are looked at beyond first order
 ROUND_OFF = 1e-9  # the share of log|λ| within which a decay that rounding took away counts as gone
 UNKNOWN = Quantiles(None, None, None, None, None)
 FED_BACK = "its hidden weights carry errors on, which only running it shows (--simulate)"
@@ -85,19 +87,20 @@ def _rounding(
         stored = is_stored(group.dtype, dtype)
         steps = rounding_steps(group.values, dtype, stored=stored, largest=largest)
         error = rounding_error(relative_sensitivity, steps)
-        larger = np.isfinite(error) & (error >= FIRST_ORDER)
-        chosen = larger
-        if bounded and np.count_nonzero(larger) > LARGE:
-            # Only the p99 is told: the largest tenth have it among them.
-            chosen = larger & (error >= np.quantile(error[larger], 0.9))
-        if chosen.any():
-            exact = beyond_first_order(steps, chosen, stored=stored)
-            error = np.where(larger, np.minimum(error, exact.min()), error)
-            error[chosen] = exact
         if settings.horizon is None:
             crossed = leaves_disk(recurrence, replace(group, tensor_largest=largest), dtype)
             error[group.scalar[crossed[group.eigenvalue]]] = np.inf
-        return quantiles(error).p99
+        larger = np.isfinite(error) & (error >= FIRST_ORDER)
+        below = 0
+        if bounded and error.size > LARGE:
+            # Only the p99 is told: the largest tenth have it among them.
+            below = int(0.9 * error.size)
+            largest_tenth = np.zeros(error.shape, bool)
+            largest_tenth[np.argpartition(error, below)[below:]] = True
+            larger &= largest_tenth
+        if larger.any():
+            error[larger] = beyond_first_order(steps, larger, stored=stored)
+        return p99(error[largest_tenth] if below else error, below)
 
     def beyond_first_order(steps: Floats, chosen: Truths, *, stored: bool) -> Floats:
         """The errors of these scalars, those of the moved eigenvalues themselves."""
@@ -223,23 +226,23 @@ def store_state(
     )
     largest = np.unique([np.argmax(_finite(held)), np.argmax(logs.real)])
 
-    def overflow(dtype: Dtype, drive: Autocorrelation) -> int | None:
+    def overflows(drive: Autocorrelation, *dtypes: Dtype) -> list[int | None]:
         if drive.is_white:
-            return overflow_step(decay, driven * drive.variance, dtype)
-        return overflow_step(
+            return overflow_steps(decay, driven * drive.variance, dtypes)
+        return overflow_steps(
             decay[largest],
-            driven[largest],
-            dtype,
-            lambda steps: np.asarray(moments(logs[largest], drive, steps).second_moment),
+            driven[largest] * drive.variance,
+            dtypes,
+            lambda steps: moments(logs[largest], drive, steps).second_moment / drive.variance,
         )
 
     beyond = 0 if horizon is None else int(np.count_nonzero(logs.real > -1 / horizon))
     constant = Autocorrelation((under.variance,), (1.0,))
     return StateStorage(
-        tuple(_stored(states, one, settings, overflow(one, under)) for one in STATE_TYPES),
+        _stored(states, settings, overflows(under, *STATE_TYPES)),
         beyond,
         _growth(recurrence, settings),
-        overflow("float16", constant) if beyond else None,
+        overflows(constant, "float16")[0] if beyond else None,
     )
 
 
@@ -269,12 +272,11 @@ def moving_storage(
         )
         driven = np.maximum(forgotten, 0.0) * held
     slow = states._replace(roundings=roundings(-2 * log_moduli, settings.horizon))
+    overflows = overflow_steps(decay, driven, STATE_TYPES)
+    told = _stored(states, settings, overflows)
     return tuple(
-        replace(
-            _stored(states, one, settings, overflow_step(decay, driven, one)),
-            held_open=float(stored(slow, one).errors.max()),
-        )
-        for one in STATE_TYPES
+        replace(one, held_open=float(stored(slow, dtype).errors.max()))
+        for one, dtype in zip(told, STATE_TYPES, strict=True)
     )
 
 
@@ -284,19 +286,25 @@ def _finite(values: Floats) -> Floats:
 
 
 def _stored(
-    states: HeldStates, dtype: Dtype, settings: Settings, overflow: int | None
-) -> StoredState:
-    figures = stored(states, dtype)
-    return StoredState(
-        dtype,
-        quantiles(figures.errors),
-        figures.stochastic,
-        int(np.count_nonzero(figures.errors > settings.state_error)),
-        figures.frozen,
-        figures.stopped,
-        overflow,
-        errors=tuple(figures.errors.tolist()) if settings.values else None,
-    )
+    states: HeldStates, settings: Settings, overflows: Sequence[int | None]
+) -> tuple[StoredState, ...]:
+    """The states in each of `STATE_TYPES`, with the step of an overflow."""
+    found = []
+    for dtype, overflow in zip(STATE_TYPES, overflows, strict=True):
+        figures = stored(states, dtype)
+        found.append(
+            StoredState(
+                dtype,
+                quantiles(figures.errors),
+                figures.stochastic,
+                int(np.count_nonzero(figures.errors > settings.state_error)),
+                figures.frozen,
+                figures.stopped,
+                overflow,
+                errors=tuple(figures.errors.tolist()) if settings.values else None,
+            )
+        )
+    return tuple(found)
 
 
 def _growth(recurrence: Recurrence, settings: Settings) -> float | None:

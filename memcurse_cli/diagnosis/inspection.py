@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -49,7 +52,7 @@ from memcurse_cli.schema.report import (
 )
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
-from memcurse_cli.theory.threads import threads_by_order
+from memcurse_cli.theory.threads import side_by_side, threads_by_order
 from memcurse_cli.version import VERSION
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 HORIZON_KEY = "memcurse.horizon"
 ASSUMED_HORIZON = 1024
 ASSUMED_RATE = 1e-3
+LARGE_LAYER = 2**15  # elements of its tensors: Python, which runs one thread, takes longer below
 
 Checkpoint = str | os.PathLike[str] | Mapping[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -287,22 +291,49 @@ def _each(
     progress: Progress | None,
     take: Callable[[Recurrence], Taken],
 ) -> tuple[tuple[Taken, ...], tuple[SkippedLayer, ...]]:
-    """What is taken of each layer, dropped before the next is read, and what cannot be read."""
+    """What is taken of each layer, dropped as soon as it is, and what cannot be read.
+
+    Large layers are read and worked on side by side: NumPy and LAPACK let other threads go on.
+    """
     require_layers(len(matches), store.path)
+
+    def attempt(index: int) -> Taken | TensorError:
+        try:
+            return take(read_layer(matches[index][0], store, matches[index][1], options))
+        except TensorError as error:
+            return error
+
     taken: list[Taken] = []
     skipped: list[SkippedLayer] = []
     errors: list[TensorError] = []
-    for index, (reader, match) in enumerate(matches):
-        if progress is not None:
-            progress(index, len(matches), match.layer)
-        try:
-            taken.append(take(read_layer(reader, store, match, options)))
-        except TensorError as error:
-            errors.append(error)
-            skipped.append(SkippedLayer(match.layer, reader.name, str(error)))
+    large = sum(_elements(store, match) for _, match in matches) >= LARGE_LAYER * len(matches)
+    with ExitStack() as stack:
+        threads = stack.enter_context(side_by_side(len(matches) if large else 1))
+        outcomes: Iterator[Taken | TensorError] = map(attempt, range(len(matches)))
+        if threads > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            pool = stack.enter_context(ThreadPoolExecutor(threads))
+            contexts = [copy_context() for _ in matches]  # what this thread has set, in each
+            outcomes = pool.map(
+                lambda index: contexts[index].run(attempt, index), range(len(matches))
+            )
+        for index, (reader, match) in enumerate(matches):
+            if progress is not None:
+                progress(index, len(matches), match.layer)
+            outcome = next(outcomes)
+            if isinstance(outcome, TensorError):
+                errors.append(outcome)
+                skipped.append(SkippedLayer(match.layer, reader.name, str(outcome)))
+            else:
+                taken.append(outcome)
     if not taken:
         raise errors[0]
     return tuple(taken), tuple(skipped)
+
+
+def _elements(store: TensorStore, match: Match) -> int:
+    return sum(math.prod(store.tensors[name].shape) for name in match.tensors.values())
 
 
 def _summarise_checkpoint(store: TensorStore, found: Found) -> CheckpointSummary:

@@ -77,6 +77,14 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     return Quantiles(low, middle, high, higher, top, divergent)
 
 
+def p99(elements: NDArray[np.float64], below: int = 0) -> float | None:
+    """The 99th percentile of these elements and of so many smaller ones, as `quantiles` has it."""
+    if elements.size == 0:
+        return None
+    place = 0.99 * (elements.size + below - 1) - below
+    return _interpolate(np.partition(elements, [math.floor(place), math.ceil(place)]), place)
+
+
 def _interpolate(ordered: NDArray[np.float64], place: float) -> float | None:
     # Python's floats: a layer may have one element, and NumPy's scalars take ten times as long.
     floor = int(place)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
+
 from memcurse_cli.theory.autocorrelation import turned
-from memcurse_cli.theory.linalg import Array, array_namespace
+from memcurse_cli.theory.linalg import Array, Floats, array_namespace
 
 Readout = Literal["last", "every"]
 """Where a finite sequence is read: at its last step, or as the mean over every step."""
 
+
+DISTINCT = 0.5  # of |T log|λ|²|, above which the closed forms of white input keep their digits
 
 Sums = tuple[Any, ...]  # of products of the entries of y
 
@@ -44,6 +48,26 @@ def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -
         return tuple(w)
     seen = transition.products()
     return _plus(seen, w, later) if later > 0 else tuple(seen)
+
+
+def white_sums(log_modulus: Floats, steps: int) -> Sums:
+    """E|h|², E[s h̄] and E|s|² at the last of T steps of white input, of (n,) λ = |λ| and γ = 1.
+
+    With a = |λ|² they are Σ aᵏ, λ Σ k aᵏ⁻¹ and Σ k² aᵏ⁻¹ over k < T; where T log a is small their
+    closed forms cancel, and what cancels is summed by doubling.
+    """
+    exponent = 2 * log_modulus
+    left, ended = -np.expm1(exponent), np.exp((steps - 1) * exponent)
+    powers = np.expm1(steps * exponent) / np.expm1(exponent)
+    once = (powers - steps * ended) / left
+    twice = (2 * once - (powers - ended) - (steps - 1) ** 2 * ended) / left
+    found = powers, np.exp(log_modulus) * once, twice
+    cancels = ~((np.abs(steps * exponent) > DISTINCT) & np.isfinite(twice))
+    if cancels.any():
+        sums = summed_products(DerivativeSums(log_modulus[cancels], None, 0.0), 0.0, steps, "last")
+        for one, exact in zip(found, sums[-3:], strict=True):
+            one[cancels] = exact
+    return found
 
 
 def _plus(sums: Sums, others: Sums, factor: float = 1) -> Sums:

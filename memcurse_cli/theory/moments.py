@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products
+from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products, white_sums
 from memcurse_cli.theory.finite_sums import Readout as Readout
 from memcurse_cli.theory.linalg import (
     Array,
@@ -140,6 +140,8 @@ def moments(
             if horizon is None:
                 pair = _of_decay(u, log, xp.conj(log), rho, turn)
                 f, c, s = xp.real(pair.hh), pair.sh, xp.real(pair.ss)
+            elif rho == 0 and angle is None and readout == "last" and xp is np:
+                f, c, s = white_sums(log_modulus, horizon)
             else:
                 turned = angle
                 if turn != 0:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.finite_sums import ChangeSums, Readout, summed_products
 from memcurse_cli.theory.linalg import Complexes, Floats
-from memcurse_cli.theory.moments import bilinear, turned_parts
+from memcurse_cli.theory.moments import bilinear, one_minus_exp, turned_parts
 
 if TYPE_CHECKING:
     from memcurse_cli.theory.dense.sensitivity import DenseSystem
@@ -20,6 +21,7 @@ EXPONENT_BITS = 0x7FF << 52  # of a float64
 LARGEST_INTEGER = 127  # int8 without -128, so that it is symmetric
 ROUNDING = 1e-18  # share of a sum of squares below which a further half adds nothing
 MOST_DOUBLINGS = 48
+DISTINCT = 1e-6  # the share of E|h|² + E|h'|² above which their difference keeps its digits
 SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
 # Bits of the fraction, exponents of the smallest and the largest power of 2, largest number. From
 # here rather than from ml_dtypes, whose import costs a fortieth of a small report's time.
@@ -107,28 +109,36 @@ def state_change(
 ) -> Floats:
     """(n,) E|h' - h|² / |γ|² of ``h = λ h + γ x`` and ``h' = λ' h' + γ' x``, inf where it diverges.
 
-    On an infinite sequence it is ``|g|² F(λ', λ') + F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) =
-    E[h_α h̄_β] at γ = 1 and g = γ'/γ; on a finite one nothing cancels.
+    On an infinite sequence, and at the last of T steps of white input, it is ``|g|² F(λ', λ') +
+    F(λ, λ) - 2 Re g F(λ', λ)`` with F(α, β) = E[h_α h̄_β] at γ = 1 and g = γ'/γ. On a finite one
+    what would cancel is summed step by step.
     """
 
-    def joint(one: Complexes, other: Complexes) -> Complexes:
-        return bilinear(one, other.conj(), autocorrelation).hh
-
-    change = np.zeros(log_eigenvalues.shape)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    def joint(one: Complexes, other: Complexes) -> Any:
         if horizon is None:
+            return bilinear(one, other.conj(), autocorrelation).hh
+        pair: NDArray[Any] = one + other.conj()
+        if not pair.imag.any():
+            pair = pair.real
+        summed = one_minus_exp(horizon * pair) / one_minus_exp(pair)
+        return autocorrelation.variance * np.where(pair == 0, horizon, summed)
+
+    change = both = np.full(log_eigenvalues.shape, np.nan)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if horizon is None or (autocorrelation.is_white and readout == "last"):
             ratio = np.exp(log_gain_ratio)
-            change = (
-                np.abs(ratio) ** 2 * joint(log_moved, log_moved).real
-                + joint(log_eigenvalues, log_eigenvalues).real
-                - 2 * (ratio * joint(log_moved, log_eigenvalues)).real
-            )
+            moved = np.abs(ratio) ** 2 * joint(log_moved, log_moved).real
+            both = moved + joint(log_eigenvalues, log_eigenvalues).real
+            change = both - 2 * (ratio * joint(log_moved, log_eigenvalues)).real
+        if horizon is None:
             change = np.where((log_eigenvalues.real < 0) & (log_moved.real < 0), change, np.inf)
-        else:
+        elif (cancels := ~(change > DISTINCT * both)).any():
+            logs, logs_moved = log_eigenvalues[cancels], log_moved[cancels]
+            gain_change = np.expm1(log_gain_ratio[cancels])
+            change[cancels] = 0.0
             for weight, rho, turn in turned_parts(autocorrelation):
-                turned = log_eigenvalues + 1j * turn, log_moved + 1j * turn
-                sums = ChangeSums(*turned, np.expm1(log_gain_ratio), rho)
-                change = change + weight * summed_products(sums, rho, horizon, readout)[-1]
+                sums = ChangeSums(logs + 1j * turn, logs_moved + 1j * turn, gain_change, rho)
+                change[cancels] += weight * summed_products(sums, rho, horizon, readout)[-1]
     return np.where(np.isfinite(change), np.maximum(change, 0.0), np.inf)
 
 

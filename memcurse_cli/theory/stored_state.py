@@ -11,7 +11,7 @@ with δ² = E|r|² / E|h|² of one rounding, and N the number of roundings that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,11 +148,13 @@ def stored(states: HeldStates, dtype: Dtype) -> StoredFigures:
     times one scale per block, taken anew at every step.
     """
     # The spacing over √E|h|²: its mean, its RMS and the widest of |h| = √E|h|².
+    mean: Floats | float
+    root: Floats | float
+    widest: Floats | float
     mean = root = widest = states.largest / LARGEST_INTEGER
     if dtype != "int8":
-        unit = 2.0 ** -FORMATS[dtype][0]
-        factors = MEAN_POWER * MEAN_NORMAL, math.sqrt(SQUARED_POWER), 1.0
-        mean, root, widest = (np.full(mean.shape, unit * factor) for factor in factors)
+        widest = 2.0 ** -FORMATS[dtype][0]
+        mean, root = MEAN_POWER * MEAN_NORMAL * widest, math.sqrt(SQUARED_POWER) * widest
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = root * np.sqrt(states.roundings / 12)
         lost = mean / np.sqrt(2 * math.pi * states.movement)
@@ -164,42 +166,60 @@ def stored(states: HeldStates, dtype: Dtype) -> StoredFigures:
     )
 
 
-def overflow_step(
+def overflow_steps(
     energy_decay: Floats,
     squared_gain: Floats,
-    dtype: Dtype,
+    dtypes: Sequence[Dtype],
     second_moment: Callable[[int], Floats] | None = None,
-) -> int | None:
-    """The first step at which `DEVIATIONS` √E|h|² of a state pass a type's largest number.
+) -> list[int | None]:
+    """The first step at which `DEVIATIONS` √E|h|² of a state pass the largest number of a type.
 
-    ``E|h_t|² = g (1 - aᵗ)/(1 - a)`` of a white drive, from -log a and g = E γ²; of another one
-    γ² times ``second_moment`` of t steps, which grows with t. None where that never happens.
+    ``E|h_t|² = g (1 - aᵗ)/(1 - a)`` of a white drive, from -log a and g = E γ²; of another one of
+    variance 1 γ² times ``second_moment`` of t steps, which grows with t. None where that never
+    happens.
     """
-    if dtype == "int8":
-        return None
-    limit = (FORMATS[dtype][3] / DEVIATIONS) ** 2
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        room = limit / squared_gain
+        # None is larger in the end; of a drive of any kind |h| ≤ √g Σ √aᵏ in the root mean square.
         if second_moment is None:
-            left = room * np.expm1(-energy_decay)  # aᵗ - 1 where it passes
-            steps = np.where(
-                np.abs(left) < 1e-9, room, -np.log1p(np.maximum(left, -1.0)) / energy_decay
-            )
-            first = float(np.min(np.where(np.isnan(steps), np.inf, steps), initial=np.inf))
-            return math.ceil(first) if first < FOREVER else None
+            bound = squared_gain / -np.expm1(-energy_decay)
+        else:
+            bound = squared_gain / np.expm1(-energy_decay / 2) ** 2
+        bound = np.where((energy_decay > 0) & ~np.isnan(bound), bound, np.inf)
+        reached = bound.max(initial=0.0)
+        found: list[int | None] = []
+        for dtype in dtypes:
+            limit = math.inf if dtype == "int8" else (FORMATS[dtype][3] / DEVIATIONS) ** 2
+            step = None
+            if limit <= reached and limit < math.inf:
+                step = _first_step(energy_decay, limit / squared_gain, second_moment)
+            found.append(step)
+        return found
 
-        def passed(steps: int) -> bool:
-            return bool(np.any(second_moment(steps) >= room))
 
-        low, high = 0, 1
-        while not passed(high):
-            low, high = high, 2 * high
-            if high > FOREVER:
-                return None
-        while high - low > max(1, high // 64):
-            middle = (low + high) // 2
-            low, high = (low, middle) if passed(middle) else (middle, high)
-        return high
+def _first_step(
+    energy_decay: Floats, room: Floats, second_moment: Callable[[int], Floats] | None
+) -> int | None:
+    """When E|h_t|² of a state at γ = 1 passes its room, as `overflow_steps` says."""
+    if second_moment is None:
+        left = room * np.expm1(-energy_decay)  # aᵗ - 1 where it passes
+        steps = np.where(
+            np.abs(left) < 1e-9, room, -np.log1p(np.maximum(left, -1.0)) / energy_decay
+        )
+        first = float(np.min(np.where(np.isnan(steps), np.inf, steps), initial=np.inf))
+        return math.ceil(first) if first < FOREVER else None
+
+    def passed(steps: int) -> bool:
+        return bool(np.any(second_moment(steps) >= room))
+
+    low, high = 0, 1
+    while not passed(high):
+        low, high = high, 2 * high
+        if high > FOREVER:
+            return None
+    while high - low > max(1, high // 64):
+        middle = (low + high) // 2
+        low, high = (low, middle) if passed(middle) else (middle, high)
+    return high
 
 
 def keep(

@@ -26,7 +26,7 @@ from memcurse_cli.families.detect import validate_assumptions
 from memcurse_cli.schema.report import Report
 from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.linalg import validate_device
-from memcurse_cli.theory.threads import THREAD_SETTINGS
+from memcurse_cli.theory.threads import THREAD_SETTINGS, cores
 from memcurse_cli.version import VERSION
 
 DASK = "dask://"
@@ -222,13 +222,6 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         executor.shutdown()
         for name in settings:
             os.environ.pop(name, None)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def open_executor(address: str | None, jobs: int | None) -> AbstractContextManager[Run]:

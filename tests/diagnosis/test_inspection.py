@@ -5,7 +5,9 @@ import json
 import math
 import os
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from safetensors.numpy import save_file
 
 import memcurse_cli
 from memcurse_cli import Autocorrelation, MemcurseError, inspect
+from memcurse_cli.diagnosis import inspection
 from memcurse_cli.errors import CheckpointError, TensorError, UsageError
+from memcurse_cli.theory import threads
 
 
 def diagonal(modulus: float, angle: float = 1.0, units: int = 4) -> dict[str, np.ndarray]:
@@ -101,6 +105,37 @@ def test_a_file_that_changes_while_it_is_read_gives_no_report(name: str, tmp_pat
     save_file(diagonal(0.5), path := tmp_path / "b.safetensors")
     with pytest.raises(CheckpointError, match="changed while it was read"):  # not what it breaks
         inspect(path, progress=lambda *_: path.write_bytes(b""))
+
+
+def test_large_layers_are_read_side_by_side_and_told_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random, tensors = np.random.default_rng(0), {}
+    for layer, size in enumerate((12_000, 11_000, 10_000, 9_000)):
+        decay = 10 ** random.uniform(-4, -1, size)
+        tensors[f"layers.{layer}.nu_log"] = np.log(decay)
+        tensors[f"layers.{layer}.theta_log"] = np.log(random.uniform(0.01, 3, size))
+        tensors[f"layers.{layer}.gamma_log"] = 0.5 * np.log(-np.expm1(-2 * decay))
+        tensors[f"layers.{layer}.B_re"] = tensors[f"layers.{layer}.B_im"] = np.ones((size, 1))
+    tensors["layers.1.nu_log"][0] = np.nan
+    alone = inspect(tensors)
+
+    for name in threads.THREAD_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    met, original = threading.Barrier(2), inspection.read_layer
+
+    def met_by_another(*given: Any) -> Any:
+        met.wait(timeout=60)
+        return original(*given)
+
+    monkeypatch.setattr(inspection, "read_layer", met_by_another)
+    told: list[str] = []
+    report = inspect(tensors, progress=lambda index, count, name: told.append(name))
+    assert told == [f"layers.{layer}" for layer in range(4)]
+    assert [layer.name for layer in report.layers] == ["layers.0", "layers.2", "layers.3"]
+    assert [layer.name for layer in report.skipped] == ["layers.1"]
+    assert report == alone
 
 
 def test_values_are_kept_only_where_asked_for_and_counted_always(tmp_path: Path) -> None:

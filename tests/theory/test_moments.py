@@ -19,6 +19,7 @@ from theory import brute_force
 from theory.brute_force import COSINES, MIXTURE, assert_close
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products, white_sums
 from memcurse_cli.theory.moments import (
     Moments,
     PairMoments,
@@ -67,6 +68,15 @@ def test_the_moments_are_the_sums_cut_at_the_step_that_is_read(
         for readout, expected in (("last", cut[-1]), ("every", (f, c, s))):
             found = moments(logs[[place]], autocorrelation, steps, readout)
             assert_close(found, expected, 1e-11)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 300, 10**6])
+def test_white_input_in_closed_form_is_what_doubling_sums(steps: int) -> None:
+    near = np.array([0.24, 0.26, 0.3, 1.0, 30.0]) / steps  # on either side of where it cancels
+    logs = np.concatenate([-near, near, [-0.5, -20.0]])
+    sums = summed_products(DerivativeSums(logs, None, 0.0), 0.0, steps, "last")[-3:]
+    for found, wanted in zip(white_sums(logs, steps), sums, strict=True):
+        assert_allclose(found, wanted, rtol=2e-14)
 
 
 @pytest.mark.parametrize("rho", RHOS)

@@ -20,7 +20,7 @@ from memcurse_cli.theory.stored_state import (
     HeldStates,
     keep,
     largest_of_blocks,
-    overflow_step,
+    overflow_steps,
     roundings,
     roundings_under,
     stored,
@@ -187,12 +187,12 @@ def test_the_overflow_is_where_five_deviations_pass_the_largest_number(
         return np.asarray(moments(logs, drive, steps).second_moment)
 
     gain, closed = np.array([0.01, 4.0]), None if drive.is_white else second_moment
-    step = overflow_step(-2 * logs.real, gain, "float8_e4m3fn", closed)
+    step, integer = overflow_steps(-2 * logs.real, gain, ("float8_e4m3fn", "int8"), closed)
     assert step is not None
     past = [
         (5 * np.sqrt(gain * second_moment(at))).max() > 448
         for at in (int(0.96 * step), int(1.04 * step))
     ]
     assert past == [False, True]
-    assert overflow_step(-2 * logs.real[1:], gain[1:], "float8_e4m3fn", None) is None
-    assert overflow_step(-2 * logs.real, gain, "int8", closed) is None
+    assert integer is None
+    assert overflow_steps(-2 * logs.real[1:], gain[1:], ("float8_e4m3fn",), None) == [None]

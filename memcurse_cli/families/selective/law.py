@@ -171,8 +171,9 @@ class Layer(family.Layer):
                 log, still = values.log_eigenvalue, values.nominal
             else:
                 still, lost = values, values.complement
-                precise = np.log1p(-np.minimum(lost, 0.5))
-                log = np.where(lost < 0.5, precise, log_of_eigenvalues(still.eigenvalue))
+                far = ~(lost < 0.5)
+                log = np.log1p(-np.where(far, 0.0, lost)).astype(np.complex128)
+                log[far] = log_of_eigenvalues(still.eigenvalue[far])
         if slots:
             require_finite(np.asarray(still.eigenvalue), of_slots[0], "λ")
         gain = np.maximum(still.gain, np.exp(-LARGEST_DECAY))
