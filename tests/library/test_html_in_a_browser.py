@@ -228,7 +228,7 @@ def test_a_button_copies_its_command(opened: Any) -> None:
     wait_until(opened, lambda: bool(button.text == "copied"))
     copied = opened.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
     assert copied == item.find_element(By.TAG_NAME, "code").text
-    assert copied.startswith("memcurse inspect ")
+    assert copied.startswith("memcurse diagonalize ")
 
 
 @the_stack
