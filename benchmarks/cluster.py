@@ -26,7 +26,7 @@ PAGE = DOCS / "scaling.md"
 MARKS = ("<!-- cluster -->\n", "<!-- /cluster -->")
 MEMCURSE = str(Path(sys.executable).parent / "memcurse")
 CHECKPOINTS, MANY = 1000, 100_000
-SIZES = 2, 64, 16  # layers, units and width of an LRU stack
+SIZES = 1, 16, 4  # layers, units and width of an LRU stack
 WORKERS = (1, 2, 4)
 ADDRESS, PORT = "127.0.0.1", 38786
 
