@@ -64,22 +64,24 @@ def main() -> None:
     PAGE.write_text(text[:start] + "\n" + "\n".join(table) + "\n\n" + text[end:], encoding="utf-8")
 
 
-def write_checkpoint(path: Path, index: int) -> None:
+def write_checkpoint(
+    path: Path, index: int, layers: int = LAYERS, units: int = UNITS, width: int = WIDTH
+) -> None:
     """A stack of LRUs whose memory grows along the run."""
     random = np.random.default_rng(index)
     tensors = {}
-    for layer in range(LAYERS):
-        modulus = 1 - 10 ** -random.uniform(1, 1.5 + 2 * index / CHECKPOINTS, UNITS)
+    for layer in range(layers):
+        modulus = 1 - 10 ** -random.uniform(1, 1.5 + 2 * index / CHECKPOINTS, units)
         tensors |= {
             f"layers.{layer}.nu_log": np.log(-np.log(modulus)),
-            f"layers.{layer}.theta_log": np.log(random.uniform(0.01, 3.1, UNITS)),
+            f"layers.{layer}.theta_log": np.log(random.uniform(0.01, 3.1, units)),
             f"layers.{layer}.gamma_log": 0.5 * np.log1p(-(modulus**2)),
         }
-        for name, shape in (("B", (UNITS, WIDTH)), ("C", (WIDTH, UNITS))):
+        for name, shape in (("B", (units, width)), ("C", (width, units))):
             for part in ("re", "im"):
                 drawn = random.standard_normal(shape) / np.sqrt(2 * shape[1])
                 tensors[f"layers.{layer}.{name}_{part}"] = drawn
-        tensors[f"layers.{layer}.D"] = random.standard_normal(WIDTH)
+        tensors[f"layers.{layer}.D"] = random.standard_normal(width)
     tensors = {name: values.astype(np.float32) for name, values in tensors.items()}
     safetensors.numpy.save_file(tensors, path)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from msgspec.structs import replace
 
 from memcurse_cli.commands.options import (
+    EXECUTOR,
     JSON,
     OUTPUT,
     argument,
@@ -21,7 +22,7 @@ from memcurse_cli.commands.options import (
     write_file,
 )
 from memcurse_cli.commands.request import STDIN, Request, expanded, with_request
-from memcurse_cli.errors import UsageError
+from memcurse_cli.errors import CheckpointError, UsageError
 from memcurse_cli.reports.console import text_of
 from memcurse_cli.schema.json_codec import to_text
 
@@ -72,6 +73,10 @@ def inspect(
         "FILE", "Draw spectrum and sensitivities into a .svg, .png or .pdf too."
     ),
     output: Path | None = OUTPUT,
+    jobs: int | None = option(
+        "N", "Read several checkpoints in so many processes.", "--jobs", "-j", min=1
+    ),
+    executor: str | None = EXECUTOR,
 ) -> None:
     """Report on every recurrent layer of a checkpoint.
 
@@ -96,20 +101,21 @@ def inspect(
     if wanted["hidden"] or wanted["operating-point"]:
         request = replace(request, spectra=True)
     drawn = chosen == "html" or html is not None
-    reports = [
-        request.inspect(
-            path,
-            values=values or plot is not None or drawn,
-            gates=wanted["gates"],
-            input_scale=input_scale,
-            rewrite_as=rewrite_as or (),
-            normalize=normalize,
-            learning_rates=wanted["learning-rates"],
-            optimizer=optimizer,
-            pictures=drawn,
-        )
-        for path in expanded(paths)
-    ]
+    named = expanded(paths)
+    how = {
+        "values": values or plot is not None or drawn,
+        "gates": wanted["gates"],
+        "input_scale": input_scale,
+        "rewrite_as": tuple(rewrite_as or ()),
+        "normalize": normalize,
+        "learning_rates": wanted["learning-rates"],
+        "optimizer": optimizer,
+        "pictures": drawn,
+    }
+    if jobs is None and executor is None:
+        reports = [request.inspect(path, **how) for path in named]
+    else:
+        reports = _side_by_side(named, executor, jobs, {**request.arguments(), **how})
     if plot is not None:
         from memcurse_cli.reports.figures import spectrum_figure
 
@@ -145,6 +151,22 @@ def inspect(
                 for report in reports
             ]
         emit("\n".join(text_of(lines, output) for lines in pages), output)
+
+
+def _side_by_side(
+    paths: list[str], executor: str | None, jobs: int | None, options: dict[str, Any]
+) -> list[Report]:
+    """The reports of an executor, or of so many processes; the first error ends it."""
+    from memcurse_cli.tracking.executors import Reading, open_executor
+
+    reading = replace(Reading.of(**options), whole=True)
+    found: dict[str, Report] = {}
+    with open_executor(executor, jobs) as run:
+        for path, outcome in run(paths, reading):
+            if outcome.report is None:
+                raise CheckpointError(str(outcome.error), remedy="")
+            found[path] = outcome.report
+    return [found[path] for path in paths]
 
 
 @with_request("spectra", "simulate")

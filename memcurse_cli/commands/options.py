@@ -62,6 +62,7 @@ ONE_RHO = option(
 )
 JSON = flag("--json", "Print JSON.")
 OUTPUT = option("FILE", "Write to FILE instead of standard output.", "--output", "-o")
+EXECUTOR = option("dask://HOST:PORT", "Read on a Dask cluster.", "--executor")
 QUIET = flag("--quiet", "Nothing on standard error but errors.", "-q")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memcurse_cli.commands.options import (
+    EXECUTOR,
     JSON,
     OUTPUT,
     argument,
@@ -41,7 +42,7 @@ def track(
         "REGEX", "Where a path says its step, as 'update(\\d+)'; it overrides what files hold."
     ),
     jobs: int | None = option("N", "Processes; one per core by default.", "--jobs", "-j", min=1),
-    executor: str | None = option("dask://HOST:PORT", "Read on a Dask cluster."),
+    executor: str | None = EXECUTOR,
     cache: Path | None = option("DIR", "Keep what was read here, not in the user's cache."),
     no_cache: bool = flag("--no-cache", "Read all anew, and keep nothing."),
     watch: bool = flag("--watch", "Follow a run in progress until Ctrl-C or --until."),

@@ -43,6 +43,7 @@ class Reading(Struct, frozen=True):
 
     autocorrelation: tuple[tuple[float, ...], ...]  # the parts of the input's
     options: Mapping[str, Any]  # the others that were given, by name
+    whole: bool = False  # with what names the path, which `kept` leaves out
 
     @classmethod
     def of(
@@ -69,7 +70,7 @@ def read_checkpoint(path: str, reading: Reading) -> Outcome:
     mixture = Autocorrelation.from_components(reading.autocorrelation)
     try:
         report = inspect(path, autocorrelation=mixture, **reading.options)
-        return Outcome(kept(report))
+        return Outcome(report if reading.whole else kept(report))
     except MemcurseError as error:
         return failed(error)
     except Exception as error:

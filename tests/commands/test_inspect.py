@@ -36,6 +36,15 @@ def test_a_page_is_written_with_its_hessians_while_a_checkpoint_is_read_once(
     assert opened == [LRU, LRU]
 
 
+def test_several_processes_print_what_one_does(tmp_path: Path) -> None:
+    one, two = (memcurse("inspect", LRU, GRU, *jobs) for jobs in ((), ("--jobs", "2")))
+    assert one.stdout == two.stdout
+    (tmp_path / "empty").touch()
+    done = memcurse("inspect", LRU, tmp_path / "empty", "--jobs", "2")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "empty" in done.stderr
+
+
 def titles(*options: str) -> list[str]:
     """What stands above tables and lists."""
     lines = ["", *memcurse("inspect", GRU, *options).stdout.splitlines()]

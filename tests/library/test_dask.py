@@ -48,17 +48,20 @@ def address(cluster: Any) -> str:
     return cluster.scheduler_address.replace("tcp://", "dask://")
 
 
+@pytest.mark.parametrize(
+    "call", [("track", SAMPLES / "run", "--no-cache"), ("inspect", SAMPLES / "run" / "*")]
+)
 def test_a_cluster_is_an_option_of_the_command(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    call: tuple[Any, ...], cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    run, told = SAMPLES / "run", []
-    for chosen in (("--executor", address(cluster)), ("--jobs", "1")):
-        done = memcurse("track", run, "--no-cache", *chosen, "--json")
+    told = []
+    for chosen in (("--executor", address(cluster)), ("--jobs", "2"), ("--jobs", "1")):
+        done = memcurse(*call, *chosen, "--json")
         assert (done.returncode, done.stderr) == (0, "")
         told.append(json.loads(done.stdout))
-    assert told[0] == told[1]
-    refused = memcurse("track", run, "--executor", address(cluster), "--jobs", "2")
+    assert told[0] == told[1] == told[2]
+    refused = memcurse(*call, "--executor", address(cluster), "--jobs", "2")
     assert_refused(refused, "--jobs")
 
 
