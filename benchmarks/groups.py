@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,11 +29,6 @@ from memcurse_cli.reports.numbers import number, setting, span
 
 RESULTS = Path(__file__).with_name("groups.json")
 PAGE = DOCS / "learning-rates.md"
-MARKS = {
-    "": ("<!-- groups -->\n", "<!-- /groups -->"),
-    "schedule": ("<!-- groups schedule -->\n", "<!-- /groups schedule -->"),
-}
-"""Around the table of each kind of setups, by their variant."""
 USERS = (3e-3, 3e-2)
 """Rates that a user may have chosen; no result has a part in this choice."""
 RATES = tuple(sorted((*SWEPT, *USERS)))
@@ -58,11 +53,31 @@ SETUPS = (
     ),
 )
 """Fixed before any of them was trained; none is among those that the usable rate was fitted to."""
-SCHEDULED = tuple(replace(one, seed=one.seed + 100, variant="schedule") for one in SETUPS)
-"""The same under a schedule, with teachers and starts of their own: fixed after `SETUPS` ended."""
 
 
-def measure(problem: Problem) -> Result:
+class Trial(NamedTuple):
+    """Setups that were fixed together, and what they are trained with."""
+
+    name: str  # of its table
+    setups: tuple[Problem, ...]
+    rates: tuple[float, ...]  # of one rate for all parameters
+    grouped: tuple[float, ...]  # of the rest beside the groups
+    users: tuple[float, ...]  # those of both that the table has
+
+
+def _again(setups: Sequence[Problem], seed: int) -> tuple[Problem, ...]:
+    """Setups under a schedule, with teachers and starts of their own."""
+    return tuple(replace(one, seed=one.seed + seed, variant="schedule") for one in setups)
+
+
+TRIALS = (
+    Trial("groups", SETUPS, RATES, RATES, USERS),
+    Trial("groups schedule", _again(SETUPS, 100), RATES, USERS, USERS),
+)
+"""Each was fixed after the one before had ended, and before any of its own was trained."""
+
+
+def measure(problem: Problem, trial: Trial) -> Result:
     """The final losses of one setup at every rate, None where a run left the finite numbers.
 
     A final loss is the median of the last `FINAL_CHUNKS` means over 50 batches, which no run has
@@ -82,12 +97,12 @@ def measure(problem: Problem) -> Result:
         )
         return [rounded(float(one)) for one in np.median(losses[:, -FINAL_CHUNKS:], axis=1)]
 
-    single = final(RATES)
-    if problem in SCHEDULED:
-        grouped = final(USERS, most=usable)
-    else:  # below every usable rate both are the same run
-        apart = tuple(rate for rate in RATES if rate > min(usable.values()))
-        grouped = single[: -len(apart)] + final(apart, most=usable)
+    single = final(trial.rates)
+    # Below every usable rate both are the same run.
+    apart = tuple(rate for rate in trial.grouped if rate > min(usable.values()))
+    same = dict(zip(trial.rates, single, strict=True))
+    grouped = [same[rate] for rate in trial.grouped if rate not in apart]
+    grouped += final(apart, most=usable) if apart else []
     return {
         "usable": {name: rounded(rate) for name, rate in usable.items()},
         "silent": rounded(task.silent),
@@ -99,25 +114,27 @@ def measure(problem: Problem) -> Result:
 ARMS = {"one rate": "single", "groups": "groups"}
 
 
-def at(one: Result, arm: str, rate: float | None = None) -> float:
+def at(one: Result, arm: str, trial: Trial, rate: float | None = None) -> float:
     """A final loss, inf where the run diverged; the best one of the arm without a rate."""
     losses = [np.inf if loss is None else loss for loss in one[ARMS[arm]]]
     exploded = [loss > EXPLOSION * one["silent"] for loss in losses]
     ended = np.where(exploded, np.inf, losses)
-    rates = USERS if len(ended) == len(USERS) else RATES
+    rates = trial.rates if arm == "one rate" else trial.grouped
     return float(ended.min() if rate is None else ended[rates.index(rate)])
 
 
-def table(results: Sequence[Result]) -> str:
+def table(trial: Trial, known: Mapping[str, Result]) -> str:
     """Every setup, final losses as multiples of that of the best single rate, and the counts."""
-    rows, cases = [], [(arm, rate) for rate in USERS for arm in ARMS]
-    swept = [len(one["groups"]) == len(RATES) for one in results]
-    cases = [*[("groups", None)] * all(swept), *cases]
+    results = [known[key_of(problem)] for problem in trial.setups]
+    rows: list[list[str]] = []
+    cases: list[tuple[str, float | None]] = [(arm, rate) for rate in trial.users for arm in ARMS]
+    if trial.grouped == trial.rates:
+        cases = [("groups", None), *cases]
     for one in results:
-        setup, best = one["setup"], at(one, "one rate")
-        ratios = [at(one, *case) / best for case in cases]
+        setup, best = one["setup"], at(one, "one rate", trial)
+        ratios = [at(one, arm, trial, rate) / best for arm, rate in cases]
         usable = span([*one["usable"].values()], 2)
-        best_rate = number(RATES[one["single"].index(best)], 2)
+        best_rate = number(trial.rates[one["single"].index(best)], 2)
         cells = [
             f"{setup['kind']}, {setup['task']}, {setup['units']} units, T = {setup['horizon']}"
         ]
@@ -129,9 +146,11 @@ def table(results: Sequence[Result]) -> str:
         for arm, rate in cases
     ]
     counted = [["setups within a factor 2"], ["setups below 1 % of a silent network's loss"]]
-    for case in [("one rate", None), *cases]:
-        near = [at(one, *case) <= FACTOR * at(one, "one rate") for one in results]
-        learnt = [at(one, *case) <= LEARNT * one["silent"] for one in results]
+    for arm, rate in [("one rate", None), *cases]:
+        ends = [at(one, arm, trial, rate) for one in results]
+        bests = [at(one, "one rate", trial) for one in results]
+        near = [end <= FACTOR * best for end, best in zip(ends, bests, strict=True)]
+        learnt = [end <= LEARNT * one["silent"] for end, one in zip(ends, results, strict=True)]
         said = f"{sum(near)} of {len(results)}"
         counted[0].append(f"**{said}**" if np.mean(near) >= SHARE else said)
         counted[1].append(f"{sum(learnt)} of {len(results)}")
@@ -148,17 +167,19 @@ def _cell(ratio: float) -> str:
 def main() -> None:
     """Train what is missing and write everything down."""
     known = load(RESULTS)
-    for problem in (*SETUPS, *SCHEDULED):
-        name, began = key_of(problem), time.perf_counter()
-        if name not in known:
-            known[name] = {"setup": json.loads(name), **measure(problem)}
-            save(known, RESULTS)
-            print(f"{time.perf_counter() - began:.0f} s", name, flush=True)
-    tables = {
-        marks: table([one for one in known.values() if one["setup"]["variant"] == variant])
-        for variant, marks in MARKS.items()
-    }
-    put(tables, PAGE)
+    for trial in TRIALS:
+        for problem in trial.setups:
+            name, began = key_of(problem), time.perf_counter()
+            if name not in known:
+                known[name] = {"setup": json.loads(name), **measure(problem, trial)}
+                save(known, RESULTS)
+                print(f"{time.perf_counter() - began:.0f} s", name, flush=True)
+    put({marks(trial): table(trial, known) for trial in TRIALS}, PAGE)
+
+
+def marks(trial: Trial) -> tuple[str, str]:
+    """What stands around its table."""
+    return f"<!-- {trial.name} -->\n", f"<!-- /{trial.name} -->"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ EXPONENT_BITS = 0x7FF << 52  # of a float64
 LARGEST_INTEGER = 127  # int8 without -128, so that it is symmetric
 ROUNDING = 1e-18  # share of a sum of squares below which a further half adds nothing
 MOST_DOUBLINGS = 48
-DISTINCT = 1e-6  # the share of E|h|² + E|h'|² above which their difference keeps its digits
+DISTINCT = 1e-8  # the share of E|h|² + E|h'|² above which their difference keeps its digits
 SMALLEST_LOG = 700.0  # -log|λ'| of a λ' that is 0
 # Bits of the fraction, exponents of the smallest and the largest power of 2, largest number. From
 # here rather than from ml_dtypes, whose import costs a fortieth of a small report's time.

@@ -8,15 +8,15 @@ import pytest
 from benchmarks.calibration.measure import key_of, load
 from benchmarks.calibration.problems import Problem
 from benchmarks.calibration.sweep import CHUNK, Trainer
-from benchmarks.groups import PAGE, RATES, RESULTS, SCHEDULED, SETUPS, table
+from benchmarks.groups import PAGE, RATES, RESULTS, SETUPS, TRIALS, Trial, table
 from memcurse_cli import inspect
 
 KNOWN = load(RESULTS)
 
 
-@pytest.mark.parametrize("setups", [SETUPS, SCHEDULED])
-def test_the_page_has_the_table_of_every_setup(setups: tuple[Problem, ...]) -> None:
-    assert table([KNOWN[key_of(one)] for one in setups]) in PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda one: one.name)
+def test_the_page_has_the_table_of_every_setup(trial: Trial) -> None:
+    assert table(trial, KNOWN) in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("problem", SETUPS[:5], ids=lambda one: one.kind)
