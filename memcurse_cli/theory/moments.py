@@ -23,6 +23,7 @@ from memcurse_cli.theory.linalg import (
 
 NEGLIGIBLE = 1e-20  # an impulse response that has fallen so far adds nothing more
 CHUNK = 2**20  # impulse-response samples held at once
+TOGETHER = 2**15  # eigenvalues whose moments are taken at once: a cache holds them
 MOST_LAGS = 2**21  # beyond which a sum over lags takes minutes
 FINEST = 1e-18  # -log|λ|² that nothing tells from 0
 NOTHING = 745.0  # e^-745 is the smallest number
@@ -121,6 +122,15 @@ def moments(
     ``last`` for the state at step T, ``every`` for the mean over t = 1..T.
     """
     xp = array_namespace(log_eigenvalues)
+    if xp is np and log_eigenvalues.size > TOGETHER:
+        size = log_eigenvalues.size
+        whole = Moments(np.empty(size), np.empty(size, np.complex128), np.empty(size))
+        for start in range(0, size, TOGETHER):
+            some = slice(start, start + TOGETHER)
+            found = moments(log_eigenvalues[some], autocorrelation, horizon, readout)
+            for array, part in zip(whole, found, strict=True):
+                array[some] = part
+        return whole
     log_modulus, angle, rotation = log_eigenvalues, None, None
     if xp.isdtype(log_eigenvalues.dtype, "complex floating"):
         log_modulus, angle = xp.real(log_eigenvalues), xp.imag(log_eigenvalues)
@@ -129,7 +139,7 @@ def moments(
             angle = None
     if angle is not None and autocorrelation.is_white:
         # White input sees |λ| alone; only the phase of E[s h̄] = λ̄ (…) is left to restore.
-        rotation, angle = xp.exp(-1j * angle), None
+        rotation, angle = xp.cos(angle) - 1j * xp.sin(angle), None
 
     second_moment = cross_moment = sensitivity = xp.zeros_like(log_modulus)
     converges = log_modulus < 0
