@@ -42,8 +42,10 @@ package: .venv/installed
 size: .venv/installed-dev
 	$(BIN)/python -m benchmarks.size
 
-bench: .venv/installed-dev
+# Every row beside its peer, then how they grow; the tables go to README.md and docs/.
+bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.scaling
 
 clean:
 	rm -rf .venv
@@ -55,4 +57,8 @@ clean:
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+.venv/installed-bench: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@

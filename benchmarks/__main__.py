@@ -10,12 +10,13 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import Figure, compare
+from benchmarks.measure import compare
 
 BIN = Path(sys.executable).parent
 MEMCURSE = str(BIN / "memcurse")
@@ -23,7 +24,8 @@ PYTHON = sys.executable
 RESULTS = Path(__file__).parent / "results.json"
 README = Path(__file__).parents[1] / "README.md"
 MARKS = ("<!-- benchmarks -->\n", "<!-- /benchmarks -->")
-VERSIONS = ("numpy", "scipy", "safetensors", "typer", "rich")
+VERSIONS = ("numpy", "scipy", "safetensors", "typer", "rich", "torch", "jax")
+VERSIONS += ("control", "weightwatcher", "PyHessian")
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ def cases(folder: Path) -> list[Case]:
     """Every row of the table."""
     # In a process of its own: a child's peak memory starts from that of its parent.
     subprocess.run([PYTHON, "-m", "benchmarks.checkpoints", str(folder)], check=True)
-    lstm, dense, mamba = (
-        str(folder / f"{name}.safetensors") for name in ("lstm", "dense", "mamba")
+    lstm, dense, system, diagonal, hessian, mamba = (
+        str(folder / f"{name}.safetensors")
+        for name in ("lstm", "dense", "system", "diagonal", "hessian", "mamba")
     )
     peers = [PYTHON, "-m", "benchmarks.peers"]
-    inspect = [MEMCURSE, "inspect"]
+    inspect, empty = [MEMCURSE, "inspect"], "an empty Typer command that imports NumPy and Rich"
     return [
         Case(
             "`memcurse --help`",
@@ -65,7 +68,7 @@ def cases(folder: Path) -> list[Case]:
         Case(
             "inspect the LRU sample",
             [*inspect, str(README.parent / "sample_checkpoints" / "lru.safetensors")],
-            "an empty Typer command that imports NumPy and Rich",
+            empty,
             [*peers, "empty_command"],
             "1.5 × the peer",
         ),
@@ -76,6 +79,14 @@ def cases(folder: Path) -> list[Case]:
             [*peers, "lstm_gates", lstm],
             "1.0 s, 150 MiB",
             5,
+        ),
+        Case(
+            "inspect LSTM(1024), against WeightWatcher",
+            [*inspect, lstm],
+            "WeightWatcher: `analyze`, which skips the LSTM and reads a readout as wide",
+            [*peers, "lstm_weightwatcher", lstm],
+            "the peer",
+            3,
         ),
         Case(
             "inspect LSTM(1024) --spectra",
@@ -108,27 +119,51 @@ def cases(folder: Path) -> list[Case]:
             5,
         ),
         Case(
-            "inspect a Mamba of 1.4 billion parameters",
+            "inspect a dense 512² layer",
+            [*inspect, system],
+            "python-control: poles and squared H2 norm",
+            [*peers, "dense_control", system],
+            "the peer",
+            5,
+        ),
+        Case(
+            "inspect a diagonal layer of 4096 λ, 1024 steps",
+            [*inspect, diagonal, "--horizon", "1024"],
+            "JAX: dh/dλ of 16 sequences by `jax.jvp`",
+            [*peers, "diagonal_tangents", diagonal],
+            "the peer",
+            5,
+        ),
+        Case(
+            "inspect an LRU of 512 λ with B and C, 300 steps",
+            [*inspect, hessian, "--horizon", "300"],
+            "PyHessian: sharpness and trace from 16 sequences",
+            [*peers, "hessian_autodiff", hessian],
+            "the peer",
+            3,
+        ),
+        Case(
+            "inspect a Mamba of 2.8 billion parameters",
             [*inspect, mamba],
-            "safetensors: λ alone",
-            [*peers, "mamba_spectrum", mamba],
-            "3 s, 400 MiB",
+            empty,
+            [*peers, "empty_command"],
+            "3 × the peer, 150 MiB",
             5,
         ),
     ]
 
 
-def table(rows: Sequence[tuple[Case, Figure]]) -> str:
-    """The figures as Markdown."""
+def table(figures: Mapping[str, Any]) -> str:
+    """The figures as results.json has them, as Markdown."""
     lines = [
         "| what | seconds | MiB | peer | its seconds | its MiB | ratio | limit |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for case, figure in rows:
+    for what, of in figures.items():
         lines.append(
-            f"| {case.what} | {figure.seconds:.2f} | {figure.mebibytes:.0f} | {case.peer_name} "
-            f"| {figure.peer_seconds:.2f} | {figure.peer_mebibytes:.0f} | {figure.ratio:.2f} "
-            f"| {case.limit} |"
+            f"| {what} | {of['seconds']:.2f} | {of['mebibytes']:.0f} | {of['peer']} "
+            f"| {of['peer_seconds']:.2f} | {of['peer_mebibytes']:.0f} | {of['ratio']:.2f} "
+            f"| {of['limit']} |"
         )
     return "\n".join(lines)
 
@@ -141,22 +176,29 @@ def keep_in_readme(rows: str) -> None:
     README.write_text(f"{before}{MARKS[0]}{rows}\n{MARKS[1]}{after}")
 
 
-def main() -> None:
-    """Measure, print and keep."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [(case, compare(case.ours, case.peer, case.pairs)) for case in cases(Path(folder))]
-    print(table(rows))
-    keep_in_readme(table(rows))
+def keep(part: Mapping[str, Any]) -> None:
+    """Put a part into results.json, with what it was measured on."""
     environment = {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.system(),
         **{name: version(name) for name in VERSIONS},
     }
-    figures = {case.what: {"peer": case.peer_name, **asdict(figure)} for case, figure in rows}
-    RESULTS.write_text(
-        json.dumps({"environment": environment, "figures": figures}, indent=2) + "\n"
-    )
+    before = json.loads(RESULTS.read_text())
+    document = {**before, "environment": environment, **part}
+    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases(Path(folder)):
+            figure = compare(case.ours, case.peer, case.pairs)
+            figures[case.what] = {"peer": case.peer_name, "limit": case.limit, **asdict(figure)}
+    print(table(figures))
+    keep_in_readme(table(figures))
+    keep({"figures": figures})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-LAYERS, INNER, MODEL, STATE, RANK, VOCABULARY = 48, 4096, 2048, 16, 128, 50280
+LAYERS, INNER, MODEL, STATE, RANK, VOCABULARY = 64, 5120, 2560, 16, 160, 50280
 
 
 def lstm(folder: Path, hidden: int = 1024) -> Path:
@@ -35,16 +35,49 @@ def lstm(folder: Path, hidden: int = 1024) -> Path:
     return path
 
 
-def dense(folder: Path, size: int = 1024) -> Path:
+def dense_weights(size: int) -> dict[str, np.ndarray]:
     """A stable dense linear recurrence."""
-    path = folder / "dense.safetensors"
     matrix = np.random.default_rng(0).normal(size=(size, size)) * 0.95 * size**-0.5
-    save_file({"weight_hh_l0": matrix, "weight_ih_l0": np.eye(size)}, path)
-    return path
+    return {"weight_hh_l0": matrix, "weight_ih_l0": np.eye(size)}
+
+
+def dense(folder: Path) -> None:
+    """Two of them."""
+    save_file(dense_weights(1024), folder / "dense.safetensors")
+    save_file(dense_weights(512), folder / "system.safetensors")
+
+
+def lru_recurrence(size: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """ν, θ and γ as the paper of the LRU initialises them, with |λ| in [0.9, 0.999]."""
+    generator = np.random.default_rng(seed)
+    modulus = np.sqrt(generator.uniform(0.9**2, 0.999**2, size))
+    parameters = {
+        "nu_log": np.log(-np.log(modulus)),
+        "theta_log": np.log(generator.uniform(1e-3, np.pi, size)),
+        "gamma_log": 0.5 * np.log1p(-(modulus**2)),
+    }
+    return {name: array.astype(np.float32) for name, array in parameters.items()}
+
+
+def lru_layer(size: int, channels: int = 1) -> dict[str, np.ndarray]:
+    """A whole LRU layer with as many outputs as inputs."""
+    generator = np.random.default_rng(1)
+    shapes = {"B": (size, channels), "C": (channels, size)}
+    return lru_recurrence(size) | {
+        f"{matrix}_{part}": generator.standard_normal(shape, np.float32) * (2 * shape[1]) ** -0.5
+        for matrix, shape in shapes.items()
+        for part in ("re", "im")
+    }
+
+
+def lrus(folder: Path) -> None:
+    """A recurrence alone, and a layer with B and C, which has a Hessian."""
+    save_file(lru_recurrence(4096), folder / "diagonal.safetensors")
+    save_file(lru_layer(512), folder / "hessian.safetensors")
 
 
 def mamba(folder: Path) -> Path:
-    """A Mamba-1 of 1.4 billion parameters in bfloat16, as Hugging Face names it.
+    """A Mamba-1 of 2.8 billion parameters in bfloat16, as Hugging Face names it.
 
     Only what the recurrence reads is written; the rest of the file is a hole full of zeros.
     """
@@ -85,5 +118,5 @@ def mamba(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    for make in (lstm, dense, mamba):
+    for make in (lstm, dense, lrus, mamba):
         make(Path(sys.argv[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,17 +74,102 @@ def dense_eig(path: str) -> None:
     np.linalg.eig(load_file(path)["weight_hh_l0"])
 
 
-def mamba_spectrum(path: str) -> None:
-    """λ of every layer of a Mamba-1 through safetensors' own lazy reader."""
-    import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
-    from safetensors import safe_open
+def lstm_weightwatcher(path: str) -> Any:
+    """WeightWatcher's analysis of an LSTM and its readout: a table of the layers that it knows."""
+    import torch
+    import weightwatcher
+    from safetensors.torch import load_file
 
-    with safe_open(path, framework="numpy") as file:
-        for name in file.keys():  # noqa: SIM118  (a safe_open is no mapping)
-            if name.endswith("A_log"):
-                a = np.exp(file.get_tensor(name).astype(np.float64))
-                bias = file.get_tensor(name.replace("A_log", "dt_proj.bias")).astype(np.float64)
-                np.exp(-np.logaddexp(0, bias)[:, None] * a)
+    state = load_file(path)
+    size = state["weight_hh_l0"].shape[1]
+    layer = torch.nn.LSTM(state["weight_ih_l0"].shape[1], size)
+    layer.load_state_dict(state)
+    model = torch.nn.ModuleDict({"lstm": layer, "head": torch.nn.Linear(size, size)})
+    return weightwatcher.WeightWatcher(model=model).analyze()
+
+
+def dense_control(path: str) -> tuple[np.ndarray, float]:
+    """python-control's poles of a dense system with C = 1, and its squared H2 norm.
+
+    `control.system_norm` takes a clearly stable system of this size for unstable, and says inf; so
+    the norm is the trace of the Gramian that it starts from.
+    """
+    import control
+    from safetensors.numpy import load_file
+
+    weights = load_file(path)
+    a, b = weights["weight_hh_l0"], weights["weight_ih_l0"]
+    system = control.ss(a, b, np.eye(len(a)), np.zeros_like(b), True)
+    return control.poles(system), float(np.trace(control.dlyap(a, b @ b.T)))
+
+
+def diagonal_tangents(path: str, steps: int = 1024, sequences: int = 16) -> np.ndarray:
+    """JAX's dh/dλ of a diagonal layer without γ after some steps of drawn inputs, (S, n)."""
+    import jax
+    import jax.numpy as jnp
+    from safetensors.numpy import load_file
+
+    nu, theta = (load_file(path)[name].astype(np.float64) for name in ("nu_log", "theta_log"))
+    drawn = np.random.default_rng(0).standard_normal((steps, sequences, 1))
+    with jax.enable_x64(True):
+        inputs, values = jnp.asarray(drawn), jnp.asarray(np.exp(-np.exp(nu) + 1j * np.exp(theta)))
+
+        def last(eigenvalues: jax.Array) -> jax.Array:
+            zero = jnp.zeros((sequences, eigenvalues.size), eigenvalues.dtype)
+            return jax.lax.scan(lambda h, x: (eigenvalues * h + x, None), zero, inputs)[0]
+
+        derivative = jax.jit(lambda one: jax.jvp(last, (one,), (jnp.ones_like(one),))[1])
+        return np.asarray(derivative(values))
+
+
+class PowerAndTrace(NamedTuple):
+    """What PyHessian found of a Hessian."""
+
+    sharpness: float  # its largest eigenvalue
+    traces: list[float]  # vᵀ H v of random signs
+
+
+def hessian_autodiff(
+    path: str, iterations: int = 100, steps: int = 300, sequences: int = 16, seed: int = 0
+) -> PowerAndTrace:
+    """PyHessian of an LRU over ν, θ and γ, from its mean loss on drawn inputs at a perfect fit."""
+    import pyhessian
+    import torch
+    from safetensors.torch import load_file
+
+    torch.manual_seed(seed)
+    weights = load_file(path)
+    readin = torch.complex(weights["B_re"], weights["B_im"])
+    readout = torch.complex(weights["C_re"], weights["C_im"])
+    lags = torch.arange(steps)
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in ("nu_log", "theta_log", "gamma_log"):
+                self.register_parameter(name, torch.nn.Parameter(weights[name].clone()))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            """(S, T, outputs) by convolution with the impulse response, as one trains it."""
+            logs = torch.complex(-torch.exp(self.nu_log), torch.exp(self.theta_log))
+            gained = torch.exp(self.gamma_log)[:, None] * readin
+            powers = torch.exp(logs[:, None] * lags)
+            response = torch.einsum("on,nt,ni->toi", readout, powers, gained).real
+            kernel = torch.fft.rfft(response, 2 * steps, dim=0)
+            seen = torch.fft.rfft(inputs, 2 * steps, dim=1)
+            mixed = torch.einsum("foi,sfi->sfo", kernel, seen)
+            return torch.fft.irfft(mixed, 2 * steps, dim=1)[:, :steps]
+
+    layer = Layer()
+    inputs = torch.randn(sequences, steps, readin.shape[1])
+    target = layer(inputs).detach()
+
+    def loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return 0.5 * ((outputs - target) ** 2).sum(dim=2).mean()
+
+    found = pyhessian.hessian(layer, loss, data=(inputs, target), cuda=False)
+    (sharpness,), _ = found.eigenvalues(maxIter=iterations)
+    return PowerAndTrace(float(sharpness), found.trace(maxIter=iterations))
 
 
 if __name__ == "__main__":
