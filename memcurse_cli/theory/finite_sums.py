@@ -50,15 +50,20 @@ def summed_products(transition: Any, rho: float, steps: int, readout: Readout) -
     return _plus(seen, w, later) if later > 0 else tuple(seen)
 
 
-def white_sums(log_modulus: Floats, steps: int) -> Sums:
+def white_sums(log_modulus: Floats, steps: int | None) -> Sums:
     """E|h|², E[s h̄] and E|s|² at the last of T steps of white input, of (n,) λ = |λ| and γ = 1.
 
-    With a = |λ|² they are Σ aᵏ, λ Σ k aᵏ⁻¹ and Σ k² aᵏ⁻¹ over k < T; where T log a is small their
-    closed forms cancel, and what cancels is summed by doubling.
+    With a = |λ|² they are Σ aᵏ, λ Σ k aᵏ⁻¹ and Σ k² aᵏ⁻¹ over k < T, None for all k; where T log a
+    is small their closed forms cancel, and what cancels is summed by doubling.
     """
     exponent = 2 * log_modulus
-    left, ended = -np.expm1(exponent), np.exp((steps - 1) * exponent)
-    powers = np.expm1(steps * exponent) / np.expm1(exponent)
+    left = -np.expm1(exponent)
+    if steps is None:
+        endless = 1 / left
+        squared = endless * endless
+        return endless, np.exp(log_modulus) * squared, (2 - left) * squared * endless
+    ended = np.exp((steps - 1) * exponent)
+    powers = -np.expm1(steps * exponent) / left
     once = (powers - steps * ended) / left
     twice = (2 * once - (powers - ended) - (steps - 1) ** 2 * ended) / left
     found = powers, np.exp(log_modulus) * once, twice

@@ -144,14 +144,14 @@ def moments(
     second_moment = cross_moment = sensitivity = xp.zeros_like(log_modulus)
     converges = log_modulus < 0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        inside = xp.where(converges, log_modulus, -1.0)
-        u, log = -xp.expm1(2 * inside), inside if angle is None else inside + 1j * angle
         for weight, rho, turn in turned_parts(autocorrelation):
-            if horizon is None:
-                pair = _of_decay(u, log, xp.conj(log), rho, turn)
-                f, c, s = xp.real(pair.hh), pair.sh, xp.real(pair.ss)
-            elif rho == 0 and angle is None and readout == "last" and xp is np:
+            if rho == 0 and angle is None and readout == "last" and xp is np:
                 f, c, s = white_sums(log_modulus, horizon)
+            elif horizon is None:
+                inside = xp.where(converges, log_modulus, -1.0)
+                log = inside if angle is None else inside + 1j * angle
+                pair = _of_decay(-xp.expm1(2 * inside), log, xp.conj(log), rho, turn)
+                f, c, s = xp.real(pair.hh), pair.sh, xp.real(pair.ss)
             else:
                 turned = angle
                 if turn != 0:
