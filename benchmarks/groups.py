@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.calibration.measure import Result, key_of, load, save
 from benchmarks.calibration.outcomes import EXPLOSION, FINAL_CHUNKS, LEARNT
 from benchmarks.calibration.page import DOCS, markdown_table, put
-from benchmarks.calibration.problems import ORTHOGONAL, TAUGHT, Problem
+from benchmarks.calibration.problems import DEEP, ORTHOGONAL, TAUGHT, Problem
 from benchmarks.calibration.quantities import rounded
 from benchmarks.calibration.sweep import RATES as SWEPT
 from benchmarks.calibration.sweep import Trainer
@@ -70,9 +70,14 @@ def _again(setups: Sequence[Problem], seed: int) -> tuple[Problem, ...]:
     return tuple(replace(one, seed=one.seed + seed, variant="schedule") for one in setups)
 
 
+USUAL = 1e-2
+"""The best single rate of half of the scheduled setups: what the last trial takes for the user's."""
+DEEPER = replace(SETUPS[-1], block=DEEP)
+"""Without its gate the stack learnt at no rate."""
 TRIALS = (
     Trial("groups", SETUPS, RATES, RATES, USERS),
     Trial("groups schedule", _again(SETUPS, 100), RATES, USERS, USERS),
+    Trial("groups usual", _again((*SETUPS[:-1], DEEPER), 300), SWEPT, (USUAL,), (USUAL,)),
 )
 """Each was fixed after the one before had ended, and before any of its own was trained."""
 
