@@ -115,3 +115,13 @@ def fetched(array: Any) -> NDArray[Any]:
     if isinstance(array, np.ndarray):
         return array
     return np.asarray(array.cpu().resolve_conj().resolve_neg().numpy())
+
+
+def inverse(matrices: Any) -> Any:
+    """The inverses of (..., n, n) matrices, where they are; LinAlgError where one is singular."""
+    if isinstance(matrices, np.ndarray):
+        return np.linalg.inv(matrices)
+    found, failed = importlib.import_module("torch").linalg.inv_ex(matrices)
+    if failed.any():
+        raise np.linalg.LinAlgError("Singular matrix")
+    return found

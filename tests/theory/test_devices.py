@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from theory.matrices import jordan, system
+from theory.non_normal import far_from_normal
 
 from memcurse_cli import inspect
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory import devices
+from memcurse_cli.theory.dense import bases
+from memcurse_cli.theory.dense.bases import DoublingStein, resolvent_on_circle, uncertainty
+from memcurse_cli.theory.dense.sensitivity import sensitivity_by_frequencies
 from memcurse_cli.theory.devices import validate_device, work_on
 from memcurse_cli.theory.linalg import eigendecompose, eigenvalues
 
@@ -122,3 +127,43 @@ def test_what_goes_there_comes_back(asked: list[str], of: str) -> None:
     np.testing.assert_array_equal(back, whole[::-1])
     with work_on("auto"):
         assert devices.arrays_on_device(8, whole) == (whole,)
+
+
+@pytest.fixture
+def tensors(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """What was brought to the device."""
+    moved: list[torch.Tensor] = []
+
+    def watched(array: np.ndarray, place: torch.device) -> torch.Tensor:
+        moved.append(move(array, place))
+        return moved[-1]
+
+    move = devices._moved
+    monkeypatch.setattr(devices, "_moved", watched)
+    return moved
+
+
+def test_stein_equations_and_resolvents(tensors: list[torch.Tensor]) -> None:
+    stored, source = far_from_normal(2, 0), matrix(12)
+
+    def found() -> list[np.ndarray]:
+        solver = DoublingStein(stored)
+        figures = [solver.forward(source), solver.adjoint(source)]
+        figures += sensitivity_by_frequencies(system(stored, source[:, :2], source[:3]))
+        return [*figures, np.array(resolvent_on_circle(stored))]
+
+    with work_on("cpu"):
+        expected = found()
+    assert not tensors
+    with work_on("cuda"):
+        there = found()
+    assert len(tensors) > 5
+    allowed = uncertainty(stored)
+    assert allowed < 1e-6
+    for one, other in zip(there, expected, strict=True):
+        assert isinstance(one, np.ndarray)
+        assert_allclose(one, other, rtol=allowed, atol=allowed * np.abs(other).max())
+    with work_on("cuda"):
+        assert resolvent_on_circle(jordan(3, 1.0)) == np.inf
+        with pytest.raises(ArithmeticError, match="not finite"):
+            bases.resolvents(np.full((2, 2), np.nan), np.ones(1, complex))
