@@ -110,6 +110,11 @@ def beside(array: Any, other: Any) -> Any:
     return array if isinstance(other, np.ndarray) else _moved(array, other.device)
 
 
+def contiguous(array: Any) -> Any:
+    """An array whose last axis has no gaps: products of a stack are fast then."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+
+
 def fetched(array: Any) -> NDArray[Any]:
     """An array as one of NumPy."""
     if isinstance(array, np.ndarray):

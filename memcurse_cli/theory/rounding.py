@@ -112,7 +112,7 @@ def state_change(
     """
 
     def joint(one: Complexes, other: Complexes) -> Complexes:
-        return bilinear(one, other.conj(), autocorrelation).hh
+        return np.asarray(bilinear(one, other.conj(), autocorrelation).hh)
 
     change = np.zeros(log_eigenvalues.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -10,10 +10,12 @@ import torch
 from numpy.testing import assert_allclose
 from theory.matrices import jordan, system
 from theory.non_normal import far_from_normal
+from theory.test_hessian import memories
 
 from memcurse_cli import inspect
 from memcurse_cli.errors import UsageError
 from memcurse_cli.theory import devices
+from memcurse_cli.theory.autocorrelation import Autocorrelation
 from memcurse_cli.theory.dense import bases
 from memcurse_cli.theory.dense.bases import DoublingStein, resolvent_on_circle, uncertainty
 from memcurse_cli.theory.dense.sensitivity import sensitivity_by_frequencies
@@ -167,3 +169,17 @@ def test_stein_equations_and_resolvents(tensors: list[torch.Tensor]) -> None:
         assert resolvent_on_circle(jordan(3, 1.0)) == np.inf
         with pytest.raises(ArithmeticError, match="not finite"):
             bases.resolvents(np.full((2, 2), np.nan), np.ones(1, complex))
+
+
+@pytest.mark.parametrize("horizon", [None, 200])
+def test_columns_of_a_large_hessian(tensors: list[torch.Tensor], horizon: int | None) -> None:
+    mixture = Autocorrelation((0.4, 0.6), (0.8, 0.9), (1.1, 0.0))
+    (block,) = memories(40).hessian(mixture, horizon).large_blocks(0)
+    chosen = np.arange(0, 120, 7)
+    with work_on("auto"):
+        expected = block.columns(chosen)
+    assert not tensors
+    with work_on("cuda"):
+        found = block.columns(chosen)
+    assert len(tensors) >= 5
+    assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
