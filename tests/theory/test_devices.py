@@ -25,13 +25,17 @@ from memcurse_cli.theory.linalg import eigendecompose, eigenvalues
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The devices that were looked for; torch's CPU is found."""
+    """The devices that were looked for; torch's CPU is found, as strict as a GPU."""
     names: list[str] = []
 
     def find(device: str) -> torch.device:
         names.append(device)
         return torch.device("cpu")
 
+    def refuse(self: torch.Tensor, *given: object) -> None:
+        raise TypeError("a tensor on a GPU is no array")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
     monkeypatch.setattr(devices, "find_gpu", find)
     monkeypatch.setattr(devices, "CROSSOVER", 8)
     monkeypatch.setattr(devices, "WORTH", 8)
@@ -183,3 +187,30 @@ def test_columns_of_a_large_hessian(tensors: list[torch.Tensor], horizon: int | 
         found = block.columns(chosen)
     assert len(tensors) >= 5
     assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_plain_cell_is_run(
+    tensors: list[torch.Tensor], cell: type[torch.nn.RNNBase], bias: bool
+) -> None:
+    """The same draws, so that the figures are the same to rounding."""
+    torch.manual_seed(0)
+    state = {name: tensor.numpy() for name, tensor in cell(3, 6, bias=bias).state_dict().items()}
+    expected, found = (
+        inspect(state, simulate=True, horizon=20, device=device).layers[0].simulation
+        for device in ("cpu", "cuda")
+    )
+    assert any(tensor.ndim == 3 for tensor in tensors)  # the signs of every sequence
+    assert expected is not None
+    assert found is not None
+    for one, other in (
+        (found.second_moment, expected.second_moment),
+        (found.exponent, expected.exponent),
+        *(
+            (a.sensitivity, b.sensitivity)
+            for a, b in zip(found.groups, expected.groups, strict=True)
+        ),
+    ):
+        assert one.value == pytest.approx(other.value, rel=1e-9)
+    assert found.saturated == expected.saturated
