@@ -202,4 +202,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["gpu"]:
+        from benchmarks import gpu
+
+        gpu.main()
+    else:
+        main()

@@ -71,7 +71,7 @@ def _again(setups: Sequence[Problem], seed: int) -> tuple[Problem, ...]:
 
 
 USUAL = 1e-2
-"""The best single rate of half of the scheduled setups: what the last trial takes for the user's."""
+"""The best single rate of half of the scheduled setups, and the user's in the last trial."""
 DEEPER = replace(SETUPS[-1], block=DEEP)
 """Without its gate the stack learnt at no rate."""
 TRIALS = (

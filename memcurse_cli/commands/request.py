@@ -77,7 +77,7 @@ class Request(Struct, frozen=True):
     assume: list[str] | None = option(
         "KEY=VALUE", "What the checkpoint does not store, as discretization=bilinear; repeatable."
     )
-    device: str = option("auto|cpu|cuda[:i]", "For eigendecompositions.", default="auto")
+    device: str = option("auto|cpu|cuda[:i]", "What works on large arrays.", default="auto")
     spectra: bool = flag(
         "--spectra",
         "Take the spectra of gated layers' hidden weights, and say where GRUs and LSTMs "

@@ -82,6 +82,7 @@ def _rewrite(
     from memcurse_cli.families.family import ReadOptions
     from memcurse_cli.reports.numbers import listed
     from memcurse_cli.reports.terminal.comparison import lines
+    from memcurse_cli.theory.devices import work_on
 
     cure = Cure(dense, form, form == "lru" and not fold_gain, largest)
     require_writable(output)
@@ -89,8 +90,9 @@ def _rewrite(
         remedy = "name another file"
         raise UsageError("is the checkpoint itself", where=shown_place(output), remedy=remedy)
     given = request.arguments()
-    options = ReadOptions(device=given["device"], assume=given["assume"])
-    made = cured(checkpoint, cure, options, given["family"], given["layers"])
+    options = ReadOptions(assume=given["assume"])
+    with work_on(given["device"]):
+        made = cured(checkpoint, cure, options, given["family"], given["layers"])
     whole = replace(request, family=None, layer=None)
     before = (request if request.family else whole).inspect(checkpoint, values=True)
     steps = int(min(before.input.horizon or MOST_STEPS, MOST_STEPS))

@@ -51,7 +51,7 @@ from memcurse_cli.schema.report import (
     smallest_rate,
 )
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.linalg import validate_device
+from memcurse_cli.theory.devices import validate_device, work_on
 from memcurse_cli.theory.threads import side_by_side, threads_by_order
 from memcurse_cli.version import VERSION
 
@@ -119,7 +119,8 @@ def inspect(
         family: read with this family only, instead of all that are recognised.
         layers: glob patterns of layer names; all layers by default.
         assume: what the checkpoint does not store, e.g. ``{"discretization": "bilinear"}``.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:i``, for eigendecompositions.
+        device: ``cuda`` or ``cuda:i`` for the large arrays of every layer, ``cpu``, or ``auto``: a
+            GPU that torch sees for single matrices of n >= 2048.
         values: keep every eigenvalue in the report.
         spectra: read the hidden weights of gated layers and report their spectra, and where GRUs
             and LSTMs work under random inputs.
@@ -171,7 +172,7 @@ def inspect(
     )
     store = _open(checkpoint)
     held = store if optimizer is None else open_optimizer(optimizer)
-    with store, held as source, threads_by_order():
+    with store, held as source, threads_by_order(), work_on(device):
         state = adam_state(store, source)
         if optimizer is not None:
             require_state(state, source.path)
@@ -218,7 +219,7 @@ def inspect(
             version=VERSION,
             checkpoint=_summarise_checkpoint(store, matches),
             input=settings.input,
-            device=options.device,
+            device=device,
             verdict=model_verdict(reports, short, skipped=len(skipped)),
             sentence=sentence(reports, short, settings, skipped=len(skipped)),
             usable_rate=smallest_rate(layer.usable_rate for layer in reports),
@@ -258,7 +259,7 @@ def hessian(
 
     settings = Settings.asked(rho, autocorrelation, horizon, readout)
     options = _options(device, assume)
-    with _open(checkpoint) as store, threads_by_order():
+    with _open(checkpoint) as store, threads_by_order(), work_on(device):
         settings = _told(settings, store)
         matches = detect(store.tensors, family, layers, path=store.path, aliases=store.aliases)
         reports, skipped = _each(
@@ -275,7 +276,7 @@ def _options(device: str, assume: Mapping[str, str] | None, **read: bool) -> Rea
     validate_device(device)
     chosen = dict(assume or {})
     validate_assumptions(chosen)
-    return ReadOptions(device=device, assume=chosen, **read)
+    return ReadOptions(assume=chosen, **read)
 
 
 def _open(checkpoint: Checkpoint) -> TensorStore:

@@ -92,7 +92,6 @@ def _module_of(role: str, name: str) -> str:
 class ReadOptions(Struct, frozen=True):
     """The user's choices that bear on reading a layer."""
 
-    device: str = "auto"  # or ``cpu``, ``cuda``, ``cuda:i``, for eigendecompositions
     assume: Mapping[str, str] = {}  # given with ``--assume``, by key
     spectra: bool = False  # whether to read the hidden weights of gated layers for their spectra
     gates: bool = False  # whether to read what drives input-dependent gates

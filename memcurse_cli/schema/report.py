@@ -448,7 +448,7 @@ class Report(Record, frozen=True):
     version: Annotated[str, "of memcurse."]
     checkpoint: Annotated[CheckpointSummary, "the file."]
     input: Annotated[InputAssumption, "what was assumed of the input and of the optimizer."]
-    device: Annotated[str, "where eigendecompositions ran."]
+    device: Annotated[str, "what large arrays were worked on by."]
     verdict: Annotated[
         Verdict,
         "the worst of the layers'; ``watch`` at least where the memory is below a tenth of a known "

@@ -6,15 +6,17 @@ operators, and ``h @ W.T``.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memcurse_cli.theory.devices import beside
 from memcurse_cli.theory.gates.laws import LOGISTIC
+from memcurse_cli.theory.linalg import Array, array_namespace
 
-Values = NDArray[Any]  # real or complex
+Values = Array  # real or complex
 Tangents = Mapping[str, Values]
 NONE: Tangents = {}
 NO_FACTORS: Mapping[str, tuple[Values, Values]] = {}
@@ -43,22 +45,25 @@ class Dual:
     @property
     def shape(self) -> tuple[int, ...]:
         """That of the values."""
-        return self.value.shape
+        return tuple(self.value.shape)
 
     def map(self, function: Callable[[Values], Values]) -> Dual:
         """A linear function of the values, which the tangents go through as they are."""
         moved = {name: function(tangent) for name, tangent in self.tangents.items()}
         return Dual(function(self.value), moved)
 
+    def _beside(self, other: Any) -> Any:
+        return beside(other, self.value) if isinstance(other, np.ndarray) else other
+
     def __getitem__(self, place: Any) -> Dual:
         return self.map(lambda values: values[place])
 
     def __neg__(self) -> Dual:
-        return self.map(np.negative)
+        return self.map(operator.neg)
 
     def __add__(self, other: Any) -> Dual:
         if not isinstance(other, Dual):
-            return Dual(self.value + other, self.tangents)
+            return Dual(self.value + self._beside(other), self.tangents)
         return Dual(self.value + other.value, _sum(self.tangents, other.tangents))
 
     def __sub__(self, other: Any) -> Dual:
@@ -69,7 +74,8 @@ class Dual:
 
     def __mul__(self, other: Any) -> Dual:
         if not isinstance(other, Dual):
-            return self.map(lambda values: values * other)
+            factor = self._beside(other)
+            return self.map(lambda values: values * factor)
         moved = _times(other.value, self.tangents)
         return Dual(self.value * other.value, _sum(moved, _times(self.value, other.tangents)))
 
@@ -103,14 +109,15 @@ class Weight:
     def T(self) -> Weight:
         """The transpose."""
         swapped = {name: (right, left) for name, (left, right) in self.tangents.items()}
-        return Weight(np.swapaxes(self.matrix, -1, -2), swapped)
+        return Weight(self.matrix.mT, swapped)
 
     def __rmatmul__(self, states: Any) -> Dual:
         """(…, S, m) states h → h W."""
         plain = states if isinstance(states, Dual) else Dual(states)
         through = plain.map(lambda values: values @ self.matrix)
+        einsum = array_namespace(plain.value).einsum
         moved = {
-            name: np.einsum("sr,srn->sn", np.einsum("sm,srm->sr", plain.value, left), right)
+            name: einsum("sr,srn->sn", einsum("sm,srm->sr", plain.value, left), right)
             for name, (left, right) in self.tangents.items()
         }
         return Dual(through.value, _sum(through.tangents, moved))
@@ -125,7 +132,7 @@ def split(array: Any, count: int) -> list[Any]:
 def join(parts: Sequence[Any]) -> Any:
     """States side by side, along the last axis."""
     if not any(isinstance(part, Dual) for part in parts):
-        return np.concatenate(parts, axis=-1)
+        return array_namespace(parts[0]).concat(parts, axis=-1)
     duals = [part if isinstance(part, Dual) else Dual(part) for part in parts]
     names = {name: None for part in duals for name in part.tangents}
     shape = np.broadcast_shapes(
@@ -133,16 +140,17 @@ def join(parts: Sequence[Any]) -> Any:
         *(tangent.shape[:-1] for part in duals for tangent in part.tangents.values()),
     )
 
+    xp = array_namespace(duals[0].value)
+
     def whole(arrays: Sequence[Values]) -> Values:
-        return np.concatenate(
-            [np.broadcast_to(array, (*shape, array.shape[-1])) for array in arrays], axis=-1
-        )
+        spread = [xp.broadcast_to(array, (*shape, array.shape[-1])) for array in arrays]
+        return xp.concat(spread, axis=-1)
 
     moved = {
-        name: whole([part.tangents.get(name, np.zeros_like(part.value)) for part in duals])
+        name: whole([part.tangents.get(name, xp.zeros_like(part.value)) for part in duals])
         for name in names
     }
-    return Dual(np.concatenate([part.value for part in duals], axis=-1), moved)
+    return Dual(xp.concat([part.value for part in duals], axis=-1), moved)
 
 
 def through(x: Any, value: Callable[[Values], tuple[Values, Values]]) -> Any:
@@ -162,7 +170,7 @@ def tanh(x: Any) -> Any:
     """(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)."""
 
     def both(z: Values) -> tuple[Values, Values]:
-        value = np.tanh(z)
+        value = array_namespace(z).tanh(z)
         return value, 1 - value**2
 
     return through(x, both)
@@ -170,12 +178,12 @@ def tanh(x: Any) -> Any:
 
 def exp(x: Any) -> Any:
     """eˣ."""
-    return through(x, lambda z: (np.exp(z),) * 2)
+    return through(x, lambda z: (array_namespace(z).exp(z),) * 2)
 
 
 def relu(x: Any) -> Any:
     """max(x, 0), with slope 0 at 0."""
-    return through(x, lambda z: (np.maximum(z, 0.0), (z > 0).astype(np.float64)))
+    return through(x, lambda z: (array_namespace(z).clip(z, 0.0, None), 1.0 * (z > 0)))
 
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {

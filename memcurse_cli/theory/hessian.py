@@ -12,8 +12,16 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.devices import arrays_on_device, fetched
 from memcurse_cli.theory.diagonality import FactoredBlock, inverse_root, largest
-from memcurse_cli.theory.linalg import Complexes, Floats, Integers, partial_cholesky
+from memcurse_cli.theory.linalg import (
+    Array,
+    Complexes,
+    Floats,
+    Integers,
+    array_namespace,
+    partial_cholesky,
+)
 from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
 from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
@@ -23,7 +31,7 @@ FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
 # The second of a pair, as each of `tables` takes it.
-TURNS: tuple[Callable[[Complexes], Complexes], ...] = (np.asarray, np.conj)
+TURNS: tuple[Callable[[Array], Array], ...] = (lambda z: z, lambda z: z.conj())
 
 
 class Factors(NamedTuple):
@@ -33,7 +41,7 @@ class Factors(NamedTuple):
     left: Integers  # (f,) the vector over the outputs
     right: Integers  # (f,) the vector over the inputs
     scalars: Integers  # (f,) whose share it is
-    weight: Complexes  # (k, f) w
+    weight: Array  # (k, f) w
 
     def some(self, chosen: Integers) -> Factors:
         """Some of them."""
@@ -42,7 +50,7 @@ class Factors(NamedTuple):
 
 
 def assemble(
-    pairs: PairMoments, weights: tuple[Complexes, Complexes], rows: Factors, columns: Factors
+    pairs: PairMoments, weights: tuple[Array, Array], rows: Factors, columns: Factors
 ) -> Floats:
     """(k, N, n) the real part of the moments of two states, weighted, by the scalars of both.
 
@@ -60,13 +68,15 @@ def assemble(
         found *= table[:, some.states[:, None], columns.states]
         found *= columns.weight[:, None, :]
         found *= some.weight[:, :, None]
-        matrix[:, start : start + step] = found.real
+        matrix[:, start : start + step] = fetched(found.real)
     return sum_ties(sum_ties(matrix, columns.scalars, 2), rows.scalars, 1)
 
 
-def _joint(pairs: PairMoments) -> Complexes:
+def _joint(pairs: PairMoments) -> Array:
     """(..., 2m, 2m) the moments of every s, then of every h."""
-    return np.block([[pairs.ss, pairs.sh], [pairs.hs, pairs.hh]])
+    xp = array_namespace(pairs.ss)
+    rows = (pairs.ss, pairs.sh), (pairs.hs, pairs.hh)
+    return xp.concat([xp.concat(row, axis=-1) for row in rows], axis=-2)
 
 
 def sum_ties(matrix: Floats, scalars: Integers, axis: int) -> Floats:
@@ -314,7 +324,7 @@ class LayerHessian(Struct, frozen=True, dict=True):
         return logs
 
     def tables(
-        self, logs: Complexes, columns: Integers | None = None
+        self, logs: Array, columns: Integers | None = None
     ) -> tuple[PairMoments, PairMoments]:
         """E[z_i z_j] and E[z_i z̄_j] of every pair of a unit's eigenvalues, or of some columns."""
         return pair_moments(logs, self.autocorrelation, self.horizon, self.read_at, columns)
@@ -429,8 +439,20 @@ class LargeBlock(Struct, frozen=True, dict=True):
                 right=in_right,
                 scalars=order[columns.scalars],
             )
+            logs, left, right, *weighted = arrays_on_device(
+                rows.states.size * columns.states.size,
+                layer.logs([unit]),
+                left,
+                right,
+                rows.weight,
+                columns.weight,
+            )
+            rows, columns = (
+                one._replace(weight=weight)
+                for one, weight in zip((rows, columns), weighted, strict=True)
+            )
             summed = np.zeros(())
-            for pairs, turn in zip(layer.tables(layer.logs([unit]), places), TURNS, strict=True):
+            for pairs, turn in zip(layer.tables(logs, places), TURNS, strict=True):
                 weights = _gram(left, turn(left[:, lefts])), _gram(right, turn(right[:, rights]))
                 turned = columns._replace(weight=turn(columns.weight))
                 summed = summed + assemble(pairs, weights, rows, turned)[0]
@@ -464,5 +486,5 @@ def _with_units(vectors: Complexes) -> Complexes:
     return np.concatenate([vectors, identity], axis=1)
 
 
-def _gram(first: Complexes, second: Complexes) -> Complexes:
-    return first @ np.swapaxes(second, -1, -2)
+def _gram(first: Array, second: Array) -> Array:
+    return first @ second.mT

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,18 +9,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from memcurse_cli.errors import UsageError
+from memcurse_cli.theory.devices import fetched, matrix_on_device
 from memcurse_cli.theory.threads import use_threads_for
 
 Array = Any
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Integers = NDArray[np.intp]
-
-# Below it a single matrix is done on the processor before torch is imported and has found the
-# GPU. Batches of smaller matrices are slower on a GPU at any size of the batch.
-CROSSOVER = 2048
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 EXPLICIT_ORDER = 256  # up to here the matrix itself costs less than an iteration on it
 TOLERANCE = 1e-8  # residual ‖Hv - μv‖ / μ where vectors are asked for
@@ -59,36 +51,23 @@ def may_be_traced(array: Any) -> bool:
     return bool(array_api_compat.is_jax_array(array))
 
 
-def validate_device(device: str) -> None:
-    """Refuse a device that is none of auto, cpu, cuda and cuda:i, with a UsageError."""
-    if not _DEVICE.fullmatch(device):
-        what, remedy = f"unknown device '{device}'", "choose auto, cpu, cuda or cuda:i"
-        raise UsageError(what, where="--device", remedy=remedy)
-
-
-def eigendecompose(matrix: NDArray[Any], device: str = "auto") -> tuple[Complexes, Complexes]:
+def eigendecompose(matrix: NDArray[Any]) -> tuple[Complexes, Complexes]:
     """λ and P of ``A = P diag(λ) P⁻¹``, columns of norm 1, of a finite (..., n, n) matrix.
 
-    In double precision: ``auto`` takes a GPU that torch sees for one matrix of n >= 2048, otherwise
-    the processor. Raises UsageError: an unknown device, or a GPU was asked for and torch sees none.
+    Where `matrix_on_device` puts it; in double precision on a GPU.
     """
     use_threads_for(matrix.shape[-1])
-    tensor = _on_gpu(matrix, device)
-    if tensor is None:
-        values, vectors = np.linalg.eig(matrix)
-    else:
-        found = importlib.import_module("torch").linalg.eig(tensor)
-        values, vectors = (part.cpu().numpy() for part in found)
+    given = matrix_on_device(matrix)
+    values, vectors = map(fetched, array_namespace(given).linalg.eig(given))
     return values.astype(np.complex128, copy=False), vectors.astype(np.complex128, copy=False)
 
 
-def eigenvalues(matrix: NDArray[Any], device: str = "auto") -> Complexes:
+def eigenvalues(matrix: NDArray[Any]) -> Complexes:
     """Those of `eigendecompose` alone, at half the cost."""
     use_threads_for(matrix.shape[-1])
-    tensor = _on_gpu(matrix, device)
-    if tensor is None:
-        return np.linalg.eigvals(matrix).astype(np.complex128, copy=False)
-    return np.asarray(importlib.import_module("torch").linalg.eigvals(tensor).cpu().numpy())
+    given = matrix_on_device(matrix)
+    found = fetched(array_namespace(given).linalg.eigvals(given))
+    return found.astype(np.complex128, copy=False)
 
 
 def eigenvalue_conditions(matrix: Floats) -> Floats:
@@ -106,31 +85,6 @@ def eigenvalue_conditions(matrix: Floats) -> Floats:
     told = aligned > len(matrix) * np.finfo(np.float64).eps
     found[told] = np.maximum(1 / aligned[told], 1.0)
     return found
-
-
-def _on_gpu(matrix: NDArray[Any], device: str) -> Any:
-    """The matrix as a tensor on the GPU that is to decompose it; None for the processor."""
-    validate_device(device)
-    large = matrix.shape[-1] >= CROSSOVER
-    named = device.startswith("cuda")
-    if not (named or (device == "auto" and large and matrix.ndim == 2)):
-        return None
-    installed = importlib.util.find_spec("torch") is not None
-    torch = importlib.import_module("torch") if installed else None
-    count = torch.cuda.device_count() if torch is not None and torch.cuda.is_available() else 0
-    if named and int(device.partition(":")[2] or 0) >= count:
-        problem, remedy = f"torch sees {count} CUDA GPUs, numbered from 0", "use --device cpu"
-        if not installed:
-            problem = "torch is not installed"
-            remedy = f"install it with: pip install 'memcurse-cli[gpu]', or {remedy}"
-        elif not count:
-            problem = "torch sees no CUDA GPU"
-        raise UsageError(problem, where=f"--device {device}", remedy=remedy)
-    if torch is None or not count or not (large or matrix.ndim == 2):
-        return None
-    place = torch.device("cuda:0" if device in ("auto", "cuda") else device)
-    double = np.complex128 if np.iscomplexobj(matrix) else np.float64
-    return torch.from_numpy(matrix.astype(double)).to(place)
 
 
 def bisected(is_beyond: Callable[[float], bool], low: float, high: float, halvings: int) -> float:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
+from memcurse_cli.theory.devices import beside, contiguous
 from memcurse_cli.theory.finite_sums import DerivativeSums, summed_products, white_sums
 from memcurse_cli.theory.finite_sums import Readout as Readout
 from memcurse_cli.theory.linalg import (
@@ -40,10 +41,10 @@ class Moments(NamedTuple):
 class PairMoments(NamedTuple):
     """Second moments of pairs of eigenvalues, (..., m, m) each for those of a block."""
 
-    ss: Complexes  # E[s_i s_j]
-    sh: Complexes  # E[s_i h_j]
-    hs: Complexes  # E[h_i s_j]
-    hh: Complexes  # E[h_i h_j]
+    ss: Array  # E[s_i s_j]
+    sh: Array  # E[s_i h_j]
+    hs: Array  # E[h_i s_j]
+    hh: Array  # E[h_i h_j]
 
 
 def one_minus_exp(z: Array) -> Array:
@@ -59,9 +60,7 @@ def one_minus_exp(z: Array) -> Array:
     return real - 1j * (xp.exp(x) * xp.sin(y))
 
 
-def bilinear(
-    log_alpha: Complexes, log_beta: Complexes, autocorrelation: Autocorrelation
-) -> PairMoments:
+def bilinear(log_alpha: Array, log_beta: Array, autocorrelation: Autocorrelation) -> PairMoments:
     """f(α, β) = Σ_nm α^n β^m R(n-m) as ``hh``, ∂α f as ``sh``, ∂β f as ``hs`` and ∂α∂β f as ``ss``.
 
     For R = ρ^|n-m|, with ``s = αβ, u = 1 - s, N = 1 - ρ² s, p = 1 - ρα, q = 1 - ρβ``:
@@ -74,9 +73,9 @@ def bilinear(
     A cosine is the mean of the two with ``α e^(±iω)`` and ``β e^(∓iω)``. log α and log β broadcast,
     below 0 and -inf for 0.
     """
-    shape = np.broadcast(log_alpha, log_beta).shape
-    tables = PairMoments(*np.zeros((4, *shape), np.complex128))
-    u = one_minus_exp(log_alpha + log_beta)
+    xp, both = array_namespace(log_alpha), log_alpha + log_beta
+    tables = PairMoments(*(xp.zeros_like(both, dtype=xp.complex128) for _ in range(4)))
+    u = one_minus_exp(both)
     for weight, rho, angle in turned_parts(autocorrelation):
         found = _of_decay(u, log_alpha, log_beta, rho, angle)
         for table, part in zip(tables, found, strict=True):
@@ -205,7 +204,7 @@ def innovations(lags: Integers | Floats, rho: float, horizon: int, readout: Read
 
 
 def pair_moments(
-    log_eigenvalues: Complexes,
+    log_eigenvalues: Array,
     autocorrelation: Autocorrelation,
     horizon: int | None,
     readout: Readout = "every",
@@ -216,6 +215,7 @@ def pair_moments(
     Of (..., m) log λ all come second, or (c,) ``columns``. With z(k) the response to an innovation
     through the input's AR(1) filters, T steps give ``Σ_k z_i(k) z_j(k) [(1-ρ²)(T-1-k) + 1] / T``.
     """
+    xp = array_namespace(log_eigenvalues)
     batch, size = log_eigenvalues.shape[:-1], log_eigenvalues.shape[-1]
     columns = np.arange(size) if columns is None else columns
     if horizon is None:
@@ -223,27 +223,28 @@ def pair_moments(
         plain = bilinear(first, second, autocorrelation)
         return plain, bilinear(first, second.conj(), autocorrelation)
     width, seconds = columns.size, (columns + size * np.arange(4)[:, None]).ravel()
-    products = np.zeros((*batch, 4 * size, 4 * width))
-    eigenvalue = np.exp(log_eigenvalues)
-    chunk = min(horizon, max(64, CHUNK // max(1, 4 * log_eigenvalues.size)))
+    there = {"dtype": xp.float64, "device": log_eigenvalues.device}
+    products = xp.zeros((*batch, 4 * size, 4 * width), **there)
+    eigenvalue = xp.exp(log_eigenvalues)
+    chunk = min(horizon, max(64, CHUNK // max(1, 4 * size * math.prod(batch))))
     for part in autocorrelation.parts:
         for of in range(len(part.quadratures(np.zeros(1)))):
-            state = derivative = np.zeros_like(eigenvalue)
+            state = derivative = xp.zeros_like(eigenvalue)
             for start in range(0, horizon, chunk):
                 lags = np.arange(start, min(start + chunk, horizon))
-                response = np.empty((lags.size, *batch, 4 * size))
-                echo = part.quadratures(lags.astype(np.float64))[of]
+                response = xp.empty((lags.size, *batch, 4 * size), **there)
+                echo = part.quadratures(lags.astype(np.float64))[of].tolist()
                 for place in range(lags.size):
                     derivative = eigenvalue * derivative + state
                     state = eigenvalue * state + echo[place]
-                    response[place] = np.concatenate(
+                    response[place] = xp.concat(
                         [derivative.real, state.real, derivative.imag, state.imag], axis=-1
                     )
                 share = part.weight * innovations(lags, part.rho, horizon, readout)
-                response = np.ascontiguousarray(np.moveaxis(response, 0, -1))
-                second = np.swapaxes(response[..., seconds, :], -1, -2)
-                products += (response * share) @ second
-                if np.all(np.abs(response[..., -1]) < NEGLIGIBLE):
+                response = contiguous(xp.moveaxis(response, 0, -1))
+                second = response[..., seconds, :].mT
+                products += (response * beside(share, response)) @ second
+                if xp.all(xp.abs(response[..., -1]) < NEGLIGIBLE):
                     break
     upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
     both, mixed = upper[..., : 2 * width], upper[..., 2 * width :]
@@ -254,7 +255,7 @@ def pair_moments(
     )
 
 
-def _split(table: Complexes, size: int, width: int) -> PairMoments:
+def _split(table: Array, size: int, width: int) -> PairMoments:
     s, h = table[..., :size, :], table[..., size:, :]
     return PairMoments(s[..., :width], s[..., width:], h[..., :width], h[..., width:])
 

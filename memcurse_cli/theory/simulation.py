@@ -16,8 +16,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import Autocorrelation
+from memcurse_cli.theory.devices import arrays_on_device, beside, fetched
 from memcurse_cli.theory.duals import Dual, Weight
-from memcurse_cli.theory.linalg import Floats, Integers
+from memcurse_cli.theory.linalg import Array, Floats, Integers, array_namespace
 from memcurse_cli.theory.rounding import Dtype
 from memcurse_cli.theory.stored_state import keep
 
@@ -64,9 +65,10 @@ class CellDynamics(Struct, frozen=True):
         """How many multiplications a step is worth."""
         return self.weights + PER_UNIT * self.order
 
-    def norms(self, perturbation: NDArray[np.inexact]) -> Floats:
+    def norms(self, perturbation: Array) -> Floats:
         """(S,) of (S, n) perturbations."""
-        return np.asarray(np.linalg.norm(perturbation, np.inf if self.diagonal else 2, axis=-1))
+        order, xp = np.inf if self.diagonal else 2, array_namespace(perturbation)
+        return fetched(xp.linalg.vector_norm(perturbation, ord=order, axis=-1))
 
 
 class Estimate(NamedTuple):
@@ -95,18 +97,20 @@ class Estimate(NamedTuple):
 class Signs:
     """Random signs of every tensor that a cell reads, anew for each of S sequences."""
 
-    def __init__(self, sequences: int, random: np.random.Generator) -> None:
-        self.sequences, self._random = sequences, random
+    def __init__(self, sequences: int, random: np.random.Generator, weights: int = 0) -> None:
+        self.sequences, self._random, self._weights = sequences, random, weights
 
     def __call__(self, tensor: str, values: Floats) -> Dual | Weight:
         """A matrix or a vector whose tangent along its tensor is a draw of uncorrelated signs."""
+        (there,) = arrays_on_device(self._weights, values)
         if values.ndim == 1:
-            return Dual(values, {tensor: self._draw(values.size)})
+            return Dual(there, {tensor: self._draw(values.size)})
         left, right = (self._draw(RANK, size) for size in values.shape)
-        return Weight(values, {tensor: (left / math.sqrt(RANK), right)})
+        return Weight(there, {tensor: (left / math.sqrt(RANK), right)})
 
-    def _draw(self, *shape: int) -> Floats:
-        return _signs(self._random, (self.sequences, *shape))
+    def _draw(self, *shape: int) -> Array:
+        signs = _signs(self._random, (self.sequences, *shape))
+        return arrays_on_device(self._weights, signs)[0]
 
 
 class Stepped:
@@ -199,8 +203,10 @@ def run(
 ) -> Run:
     """Drive a cell from a zero state, with the tangents of every tensor along random signs."""
     random = np.random.default_rng(seed)
-    step = dynamics.begin(Signs(sequences, random))
-    return _driven(dynamics, step, inputs, (sequences,), steps, random)
+    # Of these alone all that a step takes in is drawn, or is the state or the input.
+    weights = dynamics.weights if dynamics.plain else 0
+    step = dynamics.begin(Signs(sequences, random, weights))
+    return _driven(dynamics, step, inputs, (sequences,), steps, random, weights)
 
 
 @np.errstate(divide="ignore")  # the logarithm of a perturbation that has vanished
@@ -211,20 +217,23 @@ def _driven(
     sequences: tuple[int, ...],
     steps: int,
     random: np.random.Generator,
+    weights: int = 0,
 ) -> Run:
     """A perturbation of the state is set back to norm 1 at every step; how much it grew counts
     from the second half on."""
     shape = *sequences, dynamics.order
     tangent = np.ones(shape) if dynamics.diagonal else random.standard_normal(shape)
-    state: Any = Dual(np.zeros(shape), {MEMORY: tangent})
+    began, moving = arrays_on_device(weights, np.zeros(shape), tangent)
+    state = Dual(began, {MEMORY: moving})
     growth = np.zeros(sequences)
     for index in range(steps):
-        state = step(state, next(inputs))
+        state = step(state, beside(next(inputs), began))
         norm = dynamics.norms(state.tangents[MEMORY])
         if index >= steps // 2:
             growth += np.log(norm)
-        scale = np.where(norm > 0, norm, 1.0)[..., None]
+        scale = beside(np.where(norm > 0, norm, 1.0)[..., None], began)
         state = Dual(state.value, {**state.tangents, MEMORY: state.tangents[MEMORY] / scale})
+    state = state.map(fetched)
     last = state[..., dynamics.shown]
     moved = {name: _squares(along) for name, along in last.tangents.items() if name != MEMORY}
     share = None

@@ -25,7 +25,7 @@ from memcurse_cli.errors import MemcurseError, UsageError
 from memcurse_cli.families.detect import validate_assumptions
 from memcurse_cli.schema.report import Report
 from memcurse_cli.theory.autocorrelation import Autocorrelation
-from memcurse_cli.theory.linalg import validate_device
+from memcurse_cli.theory.devices import validate_device
 from memcurse_cli.theory.threads import THREAD_SETTINGS, cores
 from memcurse_cli.version import VERSION
 

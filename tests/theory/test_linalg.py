@@ -1,11 +1,8 @@
-"""Eigendecompositions wherever they run, threads, and partial Cholesky."""
+"""Threads of eigendecompositions, and partial Cholesky."""
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
-import sys
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,129 +16,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from memcurse_cli.diagnosis import hessian as hessian_module
 from memcurse_cli.diagnosis import inspection
-from memcurse_cli.errors import UsageError
-from memcurse_cli.theory import linalg, threads
+from memcurse_cli.theory import threads
 from memcurse_cli.theory.linalg import (
     PartialCholesky,
     eigendecompose,
     eigenvalues,
     partial_cholesky,
-    validate_device,
 )
-
-
-class Tensor:
-    """What torch hands out, as far as it is used."""
-
-    def __init__(self, array: np.ndarray, device: str = "cpu") -> None:
-        self.array, self.device = array, device
-
-    def to(self, device: str) -> Tensor:
-        return Tensor(self.array, device)
-
-    def cpu(self) -> Tensor:
-        return Tensor(self.array)
-
-    def numpy(self) -> np.ndarray:
-        assert self.device == "cpu"
-        return self.array
-
-
-class Torch(types.ModuleType):
-    """A torch that sees some GPUs and remembers what ran on them."""
-
-    def __init__(self, gpus: int) -> None:
-        super().__init__("torch")
-        self.__spec__ = importlib.machinery.ModuleSpec("torch", None)
-        self.ran: list[tuple[str, tuple[int, ...], np.dtype]] = []
-        self.asked = 0
-        self.gpus = gpus
-        self.cuda = types.SimpleNamespace(is_available=self.available, device_count=lambda: gpus)
-        self.linalg = types.SimpleNamespace(eig=self.eig, eigvals=lambda a: self.eig(a)[0])
-        self.device = str
-        self.from_numpy = Tensor
-
-    def available(self) -> bool:
-        self.asked += 1
-        return self.gpus > 0
-
-    def eig(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        self.ran.append((matrix.device, matrix.array.shape, matrix.array.dtype))
-        values, vectors = np.linalg.eig(matrix.array)
-        return (
-            Tensor(values.astype(complex), matrix.device),
-            Tensor(vectors.astype(complex), matrix.device),
-        )
-
-
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
-    module = Torch(gpus=2)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(linalg, "CROSSOVER", 8)
-    return module
-
-
-def matrix(size: int, batch: tuple[int, ...] = ()) -> np.ndarray:
-    return np.random.default_rng(size).normal(size=(*batch, size, size))
-
-
-@pytest.mark.parametrize(
-    ("device", "size", "batch", "engine"),
-    [
-        ("auto", 7, (), "numpy"),
-        ("auto", 8, (), "torch:cuda:0"),
-        ("auto", 7, (100,), "numpy"),
-        ("auto", 8, (2,), "numpy"),
-        ("cpu", 8, (), "numpy"),
-        ("cuda", 2, (), "torch:cuda:0"),
-        ("cuda", 8, (2, 2), "torch:cuda:0"),
-        ("cuda:1", 2, (), "torch:cuda:1"),
-        ("cuda", 7, (100,), "numpy"),
-    ],
-)
-def test_where_it_runs_and_what_it_finds(
-    torch: Torch, device: str, size: int, batch: tuple[int, ...], engine: str
-) -> None:
-    """On a GPU in double precision too, whatever precision a matrix is stored in."""
-    whole = matrix(size, batch).astype(np.float32)
-    values, vectors = eigendecompose(whole, device)
-    on_gpu = engine != "numpy"
-    assert [(f"torch:{place}", dtype) for place, _, dtype in torch.ran] == (
-        [(engine, np.float64)] * on_gpu
-    )
-    assert torch.asked == on_gpu or device == "cuda"  # looking for a GPU takes long
-    assert values.dtype == vectors.dtype == np.complex128
-    again = vectors * values[..., None, :] @ np.linalg.inv(vectors)
-    assert_allclose(again, whole, atol=1e-6)
-    assert_allclose(np.linalg.norm(vectors, axis=-2), 1)
-    alone = eigenvalues(whole, device)
-    assert alone.dtype == np.complex128
-    assert_allclose(np.sort(alone), np.sort(values), rtol=1e-6)
-    assert len(torch.ran) == 2 * on_gpu
-
-
-def test_a_gpu_that_cannot_be_had_is_refused(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the choice is automatic: the processor takes over."""
-    with pytest.raises(UsageError, match="torch sees 2 CUDA GPUs, numbered from 0"):
-        eigendecompose(matrix(2), "cuda:2")
-    monkeypatch.setitem(sys.modules, "torch", Torch(gpus=0))
-    for device in ("cuda", "cuda:0"):
-        with pytest.raises(UsageError) as caught:
-            eigendecompose(matrix(2), device)
-        assert str(caught.value) == f"--device {device}: torch sees no CUDA GPU; use --device cpu"
-    eigendecompose(matrix(8), "auto")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    eigendecompose(matrix(8), "auto")
-    with pytest.raises(UsageError, match=r"torch is not installed; .*memcurse-cli\[gpu\]"):
-        eigendecompose(matrix(2), "cuda")
-
-
-@pytest.mark.parametrize("device", ["", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "tpu"])
-def test_an_unknown_device_is_named_with_the_choices(device: str) -> None:
-    for refuse in (validate_device, lambda name: eigendecompose(matrix(2), name)):
-        with pytest.raises(UsageError, match=f"unknown device '{device}'; choose auto, cpu, cuda"):
-            refuse(device)
 
 
 def blas_threads() -> set[int]:

@@ -34,7 +34,6 @@ def step_spectra(
     weights: Mapping[str, Floats],
     step: Step,
     order: int,
-    device: str = "auto",
     reason: str | None = None,
 ) -> HiddenSpectra:
     """The eigenvalues of each gate's (H, H) matrix; of the step's Jacobian, but for a reason."""
@@ -48,9 +47,9 @@ def step_spectra(
         )
     jacobian = None
     if reason is None and order <= LARGEST_JACOBIAN:
-        jacobian = eigenvalues(step_jacobian(step, order), device)
+        jacobian = eigenvalues(step_jacobian(step, order))
     return HiddenSpectra(
-        gates={gate: eigenvalues(matrix, device) for gate, matrix in weights.items()},
+        gates={gate: eigenvalues(matrix) for gate, matrix in weights.items()},
         jacobian=jacobian,
         reason="; ".join(reasons) or None,
     )

@@ -342,9 +342,9 @@ class Variant(Struct, frozen=True):
     layout: Layout | None = None  # where the tensors say another than the family's
     added: Mapping[str, Floats | float] = {}  # to the bias, by gate
     candidate: Candidate = TANH  # what a cell of one update gate takes in
-    # The spectra of its hidden weights and its step, on a device, if not the plain cell's; what its
-    # gates see, as far as that has figures, and why not.
-    spectra: Callable[[Cell, str], HiddenSpectra] | None = None
+    # The spectra of its hidden weights and its step, if not the plain cell's; what its gates see,
+    # as far as that has figures, and why not.
+    spectra: Callable[[Cell], HiddenSpectra] | None = None
     seen: Callable[[Cell], Mapping[str, GateInput]] = Cell.seen
     undriven: NoDrive | None = None
     # λ and γ from what its gates see, where they are not those of an LSTM or of `mix`.
@@ -355,12 +355,12 @@ class Variant(Struct, frozen=True):
 
 def without_jacobian(
     reason: str, gates: Collection[str] | None = None
-) -> Callable[[Cell, str], HiddenSpectra]:
+) -> Callable[[Cell], HiddenSpectra]:
     """The spectra of all or some gates alone, with the reason."""
 
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+    def spectra(cell: Cell) -> HiddenSpectra:
         weights = {gate: cell.hidden[gate] for gate in gates or cell.hidden}
-        return step_spectra(weights, lambda state: state, cell.size, device, reason)
+        return step_spectra(weights, lambda state: state, cell.size, reason)
 
     return spectra
 
@@ -373,14 +373,14 @@ def elman(layer: family.Layer, sentences: tuple[str, ...] = (), **choice: Any) -
 def stepped(step: Callable[[Cell, dict[str, Any], Any], Any]) -> Callable[..., HiddenSpectra]:
     """The spectra of a step of the state, given what each gate sees of it beside its bias."""
 
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+    def spectra(cell: Cell) -> HiddenSpectra:
         def whole(h: Any) -> Any:
             z: dict[str, Any] = {gate: bias.total for gate, bias in cell.biases.items()}
             for gate, weights in cell.hidden.items():
                 z[gate] = z[gate] + h @ weights.T
             return step(cell, z, h)
 
-        return step_spectra(cell.hidden, whole, cell.size, device)
+        return step_spectra(cell.hidden, whole, cell.size)
 
     return spectra
 
@@ -443,7 +443,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
         variant = replace(
             variant,
             assumptions=(*variant.assumptions, _CHANNELS),
-            spectra=lambda cell, device: HiddenSpectra({}, None, _CONVOLVED),
+            spectra=lambda cell: HiddenSpectra({}, None, _CONVOLVED),
             undriven=NoDrive(_CONVOLVED),
         )
     biases = cell.biases
@@ -478,7 +478,7 @@ def read_cell(cell: Cell, variant: Variant = PLAIN) -> Recurrence:
         assumptions=(*variant.assumptions, *(() if slots else (WITHOUT_BIAS,)), *peeped),
         stable=variant.opening.smooth and nominal is None,
         hidden_feedback=True,
-        hidden=_spectra(cell, options.device, variant) if options.spectra else None,
+        hidden=_spectra(cell, variant) if options.spectra else None,
         dynamics=dynamics_of(cell, variant) if options.simulate else None,
     )
 
@@ -544,17 +544,16 @@ def mix(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
     return Gated(law, bias.total, bias.slots(gate, law.parameter), seen.get(gate), state=state)
 
 
-def _spectra(cell: Cell, device: str, variant: Variant) -> HiddenSpectra:
+def _spectra(cell: Cell, variant: Variant) -> HiddenSpectra:
     """The spectra of a cell's hidden weights and of its step."""
     if not variant.opening.smooth:
         return HiddenSpectra({}, None, _HARD)
     if variant.spectra is not None:
-        return variant.spectra(cell, device)
+        return variant.spectra(cell)
     found = step_spectra(
         cell.hidden if cell.projection is None else {},
         step_of(cell, variant),
         cell.size + cell.seen_units * ("forget" in cell.biases),
-        device,
     )
     inputs = cell.inputs if variant.undriven is None else None
     if inputs is None or cell.projection is not None or cell.peepholes:

@@ -214,7 +214,7 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
         state = HiddenState(_both(seen["y"], seen["z"]), cascade=cell.size)
         return Gated(law, bias.total, slots, gate, state=state)
 
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+    def spectra(cell: Cell) -> HiddenSpectra:
         def whole(state: Any) -> Any:
             y, z = split(state, 2)
             slow, fast, into_z = (
@@ -224,7 +224,7 @@ def _lem(layer: Layer, *, delayed: bool = False) -> Variant:
             into_y = (z if delayed else after) @ cell.hidden["y"].T + cell.biases["y"].total
             return join([y + step * sigmoid(slow) * (tanh(into_y) - y), after])
 
-        return step_spectra(cell.hidden, whole, 2 * cell.size, device)
+        return step_spectra(cell.hidden, whole, 2 * cell.size)
 
     return Variant(recur=recur, spectra=spectra)
 
@@ -277,7 +277,7 @@ def _multiplicative_lstms(tensors: Mapping[str, TensorSpec], family: str) -> lis
     return matches
 
 
-def _spectra(cell: Cell, _: str) -> HiddenSpectra:
+def _spectra(cell: Cell) -> HiddenSpectra:
     """At zero input m is zero, whatever the state: the Jacobian has σ(b_f) and 0 alone."""
     kept = sigmoid(cell.biases["forget"].total)
     return HiddenSpectra({}, np.concatenate([kept, np.zeros_like(kept)]).astype(np.complex128))
@@ -402,14 +402,14 @@ def _minimal_rnn(layer: Layer) -> Variant:
     shown, size = np.tanh(latent.total), latent.total.size
     mixed = layer.real("weight_mm", (size, size))
 
-    def spectra(cell: Cell, device: str) -> HiddenSpectra:
+    def spectra(cell: Cell) -> HiddenSpectra:
         weights, total = cell.hidden["update"], cell.biases["update"].total
 
         def step(h: Any) -> Any:
             z = h @ weights.T + total
             return sigmoid(z) * h + sigmoid(-z) * shown
 
-        return step_spectra({"state": weights}, step, size, device)
+        return step_spectra({"state": weights}, step, size)
 
     def recur(cell: Cell, variant: Variant, seen: Mapping[str, GateInput]) -> Gated:
         plain = mix(cell, variant, seen)

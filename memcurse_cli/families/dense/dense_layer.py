@@ -76,7 +76,7 @@ def dense_layer(
             f"its shape {shown_shape(layer.shape(role))} is that of no recurrent matrix", tensor
         )
     require_order(matrix.shape[0], tensor)
-    values, vectors = eigendecompose(matrix, layer.options.device)
+    values, vectors = eigendecompose(matrix)
     dense = DenseDynamics(
         matrix=matrix,
         tensor=tensor,

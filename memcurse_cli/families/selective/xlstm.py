@@ -186,7 +186,6 @@ def _spectra(layer: Layer, biases: Floats) -> HiddenSpectra:
             dict(zip(GATES, weights[:, head], strict=True)),
             _step(weights[:, head], biases[:, head]),
             3 * units,
-            layer.options.device,
         )
         for head in range(heads)
     ]

@@ -275,7 +275,7 @@ def decompose(
         matrix *= np.tile(weight[..., 0].T, 2)[..., None]
     else:
         matrix = diagonal - np.einsum("rmsz,rnsz->smn", p, other)
-    values, vectors = eigendecompose(matrix, layer.options.device)
+    values, vectors = eigendecompose(matrix)
     # By frequency, so that a small change of a parameter does not reorder them.
     keys = (values.imag, values.real, np.abs(values.imag))
     order = np.lexsort(keys if conjugates else keys[1::-1])

@@ -15,7 +15,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.linalg import Complexes, Floats, Integers, bisected, largest_eigenvalue
+from memcurse_cli.theory.devices import beside, fetched, inverse, matrix_on_device
+from memcurse_cli.theory.linalg import (
+    Array,
+    Complexes,
+    Floats,
+    Integers,
+    array_namespace,
+    bisected,
+    largest_eigenvalue,
+)
 from memcurse_cli.theory.moments import one_minus_exp
 
 Kept = TypeVar("Kept")
@@ -194,15 +203,16 @@ def _norm(matrix: Floats) -> float:
 class SchurForm(NamedTuple):
     """``A = Q T Qᵀ``."""
 
-    triangle: Floats  # (n, n) T, upper triangular but for a 2x2 block for each conjugate pair
-    vectors: Floats  # (n, n) Q
+    triangle: Array  # (n, n) T, upper triangular but for a 2x2 block for each conjugate pair
+    vectors: Array  # (n, n) Q
 
-    def squares(self) -> Iterator[tuple[Floats, float]]:
+    def squares(self) -> Iterator[tuple[Array, float]]:
         """T, T², T⁴, …, without end, each with its ‖·‖_F."""
         power = self.triangle
         while True:
             with np.errstate(over="ignore", invalid="ignore"):
-                norm = float(np.linalg.norm(power))
+                entries = power.reshape(-1)
+                norm = math.sqrt(float(entries @ entries))
             yield power, norm
             with np.errstate(over="ignore", invalid="ignore"):
                 power = power @ power
@@ -268,9 +278,9 @@ class DoublingStein:
     """
 
     def __init__(self, matrix: Floats) -> None:
-        form = schur_form(matrix)
+        form = SchurForm(*map(matrix_on_device, schur_form(matrix)))
         self._vectors = form.vectors
-        self._powers: list[Floats] = []
+        self._powers: list[Array] = []
         for power, norm in form.squares():
             self._powers.append(power)
             if norm**2 <= FORGOTTEN:
@@ -286,11 +296,11 @@ class DoublingStein:
         """Y = AᵀYA + F."""
         return self._doubled(source, [power.T for power in self._powers])
 
-    def _doubled(self, source: Floats, powers: list[Floats]) -> Floats:
-        total = self._vectors.T @ source @ self._vectors
+    def _doubled(self, source: Floats, powers: list[Array]) -> Floats:
+        total = self._vectors.T @ beside(source, self._vectors) @ self._vectors
         for power in powers:
             total = total + power @ total @ power.T
-        return np.asarray(self._vectors @ total @ self._vectors.T)
+        return fetched(self._vectors @ total @ self._vectors.T)
 
 
 def henrici_departure(matrix: Floats, eigenvalues: Complexes) -> float:
@@ -332,34 +342,37 @@ def rounding_of(matrix: Floats) -> float:
     return float(np.finfo(np.float64).eps) * math.sqrt(len(matrix)) * norm
 
 
-def resolvents(matrix: Floats, points: Complexes) -> Complexes:
-    """(points, n, n) ``(z - A)⁻¹``; raises ArithmeticError where a point is an eigenvalue."""
-    if not np.all(np.isfinite(matrix)):
+def resolvents(matrix: Array, points: Complexes) -> Array:
+    """(points, n, n) ``(z - A)⁻¹``, where A is; ArithmeticError: a point is an eigenvalue."""
+    xp = array_namespace(matrix)
+    if not xp.all(xp.isfinite(matrix)):
         raise ArithmeticError("the matrix is not finite")
-    shifted = points[:, None, None] * np.eye(len(matrix)) - matrix
+    identity = xp.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    shifted = beside(points, matrix)[:, None, None] * identity - matrix
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = np.linalg.inv(shifted)
+            found = inverse(shifted)
     except np.linalg.LinAlgError as error:
         raise ArithmeticError(TOO_UNCERTAIN) from error
-    if not np.all(np.isfinite(found)):
+    if not xp.all(xp.isfinite(found)):
         raise ArithmeticError(TOO_UNCERTAIN)
-    return np.asarray(found)
+    return found
 
 
-def largest_norm(matrices: Complexes) -> float:
+def largest_norm(matrices: Array) -> float:
     """The largest ‖·‖_F of (points, n, n) matrices; inf where its square is."""
+    xp = array_namespace(matrices)
     with np.errstate(over="ignore"):
-        return float(np.max(np.linalg.norm(matrices, axis=(1, 2))))
+        return float(xp.max(xp.linalg.matrix_norm(matrices)))
 
 
 def resolvent_on_circle(matrix: Floats, radius: float = 1.0) -> float:
     """The largest ``‖(z - A)⁻¹‖_F`` of 128 points of |z| = r; inf where one is an eigenvalue."""
     points = radius * np.exp(1j * np.linspace(0, np.pi, ANGLES))
-    step = max(1, CHUNK // max(matrix.size, 1))
+    step, there = max(1, CHUNK // max(matrix.size, 1)), matrix_on_device(matrix)
     try:
         return max(
-            largest_norm(resolvents(matrix, points[start : start + step]))
+            largest_norm(resolvents(there, points[start : start + step]))
             for start in range(0, ANGLES, step)
         )
     except ArithmeticError:

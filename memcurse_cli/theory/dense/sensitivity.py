@@ -28,6 +28,7 @@ from memcurse_cli.theory.dense.bases import (
     schur_form,
     second_mode,
 )
+from memcurse_cli.theory.devices import fetched, matrix_on_device
 from memcurse_cli.theory.linalg import Complexes, Floats
 from memcurse_cli.theory.moments import Readout, innovations, one_minus_exp, pair_moments
 
@@ -325,10 +326,10 @@ def _responses(system: DenseSystem, turns: Floats) -> tuple[Floats, float]:
     matrix, readin, readout = system.matrix, system.readin, system.readout
     circle = np.exp(2j * np.pi * turns)
     answers, largest = np.empty((2, len(circle), len(matrix))), 0.0
-    step = max(1, CHUNK // max(matrix.size, 1))
+    step, there = max(1, CHUNK // max(matrix.size, 1)), matrix_on_device(matrix)
     for start in range(0, len(circle), step):
         part = slice(start, start + step)
-        found = resolvents(matrix, circle[part])
+        found: Complexes = fetched(resolvents(there, circle[part]))
         largest = max(largest, largest_norm(found))
         answers[0, part] = _squared(found if readout is None else readout @ found).sum(axis=1)
         answers[1, part] = _squared(found if readin is None else found @ readin).sum(axis=2)
