@@ -119,7 +119,7 @@ def cases(folder: Path) -> list[Case]:
             5,
         ),
         Case(
-            "inspect a dense 512² layer",
+            "inspect a dense linear system of 512 states",
             [*inspect, system],
             "python-control: poles and squared H2 norm",
             [*peers, "dense_control", system],

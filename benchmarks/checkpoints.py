@@ -38,12 +38,14 @@ def lstm(folder: Path, hidden: int = 1024) -> Path:
 def dense_weights(size: int) -> dict[str, np.ndarray]:
     """A stable dense linear recurrence."""
     matrix = np.random.default_rng(0).normal(size=(size, size)) * 0.95 * size**-0.5
-    return {"weight_hh_l0": matrix, "weight_ih_l0": np.eye(size)}
+    return {"A": matrix, "B": np.eye(size)}
 
 
 def dense(folder: Path) -> None:
-    """Two of them."""
-    save_file(dense_weights(1024), folder / "dense.safetensors")
+    """A network as torch names it, and a linear system."""
+    matrix, readin = dense_weights(1024).values()
+    named = {"weight_hh_l0": matrix, "weight_ih_l0": readin}
+    save_file(named, folder / "dense.safetensors")
     save_file(dense_weights(512), folder / "system.safetensors")
 
 

@@ -98,7 +98,7 @@ def dense_control(path: str) -> tuple[np.ndarray, float]:
     from safetensors.numpy import load_file
 
     weights = load_file(path)
-    a, b = weights["weight_hh_l0"], weights["weight_ih_l0"]
+    a, b = weights["A"], weights["B"]
     system = control.ss(a, b, np.eye(len(a)), np.zeros_like(b), True)
     return control.poles(system), float(np.trace(control.dlyap(a, b @ b.T)))
 

@@ -166,7 +166,7 @@ def eigenvalues_by_hand(weights: Mapping[str, Any]) -> None:
 
 def eig(weights: Mapping[str, Any]) -> None:
     """The eigendecomposition of a dense recurrence."""
-    np.linalg.eig(weights["weight_hh_l0"])
+    np.linalg.eig(weights["A"])
 
 
 def hessian(size: int, products: int) -> Row:

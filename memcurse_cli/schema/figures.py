@@ -197,7 +197,8 @@ class HessianSummary(Record, frozen=True):
         "most √adam_residual times that. None where E y² was not taken or is zero.",
     ]
     diagonality_error: Annotated[
-        float, "the standard error of an estimated diagonality; 0 where it is exact."
+        float,
+        "the standard error of an estimated one, or how much smaller it may be; 0 if exact.",
     ] = 0.0
     sharpness_error: Annotated[float, "how much larger the sharpness may be; 0 if exact."] = 0.0
     adam_residual_error: Annotated[float, "how much larger the residual may be; 0 if exact."] = 0.0

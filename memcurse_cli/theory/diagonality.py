@@ -33,7 +33,8 @@ class DiagonalityScores(Struct, frozen=True):
     concentration: float | None
     sharpness_error: float = 0.0  # how much larger the sharpness may be; 0 where H was formed
     adam_residual_error: float = 0.0  # how much larger the residual may be
-    diagonality_error: float = 0.0  # the standard error of the diagonality; 0 where it is exact
+    # the standard error of the diagonality, or how much smaller it may be; 0 where it is exact
+    diagonality_error: float = 0.0
 
 
 class Eigenpair(Struct, frozen=True):
@@ -85,6 +86,7 @@ class DiagonalityTally:
         self.trace = 0.0
         self.complete = spectra
         self._on_diagonal, self._everywhere, self._residual = 0.0, 0.0, 0.0
+        self._everywhere_possible = 0.0
         self._sharpest_possible, self._residual_possible = 0.0, 0.0
         self._spectra: list[Floats] = []
         self._scaled_spectra: list[Floats] = []
@@ -97,6 +99,7 @@ class DiagonalityTally:
         self.trace += float(diagonal.sum())
         self._on_diagonal += float(np.sum(diagonal**2))
         self._everywhere += float(np.sum(norms**2))
+        self._everywhere_possible += float(np.sum(norms**2))
         if not np.isfinite(self._everywhere):
             raise OverflowError("the squares of a Hessian's elements have no finite sum")
         scaled = correlations(hessians)
@@ -138,6 +141,8 @@ class DiagonalityTally:
         gram = plain.factor.T @ plain.factor
         off = np.sum(gram**2) - np.sum((diagonal - plain.residual) ** 2)
         self._everywhere += float(np.sum(diagonal**2) + max(off, 0.0))
+        # ‖H‖ ≤ ‖L Lᵀ‖ + tr(H - L Lᵀ) in the Frobenius norm.
+        self._everywhere_possible += float(np.sqrt(np.sum(gram**2)) + plain.error) ** 2
         sharpest = 0.0
         if gram.size:
 
@@ -176,15 +181,18 @@ class DiagonalityTally:
         sharpest = self.top[0].value if self.top else 0.0
         if not min(sharpest, self.trace, self._everywhere) > 0:
             return None
+        diagonality = self._on_diagonal / self._everywhere
+        least = self._on_diagonal / self._everywhere_possible
         return DiagonalityScores(
             order=self.order,
             trace=self.trace,
-            diagonality=self._on_diagonal / self._everywhere,
+            diagonality=diagonality,
             sharpness=sharpest,
             adam_residual=self._residual,
             concentration=mean_concentration(self.top),
             sharpness_error=max(0.0, self._sharpest_possible - sharpest),
             adam_residual_error=max(0.0, self._residual_possible - self._residual),
+            diagonality_error=max(0.0, diagonality - least),
         )
 
     def _take(self, pairs: list[Eigenpair], scalars: Integers | None) -> None:

@@ -203,6 +203,8 @@ def test_scores_within_their_error_bounds(horizon: int | None, outputs: int) -> 
     scores = tally.scores()
     assert scores.trace == pytest.approx(exact.trace, rel=1e-12)
     assert scores.diagonality == pytest.approx(exact.diagonality, rel=1e-3)
+    assert 0 < scores.diagonality_error < 0.2 * scores.diagonality
+    assert exact.diagonality >= scores.diagonality - scores.diagonality_error
     assert scores.sharpness <= exact.sharpness * (1 + 1e-9)
     assert exact.sharpness <= (scores.sharpness + scores.sharpness_error) * (1 + 1e-9)
     assert scores.sharpness == pytest.approx(exact.sharpness, rel=1e-5)

@@ -37,7 +37,7 @@ def at_least(name: str) -> Callable[[Any], str]:
 
 
 def _estimate(share: float, error: float) -> str:
-    """A share with the standard error of an estimate that is not exact to three digits."""
+    """A share with its error, of an estimate that is not exact to three digits."""
     if error < LEAST_ERROR * share:
         return percent(share)
     return f"{percent(share)} ± {percent(error, 1)}"
