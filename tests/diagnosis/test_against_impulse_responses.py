@@ -52,7 +52,7 @@ def s4d() -> State:
 
 def impulse_response(state: State) -> NDArray[np.complex128]:
     """(n, STEPS) γ λ^k of every state."""
-    recurrence = read_found(state, device="cpu")
+    recurrence = read_found(state)
     return np.exp(
         recurrence.log_gain[:, None] + recurrence.log_eigenvalues[:, None] * np.arange(STEPS)
     )
@@ -69,7 +69,7 @@ def assert_quantiles(found: Quantiles, elements: NDArray[np.float64]) -> None:
 def test_every_figure_of_every_group(make: Callable[[], State]) -> None:
     state = make()
     layer = only(state, device="cpu")
-    recurrence = read_found(state, device="cpu")
+    recurrence = read_found(state)
     response = impulse_response(state)
     second_moment = np.sum(np.abs(response) ** 2, axis=1)
     assert_quantiles(layer.state.second_moment, second_moment)
