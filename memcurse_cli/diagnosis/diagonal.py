@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -239,7 +238,10 @@ def store_state(
     beyond = 0 if horizon is None else int(np.count_nonzero(logs.real > -1 / horizon))
     constant = Autocorrelation((under.variance,), (1.0,))
     return StateStorage(
-        _stored(states, settings, overflows(under, *STATE_TYPES)),
+        tuple(
+            _stored(states, one, settings, step)
+            for one, step in zip(STATE_TYPES, overflows(under, *STATE_TYPES), strict=True)
+        ),
         beyond,
         _growth(recurrence, settings),
         overflows(constant, "float16")[0] if beyond else None,
@@ -273,10 +275,12 @@ def moving_storage(
         driven = np.maximum(forgotten, 0.0) * held
     slow = states._replace(roundings=roundings(-2 * log_moduli, settings.horizon))
     overflows = overflow_steps(decay, driven, STATE_TYPES)
-    told = _stored(states, settings, overflows)
     return tuple(
-        replace(one, held_open=float(stored(slow, dtype).errors.max()))
-        for one, dtype in zip(told, STATE_TYPES, strict=True)
+        replace(
+            _stored(states, one, settings, step),
+            held_open=float(stored(slow, one).errors.max()),
+        )
+        for one, step in zip(STATE_TYPES, overflows, strict=True)
     )
 
 
@@ -286,25 +290,19 @@ def _finite(values: Floats) -> Floats:
 
 
 def _stored(
-    states: HeldStates, settings: Settings, overflows: Sequence[int | None]
-) -> tuple[StoredState, ...]:
-    """The states in each of `STATE_TYPES`, with the step of an overflow."""
-    found = []
-    for dtype, overflow in zip(STATE_TYPES, overflows, strict=True):
-        figures = stored(states, dtype)
-        found.append(
-            StoredState(
-                dtype,
-                quantiles(figures.errors),
-                figures.stochastic,
-                int(np.count_nonzero(figures.errors > settings.state_error)),
-                figures.frozen,
-                figures.stopped,
-                overflow,
-                errors=tuple(figures.errors.tolist()) if settings.values else None,
-            )
-        )
-    return tuple(found)
+    states: HeldStates, dtype: Dtype, settings: Settings, overflow: int | None
+) -> StoredState:
+    figures = stored(states, dtype)
+    return StoredState(
+        dtype,
+        quantiles(figures.errors),
+        figures.stochastic,
+        int(np.count_nonzero(figures.errors > settings.state_error)),
+        figures.frozen,
+        figures.stopped,
+        overflow,
+        errors=tuple(figures.errors.tolist()) if settings.values else None,
+    )
 
 
 def _growth(recurrence: Recurrence, settings: Settings) -> float | None:

@@ -6,7 +6,7 @@ An infinite element is counted and sorted above every finite one, never printed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
@@ -65,11 +65,8 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
     if size == 0:
         return Quantiles(None, None, None, None, None)
     places = [level * (size - 1) for level in (0.0, 0.5, 0.9, 0.99, 1.0)]
-    needed = sorted({*map(math.floor, places), *map(math.ceil, places)})
-    ordered = np.partition(elements, needed, axis=None)
+    ordered = _ordered(elements, places)
     last = ordered.item(-1)
-    if math.isnan(last):
-        raise ValueError("a figure of the report is not a number")
     divergent = int(np.count_nonzero(ordered == np.inf)) if last == math.inf else 0
     if ordered.item(0) == last and math.isfinite(last):  # one element, or all alike
         return Quantiles(last, last, last, last, last)
@@ -78,11 +75,23 @@ def quantiles(elements: NDArray[np.float64]) -> Quantiles:
 
 
 def p99(elements: NDArray[np.float64], below: int = 0) -> float | None:
-    """The 99th percentile of these elements and of so many smaller ones, as `quantiles` has it."""
+    """The 99th percentile of these elements and of so many smaller ones, as `quantiles` has it.
+
+    Raises `ValueError` as it does.
+    """
     if elements.size == 0:
         return None
     place = 0.99 * (elements.size + below - 1) - below
-    return _interpolate(np.partition(elements, [math.floor(place), math.ceil(place)]), place)
+    return _interpolate(_ordered(elements, [place]), place)
+
+
+def _ordered(elements: NDArray[np.float64], places: Sequence[float]) -> NDArray[np.float64]:
+    """The elements with those in place that stand around these places, and the last one."""
+    needed = {elements.size - 1, *map(math.floor, places), *map(math.ceil, places)}
+    ordered = np.partition(elements, sorted(needed), axis=None)
+    if math.isnan(ordered.item(-1)):
+        raise ValueError("a figure of the report is not a number")
+    return ordered
 
 
 def _interpolate(ordered: NDArray[np.float64], place: float) -> float | None:

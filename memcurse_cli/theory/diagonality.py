@@ -98,8 +98,9 @@ class DiagonalityTally:
         self.order += diagonal.size
         self.trace += float(diagonal.sum())
         self._on_diagonal += float(np.sum(diagonal**2))
-        self._everywhere += float(np.sum(norms**2))
-        self._everywhere_possible += float(np.sum(norms**2))
+        squares = float(np.sum(norms**2))
+        self._everywhere += squares
+        self._everywhere_possible += squares
         if not np.isfinite(self._everywhere):
             raise OverflowError("the squares of a Hessian's elements have no finite sum")
         scaled = correlations(hessians)

@@ -148,13 +148,11 @@ def stored(states: HeldStates, dtype: Dtype) -> StoredFigures:
     times one scale per block, taken anew at every step.
     """
     # The spacing over √E|h|²: its mean, its RMS and the widest of |h| = √E|h|².
-    mean: Floats | float
-    root: Floats | float
-    widest: Floats | float
-    mean = root = widest = states.largest / LARGEST_INTEGER
+    spacings: tuple[Floats | float, ...] = (states.largest / LARGEST_INTEGER,) * 3
     if dtype != "int8":
-        widest = 2.0 ** -FORMATS[dtype][0]
-        mean, root = MEAN_POWER * MEAN_NORMAL * widest, math.sqrt(SQUARED_POWER) * widest
+        unit = 2.0 ** -FORMATS[dtype][0]
+        spacings = MEAN_POWER * MEAN_NORMAL * unit, math.sqrt(SQUARED_POWER) * unit, unit
+    mean, root, widest = spacings
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = root * np.sqrt(states.roundings / 12)
         lost = mean / np.sqrt(2 * math.pi * states.movement)
@@ -188,9 +186,10 @@ def overflow_steps(
         reached = bound.max(initial=0.0)
         found: list[int | None] = []
         for dtype in dtypes:
-            limit = math.inf if dtype == "int8" else (FORMATS[dtype][3] / DEVIATIONS) ** 2
+            # The scale of int8 follows the state, which passes nothing.
+            limit = math.nan if dtype == "int8" else (FORMATS[dtype][3] / DEVIATIONS) ** 2
             step = None
-            if limit <= reached and limit < math.inf:
+            if limit <= reached:
                 step = _first_step(energy_decay, limit / squared_gain, second_moment)
             found.append(step)
         return found
