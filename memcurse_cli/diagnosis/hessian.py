@@ -32,6 +32,7 @@ from memcurse_cli.schema.hessian import (
     HessianScores,
     HessianSpectrum,
     LayerHessianReport,
+    Method,
     TopEigenvector,
 )
 from memcurse_cli.schema.report import finite
@@ -281,7 +282,7 @@ class _Tally:
         self.meetings = np.zeros_like(self.squares)
         self.output = 0.0
         self.blocks, self.largest = 0, 0
-        self.factored = False
+        self.method: Method = "whole"
         # The sharpest block so far, its scalars, and of how many these are some (or 0).
         self.sharpest: tuple[Floats, Integers, int] | None = None
         # The eigenvalue that each scalar belongs to, where it is one alone.
@@ -315,7 +316,8 @@ class _Tally:
     def add_factored(self, large: LargeBlock) -> None:
         found = large.factorise()
         self.blocks += 1
-        self.factored = True
+        if self.method != "partial Cholesky":
+            self.method = "impulse responses" if large.is_exact else "partial Cholesky"
         self.largest = max(self.largest, found.scalars.size)
         self.whole.add_factored(found)
         group = self.group_of(found.scalars)
@@ -323,11 +325,11 @@ class _Tally:
             chosen = evenly_chosen(group)
             some = large.columns(chosen)[chosen]
             self.sharpest = some, found.scalars[chosen], found.scalars.size
-        grams = np.zeros((len(self.groups), found.plain.factor.shape[1] ** 2))
+        grams = np.zeros((len(self.groups), found.plain.gram.size))
         for index, run in _runs(group):
             part = found.of(run)
             self.own[index].add_factored(part)
-            grams[index] = (part.plain.factor.T @ part.plain.factor).ravel()
+            grams[index] = part.plain.gram.ravel()
         self.squares += grams @ grams.T
 
     def _has_top(self, scalars: Integers) -> NDArray[np.bool_]:
@@ -354,8 +356,8 @@ class _Tally:
             left_out=f"no parameter of {missing} was found" if missing else None,
             blocks=self.blocks,
             largest_block=self.largest,
-            method="partial Cholesky" if self.factored else "whole",
-            output_second_moment=None if self.factored else self.output,
+            method=self.method,
+            output_second_moment=self.output if self.method == "whole" else None,
             scores=scores,
             groups=tuple(
                 HessianGroup(

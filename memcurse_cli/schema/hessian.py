@@ -8,7 +8,7 @@ from memcurse_cli.schema.figures import HessianPicture, Quantiles, Record
 from memcurse_cli.schema.report import CheckpointSummary, InputStatistics, SkippedLayer
 
 Kind = Literal["recurrent", "B", "C", "D"]
-Method = Literal["whole", "partial Cholesky", "Lanczos"]
+Method = Literal["whole", "impulse responses", "partial Cholesky", "Lanczos"]
 
 
 class HessianScores(Record, frozen=True):
@@ -137,7 +137,7 @@ class LayerHessianReport(Record, frozen=True):
     method: Annotated[
         Method,
         "``whole`` where the blocks were formed; else how the figures of the largest ones were "
-        "found, whose eigenvalues are lower bounds with the errors that the scores say.",
+        "found. By ``partial Cholesky`` eigenvalues are lower bounds; the scores say their errors.",
     ] = "whole"
     output_second_moment: Annotated[
         float | None,

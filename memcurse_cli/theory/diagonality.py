@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memcurse_cli.theory.linalg import Floats, Integers, PartialCholesky
+from memcurse_cli.theory.linalg import Factor, Floats, Integers
 
 TOP = 10  # eigenvectors that `concentration` is averaged over
 SPECTRUM_ORDER = 1500  # the largest block whose every eigenvalue is taken where asked for
@@ -58,19 +58,16 @@ class Eigenpair(Struct, frozen=True):
 
 
 class FactoredBlock(Struct, frozen=True):
-    """A large block by partial Cholesky factorisations, plain and scaled by its own diagonal."""
+    """A large block by its factorisations, plain and scaled by its own diagonal."""
 
     scalars: Integers  # (N,) its scalars, ascending
     diagonal: Floats  # (N,) its exact diagonal
-    plain: PartialCholesky  # of H
-    scaled: PartialCholesky  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
+    plain: Factor  # of H
+    scaled: Factor  # of D^-½ H D^-½, D = diag H; rows of H_aa = 0 are zero
 
     def of(self, rows: slice) -> FactoredBlock:
         """The same of a principal submatrix."""
-        parts = (
-            PartialCholesky(one.factor[rows], one.residual[rows])
-            for one in (self.plain, self.scaled)
-        )
+        parts = self.plain.of(rows), self.scaled.of(rows)
         return FactoredBlock(self.scalars[rows], self.diagonal[rows], *parts)
 
 
@@ -139,7 +136,7 @@ class DiagonalityTally:
         self.order += diagonal.size
         self.trace += float(diagonal.sum())
         self._on_diagonal += float(np.sum(diagonal**2))
-        gram = plain.factor.T @ plain.factor
+        gram = plain.gram
         off = np.sum(gram**2) - np.sum((diagonal - plain.residual) ** 2)
         self._everywhere += float(np.sum(diagonal**2) + max(off, 0.0))
         # ‖H‖ ≤ ‖L Lᵀ‖ + tr(H - L Lᵀ) in the Frobenius norm.
@@ -150,7 +147,7 @@ class DiagonalityTally:
             def spanned(count: int) -> tuple[Floats, Floats]:
                 values, inner = largest(gram, count)
                 known = values > FLAT * values[0]
-                vectors = plain.factor @ inner[:, known]
+                vectors = plain.times(inner[:, known])
                 return values[known], vectors / np.linalg.norm(vectors, axis=0)
 
             pairs = top_eigenpairs(spanned, len(gram), plain.error)
@@ -165,8 +162,8 @@ class DiagonalityTally:
             self._take([pair], block.scalars)
         # Any one coordinate has the curvature 1.
         value = 1.0 if np.any(diagonal > 0) else 0.0
-        if scaled.factor.size:
-            value = max(value, float(largest(scaled.factor.T @ scaled.factor, 1)[0][0]))
+        if scaled.gram.size:
+            value = max(value, float(largest(scaled.gram, 1)[0][0]))
         self._residual = max(self._residual, value)
         self._residual_possible = max(self._residual_possible, value + scaled.error)
 

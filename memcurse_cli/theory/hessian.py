@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -12,23 +13,31 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
-from memcurse_cli.theory.devices import arrays_on_device, fetched
+from memcurse_cli.theory.devices import arrays_on_device, beside, contiguous, fetched
 from memcurse_cli.theory.diagonality import FactoredBlock, inverse_root, largest
 from memcurse_cli.theory.linalg import (
     Array,
     Complexes,
+    Factor,
     Floats,
     Integers,
     array_namespace,
     partial_cholesky,
 )
-from memcurse_cli.theory.moments import PairMoments, Readout, pair_moments
+from memcurse_cli.theory.moments import (
+    PairMoments,
+    Readout,
+    lags_within,
+    pair_moments,
+    responses,
+)
 from memcurse_cli.theory.sensitivity import ParameterJacobian, ProjectionJacobian
 
 ASSEMBLED = 2**20  # matrix elements that are held as complex numbers at once
 BATCH_ELEMENTS = 2**22  # matrix elements of the blocks that are computed together
 FACTOR_ELEMENTS = 2**25  # of each of the two factors: 256 MB
 HIGHEST_RANK = 1024
+MOST_SAMPLES = 2048  # of the outputs' responses to all innovations, whose Gram matrix is formed
 PRECISION = 1e-3  # of the largest eigenvalues: a smaller error is not worth more columns
 # The second of a pair, as each of `tables` takes it.
 TURNS: tuple[Callable[[Array], Array], ...] = (lambda z: z, lambda z: z.conj())
@@ -364,12 +373,15 @@ class LargeBlock(Struct, frozen=True, dict=True):
         return _numbers(self.units)
 
     def factorise(self) -> FactoredBlock:
-        """Both factorisations, of a rank that fits into memory."""
+        """Exactly by impulse responses where these have few samples, else by some columns."""
         diagonal = self.diagonal()
         inverse = inverse_root(diagonal)
-        rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
         if not np.isfinite(np.sum(diagonal**2)):
             raise OverflowError("the squares of a Hessian's elements have no finite sum")
+        if self.is_exact:
+            plain = Factor(self.responses, np.zeros_like(diagonal))
+            return FactoredBlock(self.scalars, diagonal, plain, plain.scaled(inverse))
+        rank = max(1, min(HIGHEST_RANK, FACTOR_ELEMENTS // max(1, diagonal.size)))
 
         def scaled_columns(chosen: Integers) -> Floats:
             return inverse[:, None] * self.columns(chosen) * inverse[chosen]
@@ -377,13 +389,97 @@ class LargeBlock(Struct, frozen=True, dict=True):
         # The largest eigenvalue is no smaller than the largest element of the diagonal.
         enough = PRECISION * float(diagonal.max(initial=0))
         plain = partial_cholesky(diagonal, self.columns, rank=rank, enough=enough)
-        reduced = inverse[:, None] * plain.factor
+        reduced = plain.scaled(inverse).gram
         sharpest = 1.0  # the least that a scaled Hessian has
-        if reduced.shape[1]:
-            sharpest = max(sharpest, float(largest(reduced.T @ reduced, 1)[0][0]))
+        if reduced.size:
+            sharpest = max(sharpest, float(largest(reduced, 1)[0][0]))
         unit = (diagonal > 0).astype(np.float64)
         scaled = partial_cholesky(unit, scaled_columns, rank=rank, enough=PRECISION * sharpest)
         return FactoredBlock(self.scalars, diagonal, plain, scaled)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its factors leave nothing."""
+        return self.samples <= MOST_SAMPLES
+
+    @property
+    def samples(self) -> int:
+        """How many the outputs' responses to all innovations of the inputs have."""
+        layer = self.hessian
+        channels: int = layer.readin.shape[1] * len(layer.readout)
+        echoes = sum(len(part.quadratures(np.zeros(1))) for part in layer.autocorrelation.parts)
+        return len(self.units) * channels * echoes * self.lags
+
+    @property
+    def lags(self) -> int:
+        """Steps after which no response is left, or T."""
+        layer = self.hessian
+        return lags_within(layer.log_eigenvalues, layer.autocorrelation, self.steps)
+
+    @property
+    def steps(self) -> int:
+        """T, or what no memory outlasts."""
+        return sys.maxsize if self.hessian.horizon is None else self.hessian.horizon
+
+    def responses(self, rows: slice) -> Iterator[Array]:
+        """(…, samples) F of ``H = F Fᵀ``: how much some scalars move the outputs' responses.
+
+        ``F_a(k) = κ √w_k Re[l_a (λ'_a s(k) + η_a h(k)) r_a]``, w the variances of innovations.
+        """
+        layer = self.hessian
+        units = [
+            (unit, layer.factors([unit]), layer.logs([unit])[0], *layer.vectors([unit]))
+            for unit in self.units
+        ]
+        moving = sum(factors.scalars.size for _, factors, *_ in units) / self.scalars.size
+        step = max(1, int(BATCH_ELEMENTS / (moving * self.samples)))
+        for start in range(rows.start, rows.stop, step):
+            numbers = self.scalars[start : min(start + step, rows.stop)]
+            parts = [self._moved(numbers, *unit) for unit in units]
+            yield array_namespace(parts[0]).concat(parts, axis=1)
+
+    def _moved(
+        self,
+        numbers: Integers,
+        unit: Unit,
+        factors: Factors,
+        logs: Complexes,
+        left: Complexes,
+        right: Complexes,
+    ) -> Array:
+        """(b, …) what some scalars, ascending, move of the outputs of one unit."""
+        layer = self.hessian
+        factors = factors.some(np.flatnonzero(np.isin(unit.numbers[factors.scalars], numbers)))
+        scalars = np.searchsorted(numbers, unit.numbers[factors.scalars])
+        kind, place = np.divmod(factors.states, unit.states)
+        places, place = np.unique(place, return_inverse=True)
+        states = kind * places.size + place
+        across = left[0, factors.left][:, :, None] * right[0, factors.right][:, None, :]
+        vectors = factors.weight[0][:, None] * across.reshape(
+            scalars.size, left.shape[2] * right.shape[2]
+        )
+        there, vectors = arrays_on_device(numbers.size * self.samples, logs[places], vectors)
+        vectors = vectors.reshape(scalars.size, left.shape[2] * right.shape[2])
+        xp = array_namespace(there)
+        # One thing after the other that moves the same scalar.
+        order = np.argsort(scalars, kind="stable")
+        turn = np.arange(order.size) - np.searchsorted(scalars[order], scalars[order])
+        turns = np.split(order[np.argsort(turn, kind="stable")], np.cumsum(np.bincount(turn))[:-1])
+        parts = []
+        for share, found in responses(
+            there, layer.autocorrelation, self.steps, layer.read_at, self.lags
+        ):
+            root = beside(np.sqrt(2 * layer.factor * share)[:, None], found)
+            response = contiguous((found * root).T)
+            real, imag = response[: len(response) // 2], response[len(response) // 2 :]
+            shape = (numbers.size, response.shape[1], vectors.shape[1])
+            moved = xp.zeros(shape, dtype=xp.float64, device=there.device)
+            for some in turns:
+                by_real = vectors[some].real[:, None, :] * real[states[some]][:, :, None]
+                by_imag = vectors[some].imag[:, None, :] * imag[states[some]][:, :, None]
+                moved[scalars[some]] += by_real - by_imag
+            parts.append(moved.reshape(numbers.size, -1))
+        return xp.concat(parts, axis=1)
 
     def diagonal(self) -> Floats:
         """(N,) H_aa, each from its own entries."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from memcurse_cli.theory.devices import fetched, matrix_on_device
+from memcurse_cli.theory.devices import beside, fetched, matrix_on_device
 from memcurse_cli.theory.threads import use_threads_for
 
 Array = Any
@@ -174,16 +175,52 @@ def largest_eigenvalue(
     return value
 
 
-class PartialCholesky(Struct, frozen=True):
-    """``H ≈ L Lᵀ``, where H - L Lᵀ is positive semi-definite (Harbrecht et al. 2012)."""
+class Factor(Struct, frozen=True, dict=True):
+    """``H ≈ F Fᵀ``, where H - F Fᵀ is positive semi-definite.
 
-    factor: Floats  # (N, r) L
-    residual: Floats  # (N,) the diagonal of H - L Lᵀ, non-negative
+    F may be too large to be held: its rows come in parts.
+    """
+
+    parts: Callable[[slice], Iterator[Array]]  # (…, r) the rows of F of a slice, in their order
+    residual: Floats  # (N,) the diagonal of H - F Fᵀ, non-negative
+
+    @cached_property
+    def gram(self) -> Floats:
+        """(r, r) FᵀF, whose eigenvalues are those of F Fᵀ."""
+        total = None
+        for part in self.parts(slice(0, self.residual.size)):
+            total = part.T @ part if total is None else total + part.T @ part
+        return fetched(total)
 
     @property
     def error(self) -> float:
-        """tr(H - L Lᵀ): ``λ_k(L Lᵀ) ≤ λ_k(H) ≤ λ_k(L Lᵀ) + tr(H - L Lᵀ)``."""
+        """tr(H - F Fᵀ): ``λ_k(F Fᵀ) ≤ λ_k(H) ≤ λ_k(F Fᵀ) + tr(H - F Fᵀ)``."""
         return float(self.residual.sum())
+
+    def times(self, vectors: Floats) -> Floats:
+        """(N, k) F v of (r, k) vectors."""
+        parts = self.parts(slice(0, self.residual.size))
+        return np.concatenate([fetched(part @ beside(vectors, part)) for part in parts])
+
+    def of(self, rows: slice) -> Factor:
+        """That of a principal submatrix."""
+        first = rows.start
+
+        def parts(some: slice) -> Iterator[Array]:
+            return self.parts(slice(first + some.start, first + some.stop))
+
+        return Factor(parts, self.residual[rows])
+
+    def scaled(self, by: Floats) -> Factor:
+        """That of D H D for (N,) the elements of a diagonal D."""
+
+        def parts(rows: slice) -> Iterator[Array]:
+            start = rows.start
+            for part in self.parts(rows):
+                yield part * beside(by[start : start + len(part), None], part)
+                start += len(part)
+
+        return Factor(parts, by**2 * self.residual)
 
 
 def partial_cholesky(
@@ -193,7 +230,7 @@ def partial_cholesky(
     rank: int,
     enough: float,
     candidates: int = CANDIDATES,
-) -> PartialCholesky:
+) -> Factor:
     """Factorise H by the largest pivots, until the rank is reached or ``enough`` of tr H is left.
 
     ``columns`` gives (b,) indices → (N, b), of the candidates with the largest residuals together;
@@ -228,4 +265,5 @@ def partial_cholesky(
         residual[residual < ROUNDING * diagonal] = 0
         residual[best[chosen]] = 0
         found += chosen.size
-    return PartialCholesky(factor[:, :found], residual)
+    known = factor[:, :found]
+    return Factor(lambda rows: iter((known[rows],)), residual)

@@ -203,6 +203,40 @@ def innovations(lags: Integers | Floats, rho: float, horizon: int, readout: Read
     return np.where(lags == horizon - 1, 1.0, later)
 
 
+def responses(
+    log_eigenvalues: Array,
+    autocorrelation: Autocorrelation,
+    horizon: int,
+    readout: Readout,
+    chunk: int,
+) -> Iterator[tuple[Floats, Array]]:
+    """What the innovations of every part of the input leave in each state, a chunk of lags a time.
+
+    The (lags,) weights of their squares, and of (..., m) log λ the (lags, ..., 4m) real parts of
+    every s, of every h, and the imaginary parts; a part ends where all of them have died out.
+    """
+    xp = array_namespace(log_eigenvalues)
+    there = {"dtype": xp.float64, "device": log_eigenvalues.device}
+    *batch, size = log_eigenvalues.shape
+    eigenvalue = xp.exp(log_eigenvalues)
+    for part in autocorrelation.parts:
+        for of in range(len(part.quadratures(np.zeros(1)))):
+            state = derivative = xp.zeros_like(eigenvalue)
+            for start in range(0, horizon, chunk):
+                lags = np.arange(start, min(start + chunk, horizon))
+                response = xp.empty((lags.size, *batch, 4 * size), **there)
+                echo = part.quadratures(lags.astype(np.float64))[of].tolist()
+                for place in range(lags.size):
+                    derivative = eigenvalue * derivative + state
+                    state = eigenvalue * state + echo[place]
+                    response[place] = xp.concat(
+                        [derivative.real, state.real, derivative.imag, state.imag], axis=-1
+                    )
+                yield part.weight * innovations(lags, part.rho, horizon, readout), response
+                if xp.all(xp.abs(response[-1]) < NEGLIGIBLE):
+                    break
+
+
 def pair_moments(
     log_eigenvalues: Array,
     autocorrelation: Autocorrelation,
@@ -225,27 +259,11 @@ def pair_moments(
     width, seconds = columns.size, (columns + size * np.arange(4)[:, None]).ravel()
     there = {"dtype": xp.float64, "device": log_eigenvalues.device}
     products = xp.zeros((*batch, 4 * size, 4 * width), **there)
-    eigenvalue = xp.exp(log_eigenvalues)
-    chunk = min(horizon, max(64, CHUNK // max(1, 4 * size * math.prod(batch))))
-    for part in autocorrelation.parts:
-        for of in range(len(part.quadratures(np.zeros(1)))):
-            state = derivative = xp.zeros_like(eigenvalue)
-            for start in range(0, horizon, chunk):
-                lags = np.arange(start, min(start + chunk, horizon))
-                response = xp.empty((lags.size, *batch, 4 * size), **there)
-                echo = part.quadratures(lags.astype(np.float64))[of].tolist()
-                for place in range(lags.size):
-                    derivative = eigenvalue * derivative + state
-                    state = eigenvalue * state + echo[place]
-                    response[place] = xp.concat(
-                        [derivative.real, state.real, derivative.imag, state.imag], axis=-1
-                    )
-                share = part.weight * innovations(lags, part.rho, horizon, readout)
-                response = contiguous(xp.moveaxis(response, 0, -1))
-                second = response[..., seconds, :].mT
-                products += (response * beside(share, response)) @ second
-                if xp.all(xp.abs(response[..., -1]) < NEGLIGIBLE):
-                    break
+    chunk = max(64, CHUNK // max(1, 4 * size * math.prod(batch)))
+    for share, found in responses(log_eigenvalues, autocorrelation, horizon, readout, chunk):
+        response = contiguous(xp.moveaxis(found, 0, -1))
+        second = response[..., seconds, :].mT
+        products += (response * beside(share, response)) @ second
     upper, lower = products[..., : 2 * size, :], products[..., 2 * size :, :]
     both, mixed = upper[..., : 2 * width], upper[..., 2 * width :]
     across, turned = lower[..., : 2 * width], lower[..., 2 * width :]

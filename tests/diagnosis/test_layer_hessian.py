@@ -18,6 +18,7 @@ from memcurse_cli.diagnosis.settings import Settings
 from memcurse_cli.families.family import ReadOptions
 from memcurse_cli.families.state_space.diagonal import LRU
 from memcurse_cli.schema.hessian import LayerHessianReport
+from memcurse_cli.theory import hessian as theory_hessian
 
 SAMPLE = SAMPLES / "lru.safetensors"
 SIZES = {"nu_log": 64, "theta_log": 64, "gamma_log": 64}
@@ -116,16 +117,28 @@ def test_the_top_eigenvectors_and_where_they_sit(
     assert steepest.seats[0].time_constant == pytest.approx(260.8, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("samples", "method"), [(2048, "impulse responses"), (0, "partial Cholesky")]
+)
 def test_a_block_that_is_not_formed_says_the_same_within_its_bounds(
-    layer: LayerHessianReport, monkeypatch: pytest.MonkeyPatch
+    layer: LayerHessianReport, samples: int, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = layer
     monkeypatch.setattr(layer_hessian, "LARGEST_BLOCK", 100)
+    monkeypatch.setattr(theory_hessian, "MOST_SAMPLES", samples)
     (found,) = hessian(SAMPLE).layers
-    assert (found.method, found.blocks, found.largest_block) == ("partial Cholesky", 1, 449)
+    assert (found.method, found.blocks, found.largest_block) == (method, 1, 449)
     assert found.conditioning is None
     assert found.output_second_moment is None
     assert found.scores.sharpness == pytest.approx(exact.scores.sharpness, rel=1e-4)
+    if samples:
+        assert found.scores.diagonality == pytest.approx(exact.scores.diagonality, rel=1e-11)
+        assert found.scores.adam_residual_error == 0
+        assert_allclose(
+            [pair.norm_share for pair in found.pairs],
+            [pair.norm_share for pair in exact.pairs],
+            atol=1e-11,
+        )
     least, most = found.scores.adam_residual, found.scores.adam_residual_error
     assert least <= exact.scores.adam_residual * (1 + 1e-9) <= least + most + 1e-6
     for one, other in zip(found.groups, exact.groups, strict=True):

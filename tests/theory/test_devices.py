@@ -189,6 +189,23 @@ def test_columns_of_a_large_hessian(tensors: list[torch.Tensor], horizon: int | 
     assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
 
 
+def test_the_responses_of_a_large_hessian(tensors: list[torch.Tensor]) -> None:
+    (block,) = memories(40).hessian(horizon=200).large_blocks(0)
+
+    def found() -> tuple[np.ndarray, ...]:
+        factors = block.factorise()
+        return factors.plain.gram, factors.scaled.gram, factors.plain.times(np.eye(200)[:, :3])
+
+    with work_on("auto"):
+        expected = found()
+    assert not tensors
+    with work_on("cuda"):
+        there = found()
+    assert len(tensors) >= 10
+    for one, other in zip(there, expected, strict=True):
+        assert_allclose(one, other, atol=1e-12 * np.abs(other).max())
+
+
 @pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_plain_cell_is_run(

@@ -13,6 +13,7 @@ from theory import layers
 from theory.brute_force import COSINES, MIXTURE, impulse_responses
 from theory.impulse_hessian import Layer, expected, group, projection
 
+from memcurse_cli.theory import hessian as theory_hessian
 from memcurse_cli.theory.autocorrelation import WHITE, Autocorrelation
 from memcurse_cli.theory.diagonality import DiagonalityTally, diagonality_scores
 from memcurse_cli.theory.hessian import HessianBlocks, LayerHessian
@@ -181,6 +182,11 @@ def test_the_diagonal_and_the_columns(
         chosen = np.random.default_rng(0).permutation(len(own))[: len(own) // 2 + 1]
         error = (block.columns(chosen) - own[:, chosen]) / np.outer(roots, roots[chosen])
         assert np.abs(error).max() < 1e-11
+        for some in (slice(0, len(own)), slice(1, len(own))):
+            rows = np.concatenate([*block.responses(some)])
+            assert rows.shape[1] == block.samples
+            error = (rows @ rows.T - own[some, some]) / np.outer(roots[some], roots[some])
+            assert np.abs(error).max() < 1e-11
         seen.extend(block.scalars.tolist())
     assert sorted(seen) == list(range(hessian.entries.size))
 
@@ -194,7 +200,10 @@ def test_a_block_is_either_formed_or_large() -> None:
 @pytest.mark.parametrize(
     ("horizon", "outputs"), [(None, 1), (60, 1), (None, 4)], ids=["infinite", "finite", "outputs"]
 )
-def test_scores_within_their_error_bounds(horizon: int | None, outputs: int) -> None:
+def test_scores_within_their_error_bounds(
+    horizon: int | None, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(theory_hessian, "MOST_SAMPLES", 0)
     hessian = memories(150, outputs).hessian(horizon=horizon)
     exact = diagonality_scores(blocks.hessians for blocks in hessian.blocks())
     tally = DiagonalityTally()

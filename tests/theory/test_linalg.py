@@ -18,7 +18,7 @@ from memcurse_cli.diagnosis import hessian as hessian_module
 from memcurse_cli.diagnosis import inspection
 from memcurse_cli.theory import threads
 from memcurse_cli.theory.linalg import (
-    PartialCholesky,
+    Factor,
     eigendecompose,
     eigenvalues,
     partial_cholesky,
@@ -90,7 +90,7 @@ def test_threads_that_the_user_has_chosen_stay(name: str, monkeypatch: pytest.Mo
     assert os.environ[name] == "2"
 
 
-def of(whole: np.ndarray, **options: float) -> PartialCholesky:
+def of(whole: np.ndarray, **options: float) -> Factor:
     return partial_cholesky(np.diag(whole), lambda chosen: whole[:, chosen], **options)
 
 
@@ -108,12 +108,14 @@ def test_what_is_left_is_positive_semidefinite_and_bounds_every_eigenvalue(
     whole = gram(order, inner, seed)
     found = of(whole, rank=rank, enough=0.0, candidates=candidates)
     scale = np.trace(whole)
-    left = whole - found.factor @ found.factor.T
+    factor = found.times(np.eye(len(found.gram)))
+    assert_allclose(found.gram, factor.T @ factor, atol=1e-10 * scale)
+    left = whole - factor @ factor.T
     assert np.linalg.eigvalsh(left)[0] >= -1e-10 * scale
     assert_allclose(np.diag(left), found.residual, atol=1e-10 * scale)
     assert found.error == pytest.approx(np.trace(left), abs=1e-10 * scale)
-    assert found.factor.shape[1] <= rank
+    assert factor.shape[1] <= rank
     exact = np.linalg.eigvalsh(whole)
-    lower = np.linalg.eigvalsh(found.factor @ found.factor.T)
+    lower = np.linalg.eigvalsh(factor @ factor.T)
     assert np.all(lower <= exact + 1e-10 * scale)
     assert np.all(exact <= lower + found.error + 1e-10 * scale)

@@ -61,7 +61,7 @@ def _facts(layer: LayerHessianReport) -> dict[str, str]:
             f"from products with it, the largest {len(layer.eigenvectors)} eigenvalues have "
             "converged; the others are not taken"
         )
-    elif layer.method != "whole":
+    elif layer.method == "partial Cholesky":
         sharpness, residual = layer.scores.sharpness_error, layer.scores.adam_residual_error
         said["bounds"] = (
             f"by {layer.method}: the largest eigenvalue is at most {number(sharpness, 2)} larger "
