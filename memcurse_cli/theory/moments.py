@@ -34,7 +34,7 @@ class Moments(NamedTuple):
     """Stationary moments at γ = 1, one per eigenvalue."""
 
     second_moment: Array  # E|h|²; +inf where it diverges
-    cross_moment: Array  # E[s h̄]; 0 where E|s|² diverges, as it has no meaning there
+    cross_moment: Array  # E[s h̄], real of real λ; 0 where E|s|² diverges: no meaning there
     sensitivity: Array  # E|s|² with s = dh/dλ; +inf where it diverges
 
 
@@ -123,7 +123,8 @@ def moments(
     xp = array_namespace(log_eigenvalues)
     if xp is np and log_eigenvalues.size > TOGETHER:
         size = log_eigenvalues.size
-        whole = Moments(np.empty(size), np.empty(size, np.complex128), np.empty(size))
+        mixed = np.empty_like(log_eigenvalues)
+        whole = Moments(np.empty(size), mixed, np.empty(size))
         for start in range(0, size, TOGETHER):
             some = slice(start, start + TOGETHER)
             found = moments(log_eigenvalues[some], autocorrelation, horizon, readout)
@@ -131,7 +132,8 @@ def moments(
                 array[some] = part
         return whole
     log_modulus, angle, rotation = log_eigenvalues, None, None
-    if xp.isdtype(log_eigenvalues.dtype, "complex floating"):
+    is_complex = xp.isdtype(log_eigenvalues.dtype, "complex floating")
+    if is_complex:
         log_modulus, angle = xp.real(log_eigenvalues), xp.imag(log_eigenvalues)
         # A traced JAX array has no values to look at, so there the angle always stays.
         if not may_be_traced(angle) and not bool(xp.any(angle != 0)):
@@ -167,7 +169,8 @@ def moments(
         sensitivity = xp.where(converges & xp.isfinite(sensitivity), sensitivity, xp.inf)
         if rotation is not None:
             cross_moment = cross_moment * rotation
-        cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment + 0j, 0j)
+        cross_moment = cross_moment + 0j if is_complex else xp.real(cross_moment)
+        cross_moment = xp.where(xp.isfinite(sensitivity), cross_moment, 0.0)
     return Moments(second_moment, cross_moment, sensitivity)
 
 
