@@ -169,8 +169,9 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
     log_modulus = recurrence.log_eigenvalues.real
     time_constant = time_constants(log_modulus)
     eigenvalues = eigenvalues_of(recurrence.log_eigenvalues)
-    angle = recurrence.log_eigenvalues.imag
-    turned = np.remainder(angle + math.pi, math.tau) - math.pi  # one within [-π, π] is not rounded
+    angle = np.abs(recurrence.log_eigenvalues.imag)
+    beyond = angle > math.pi  # one within is not rounded
+    angle[beyond] = np.abs(np.remainder(angle[beyond] + math.pi, math.tau) - math.pi)
     # Infinite ones fall in no bin.
     finite_ones = time_constant[np.isfinite(time_constant)]
     bins = np.searchsorted(TIME_CONSTANT_EDGES, finite_ones, side="right")
@@ -185,7 +186,7 @@ def summarise_eigenvalues(recurrence: Recurrence, settings: Settings) -> Eigenva
         unstable=int(np.count_nonzero(log_modulus >= 0)),
         modulus=quantiles(np.where(eigenvalues == 0, 0.0, np.exp(log_modulus))),
         time_constant=quantiles(time_constant),
-        angle=quantiles(np.abs(np.where(np.abs(angle) <= math.pi, angle, turned))),
+        angle=quantiles(angle),
         time_constant_histogram=tuple(histogram.tolist()),
         values=values,
         relative_sensitivities=sensitivities,

@@ -85,6 +85,8 @@ def _rounding(
     def figure(dtype: Dtype, largest: float | None) -> float | None:
         stored = is_stored(group.dtype, dtype)
         steps = rounding_steps(group.values, dtype, stored=stored, largest=largest)
+        if steps.size and not steps.any():
+            return 0.0
         error = rounding_error(relative_sensitivity, steps)
         if settings.horizon is None:
             crossed = leaves_disk(recurrence, replace(group, tensor_largest=largest), dtype)
@@ -92,14 +94,14 @@ def _rounding(
         larger = np.isfinite(error) & (error >= FIRST_ORDER)
         below = 0
         if bounded and error.size > LARGE:
-            # Only the p99 is told: the largest tenth have it among them.
-            below = int(0.9 * error.size)
-            largest_tenth = np.zeros(error.shape, bool)
-            largest_tenth[np.argpartition(error, below)[below:]] = True
-            larger &= largest_tenth
+            # Only the p99 is told: the largest twentieth have it among them.
+            below = int(0.95 * error.size)
+            top = np.zeros(error.shape, bool)
+            top[np.argpartition(error, below)[below:]] = True
+            larger &= top
         if larger.any():
             error[larger] = beyond_first_order(steps, larger, stored=stored)
-        return p99(error[largest_tenth] if below else error, below)
+        return p99(error[top] if below else error, below)
 
     def beyond_first_order(steps: Floats, chosen: Truths, *, stored: bool) -> Floats:
         """The errors of these scalars, those of the moved eigenvalues themselves."""
