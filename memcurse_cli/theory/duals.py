@@ -80,9 +80,19 @@ class Dual:
         return Dual(self.value * other.value, _sum(moved, _times(self.value, other.tangents)))
 
     def __matmul__(self, matrix: Any) -> Any:
-        if isinstance(matrix, Weight):
-            return NotImplemented
-        return self.map(lambda values: values @ matrix)
+        return NotImplemented if isinstance(matrix, Weight) else self.times(matrix)
+
+    def times(self, matrix: Values) -> Dual:
+        """Values and tangents through one product, so that a large matrix is read once."""
+        parts, width = [self.value, *self.tangents.values()], matrix.shape[-2]
+        rows = [part.reshape(-1, width) for part in parts] if matrix.ndim == 2 else parts
+        found = array_namespace(matrix).concat(rows, axis=-2) @ matrix
+        start, moved = 0, []
+        for part, row in zip(parts, rows, strict=True):
+            end = start + row.shape[-2]
+            moved.append(found[..., start:end, :].reshape(*part.shape[:-1], matrix.shape[-1]))
+            start = end
+        return Dual(moved[0], dict(zip(self.tangents, moved[1:], strict=True)))
 
     def __truediv__(self, other: Dual) -> Dual:
         return self.__mul__(through(other, lambda x: (1 / x, -1 / x**2)))
@@ -114,7 +124,7 @@ class Weight:
     def __rmatmul__(self, states: Any) -> Dual:
         """(…, S, m) states h → h W."""
         plain = states if isinstance(states, Dual) else Dual(states)
-        through = plain.map(lambda values: values @ self.matrix)
+        through = plain.times(self.matrix)
         einsum = array_namespace(plain.value).einsum
         moved = {
             name: einsum("sr,srn->sn", einsum("sm,srm->sr", plain.value, left), right)

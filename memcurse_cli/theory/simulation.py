@@ -299,19 +299,16 @@ def rounding_errors(
     """
     random = np.random.default_rng(seed)
     ways = [(dtype, chance) for dtype in dtypes for chance in (None, random)]
-    # Each has a step of its own, so that noise which a step draws is the same for all.
-    exact, *rounded = (dynamics.begin(lambda _, values: values) for _ in range(1 + len(ways)))
-    state: NDArray[Any] = np.zeros((sequences, dynamics.order))
-    held = [state] * len(ways)
+    step = dynamics.begin(lambda _, values: values)
+    # The exact one and every rounded one side by side: what a step draws is the same for all.
+    held: NDArray[Any] = np.zeros((1 + len(ways), sequences, dynamics.order))
     for _ in range(steps):
-        x = next(inputs)
-        state = exact(Dual(state), x).value
-        held = [
-            keep(step(Dual(before), x).value, *way)
-            for step, before, way in zip(rounded, held, ways, strict=True)
-        ]
+        exact, *rounded = step(Dual(held), next(inputs)).value
+        kept = (keep(after, *way) for after, way in zip(rounded, ways, strict=True))
+        held = np.stack([exact, *kept])
+    state = held[0]
     size = _squares(state).sum(axis=1)
-    found = [Estimate.root_ratio(_squares(one - state).sum(axis=1), size) for one in held]
+    found = [Estimate.root_ratio(_squares(one - state).sum(axis=1), size) for one in held[1:]]
     return list(zip(found[::2], found[1::2], strict=True))
 
 
