@@ -454,12 +454,10 @@ class LargeBlock(Struct, frozen=True, dict=True):
         kind, place = np.divmod(factors.states, unit.states)
         places, place = np.unique(place, return_inverse=True)
         states = kind * places.size + place
-        across = left[0, factors.left][:, :, None] * right[0, factors.right][:, None, :]
-        vectors = factors.weight[0][:, None] * across.reshape(
-            scalars.size, left.shape[2] * right.shape[2]
-        )
-        there, vectors = arrays_on_device(numbers.size * self.samples, logs[places], vectors)
+        vectors = left[0, factors.left][:, :, None] * right[0, factors.right][:, None, :]
         vectors = vectors.reshape(scalars.size, left.shape[2] * right.shape[2])
+        vectors *= factors.weight[0][:, None]
+        there, vectors = arrays_on_device(numbers.size * self.samples, logs[places], vectors)
         xp = array_namespace(there)
         # One thing after the other that moves the same scalar.
         order = np.argsort(scalars, kind="stable")
