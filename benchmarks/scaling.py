@@ -203,7 +203,7 @@ def rows(share: float = 1.0) -> Iterator[tuple[str, Row]]:
     yield f"moments and κ of {count:,} complex λ", passes(complex_logs, several)
     del modulus, complex_logs
     yield (
-        f"E|h|² and E|dh/dλ|² of 256 λ after {STEPS} steps",
+        f"both moments of 256 λ after {STEPS} steps",
         against_monte_carlo(256, STANDARD_ERROR / share**0.5),
     )
     grown = (
