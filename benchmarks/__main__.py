@@ -6,17 +6,15 @@ Each row runs `memcurse` and a named peer in turn as whole processes and gives m
 from __future__ import annotations
 
 import json
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import compare
+from benchmarks.measure import compare, environment
 
 BIN = Path(sys.executable).parent
 MEMCURSE = str(BIN / "memcurse")
@@ -178,14 +176,8 @@ def keep_in_readme(rows: str) -> None:
 
 def keep(part: Mapping[str, Any]) -> None:
     """Put a part into results.json, with what it was measured on."""
-    environment = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        **{name: version(name) for name in VERSIONS},
-    }
     before = json.loads(RESULTS.read_text())
-    document = {**before, "environment": environment, **part}
+    document = {**before, "environment": environment(VERSIONS), **part}
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from os import cpu_count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.measure import environment
 from memcurse_cli.checkpoints.open import MemoryStore
 from memcurse_cli.errors import UsageError
 from memcurse_cli.families.detect import detect, read_layer
@@ -67,12 +66,7 @@ def measure(place: Any, sizes: Sizes, results: Path) -> dict[str, Any]:
     on_card = place.type == "cuda"
     found: dict[str, Any] = {
         "card": torch.cuda.get_device_name(place) if on_card else str(place),
-        "environment": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "cores": cpu_count(),
-            **{name: version(name) for name in ("numpy", "scipy", "torch")},
-        },
+        "environment": environment(("numpy", "scipy", "torch")),
     }
 
     def keep(name: str, figures: Any) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,17 @@ class Figure:
     peer_mebibytes: float
 
 
+def environment(libraries: Sequence[str]) -> dict[str, Any]:
+    """What a machine and its libraries are, beside what was measured there."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        **{name: version(name) for name in libraries},
+    }
+
+
 def run(command: Sequence[str]) -> Run:
     """Run a command to its end; its output is read and thrown away.
 
@@ -37,12 +51,12 @@ def run(command: Sequence[str]) -> Run:
         RuntimeError: it did not exit with 0.
     """
     # Without compiled bytecode every start would compile the package anew, which no user sees.
-    environment = {
+    variables = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
     started = time.perf_counter()
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables
     )
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started

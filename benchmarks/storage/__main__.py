@@ -5,9 +5,7 @@ Writes results.json and the table of docs/precision.md, in about ten minutes on 
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.measure import environment
 from benchmarks.storage import linear, models
 from benchmarks.storage.rounding import CONTROLS, EXPLICIT_BITS, ROUNDINGS
 from benchmarks.storage.seen import Recurrent, Seen, see
@@ -123,10 +122,8 @@ def main() -> None:
     for one in measured():
         results.append(one)
         print(one["family"], one["trained"], one["layer"], one["rounded"], flush=True)
-    environment = {"python": platform.python_version(), "machine": platform.machine()}
-    environment |= {name: importlib.metadata.version(name) for name in LIBRARIES}
     settings = {"horizon": HORIZON, "training steps": TRAINED, "seeds": [0, 1, 2]}
-    document = {"environment": environment, "settings": settings, "layers": results}
+    document = {"environment": environment(LIBRARIES), "settings": settings, "layers": results}
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
     text = PAGE.read_text(encoding="utf-8")
     start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
