@@ -137,7 +137,7 @@ def _summary(recurrence: Recurrence, settings: Settings) -> HessianSummary | Non
             output += float(blocks.output_second_moments.sum())
             tally.add(blocks.hessians)
         for large in hessian.large_blocks(LARGEST_BLOCK):
-            output = math.nan  # E y² is a sum over every pair of eigenvalues
+            output += large.output_second_moment()
             tally.add_factored(large.factorise())
         scores = tally.scores()
     effect = None
@@ -319,6 +319,7 @@ class _Tally:
         if self.method != "partial Cholesky":
             self.method = "impulse responses" if large.is_exact else "partial Cholesky"
         self.largest = max(self.largest, found.scalars.size)
+        self.output += large.output_second_moment()
         self.whole.add_factored(found)
         group = self.group_of(found.scalars)
         if self._has_top(found.scalars):
@@ -357,7 +358,7 @@ class _Tally:
             blocks=self.blocks,
             largest_block=self.largest,
             method=self.method,
-            output_second_moment=self.output if self.method == "whole" else None,
+            output_second_moment=finite(self.output),
             scores=scores,
             groups=tuple(
                 HessianGroup(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -478,6 +479,37 @@ class LargeBlock(Struct, frozen=True, dict=True):
                 moved[scalars[some]] += by_real - by_imag
             parts.append(moved.reshape(numbers.size, -1))
         return xp.concat(parts, axis=1)
+
+    def output_second_moment(self) -> float:
+        """E|Re[C h]|² of the block, by the outputs' responses themselves; nan where they are many.
+
+        It is a sum over every pair of eigenvalues otherwise.
+        """
+        if not self.is_exact:
+            return math.nan
+        layer, total = self.hessian, 0.0
+        count = max(1, BATCH_ELEMENTS // (4 * self.lags))
+        for unit in self.units:
+            (left, right), shown = layer.vectors([unit]), np.zeros(())
+            for start in range(0, unit.eigenvalues.size, count):
+                some = unit.eigenvalues[start : start + count]
+                rows = slice(start, start + some.size)
+                across = left[0, rows][:, :, None] * right[0, rows][:, None, :]
+                across = across.reshape(some.size, left.shape[2] * right.shape[2])
+                parts = []
+                for share, found in responses(
+                    layer.log_eigenvalues[some],
+                    layer.autocorrelation,
+                    self.steps,
+                    layer.read_at,
+                    self.lags,
+                ):
+                    _, real, _, imag = np.split(found, 4, axis=1)
+                    seen = real @ across.real - imag @ across.imag
+                    parts.append(np.sqrt(2 * layer.factor * share)[:, None] * seen)
+                shown = shown + np.concatenate(parts)
+            total += float(np.sum(shown**2))
+        return total
 
     def diagonal(self) -> Floats:
         """(N,) H_aa, each from its own entries."""

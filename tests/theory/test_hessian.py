@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -174,6 +175,12 @@ def test_the_diagonal_and_the_columns(
 ) -> None:
     hessian = make().hessian(autocorrelation, horizon)
     whole = formed(hessian)
+    outputs = sum(blocks.output_second_moments.sum() for blocks in hessian.blocks())
+    large = sum(block.output_second_moment() for block in hessian.large_blocks(0))
+    if all(block.is_exact for block in hessian.large_blocks(0)):
+        assert large == pytest.approx(outputs, rel=1e-11)
+    else:
+        assert math.isnan(large)
     seen: list[int] = []
     for block in hessian.large_blocks(0):
         own = whole[np.ix_(block.scalars, block.scalars)]
