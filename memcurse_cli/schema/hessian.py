@@ -141,7 +141,7 @@ class LayerHessianReport(Record, frozen=True):
     ] = "whole"
     output_second_moment: Annotated[
         float | None,
-        "E|Re[C h]|², all outputs summed, per unit of input variance; None by ``partial Cholesky``.",
+        "E|Re[C h]|², outputs summed, per unit of input variance; None by ``partial Cholesky``.",
     ] = None
     scores: Annotated[HessianScores | None, "over all groups."] = None
     groups: Annotated[tuple[HessianGroup, ...], "one by one."] = ()
