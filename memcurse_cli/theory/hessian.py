@@ -363,7 +363,7 @@ class LayerHessian(Struct, frozen=True, dict=True):
 
 
 class LargeBlock(Struct, frozen=True, dict=True):
-    """A block of a layer's Hessian by its diagonal and its columns."""
+    """A block of a layer's Hessian by its diagonal, its columns and its responses."""
 
     hessian: LayerHessian  # the layer's
     units: Sequence[Unit]  # the channels of the block
@@ -403,7 +403,7 @@ class LargeBlock(Struct, frozen=True, dict=True):
         """Whether its factors leave nothing."""
         return self.samples <= MOST_SAMPLES
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """How many the outputs' responses to all innovations of the inputs have."""
         layer = self.hessian
@@ -411,7 +411,7 @@ class LargeBlock(Struct, frozen=True, dict=True):
         echoes = sum(len(part.quadratures(np.zeros(1))) for part in layer.autocorrelation.parts)
         return len(self.units) * channels * echoes * self.lags
 
-    @property
+    @cached_property
     def lags(self) -> int:
         """Steps after which no response is left, or T."""
         layer = self.hessian
@@ -419,7 +419,7 @@ class LargeBlock(Struct, frozen=True, dict=True):
 
     @property
     def steps(self) -> int:
-        """T, or what no memory outlasts."""
+        """T, or more than any memory."""
         return sys.maxsize if self.hessian.horizon is None else self.hessian.horizon
 
     def responses(self, rows: slice) -> Iterator[Array]:
@@ -449,7 +449,6 @@ class LargeBlock(Struct, frozen=True, dict=True):
         right: Complexes,
     ) -> Array:
         """(b, …) what some scalars, ascending, move of the outputs of one unit."""
-        layer = self.hessian
         factors = factors.some(np.flatnonzero(np.isin(unit.numbers[factors.scalars], numbers)))
         scalars = np.searchsorted(numbers, unit.numbers[factors.scalars])
         kind, place = np.divmod(factors.states, unit.states)
@@ -465,11 +464,8 @@ class LargeBlock(Struct, frozen=True, dict=True):
         turn = np.arange(order.size) - np.searchsorted(scalars[order], scalars[order])
         turns = np.split(order[np.argsort(turn, kind="stable")], np.cumsum(np.bincount(turn))[:-1])
         parts = []
-        for share, found in responses(
-            there, layer.autocorrelation, self.steps, layer.read_at, self.lags
-        ):
-            root = beside(np.sqrt(2 * layer.factor * share)[:, None], found)
-            response = contiguous((found * root).T)
+        for found in self._weighted_states(there):
+            response = contiguous(found.T)
             real, imag = response[: len(response) // 2], response[len(response) // 2 :]
             shape = (numbers.size, response.shape[1], vectors.shape[1])
             moved = xp.zeros(shape, dtype=xp.float64, device=there.device)
@@ -479,6 +475,13 @@ class LargeBlock(Struct, frozen=True, dict=True):
                 moved[scalars[some]] += by_real - by_imag
             parts.append(moved.reshape(numbers.size, -1))
         return xp.concat(parts, axis=1)
+
+    def _weighted_states(self, logs: Array) -> Iterator[Array]:
+        """(lags, 4m) κ √w times the states of `moments.responses`, all lags of an echo at once."""
+        layer, lags = self.hessian, self.lags
+        found = responses(logs, layer.autocorrelation, self.steps, layer.read_at, lags)
+        for share, states in found:
+            yield states * beside(np.sqrt(2 * layer.factor * share)[:, None], states)
 
     def output_second_moment(self) -> float:
         """E|Re[C h]|² of the block, by the outputs' responses themselves; nan where they are many.
@@ -497,16 +500,9 @@ class LargeBlock(Struct, frozen=True, dict=True):
                 across = left[0, rows][:, :, None] * right[0, rows][:, None, :]
                 across = across.reshape(some.size, left.shape[2] * right.shape[2])
                 parts = []
-                for share, found in responses(
-                    layer.log_eigenvalues[some],
-                    layer.autocorrelation,
-                    self.steps,
-                    layer.read_at,
-                    self.lags,
-                ):
+                for found in self._weighted_states(layer.log_eigenvalues[some]):
                     _, real, _, imag = np.split(found, 4, axis=1)
-                    seen = real @ across.real - imag @ across.imag
-                    parts.append(np.sqrt(2 * layer.factor * share)[:, None] * seen)
+                    parts.append(real @ across.real - imag @ across.imag)
                 shown = shown + np.concatenate(parts)
             total += float(np.sum(shown**2))
         return total
